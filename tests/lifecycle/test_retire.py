@@ -9,7 +9,7 @@ from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.errors import EngineUnavailable, SettingsError
+from streamfold.errors import EngineUnavailable, ManifestError, SettingsError
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle import retire
@@ -208,8 +208,8 @@ def run_of(**settings):
 
 def retired(engine, handler, *, remove, app=ALL):
     made = Retirement(app, engine, run_of(handlers_off=(handler,)), handler, remove)
-    for page in made.pages():
-        made.retire(page)
+    for _ in made.go():
+        pass
     return made.report
 
 
@@ -359,6 +359,46 @@ def test_a_handler_that_cannot_be_retired_now_is_refused(app, found, name, remov
 )
 def test_a_handler_that_gets_no_records_may_be_retired(app, found, remove, off, offline):
     check_retirable(app, found, "total", run_of(handlers_off=(off,) if off else ()), remove=remove, offline=offline)
+
+
+def sharing(*names, retired=()):
+    """An application whose handlers, those of these names, add to one sum."""
+    router, into = Router(), Key("GROUP#{group}", "TOTAL")
+    for each in names:
+        router.view(ITEM, into=into, name=each)(lambda item: Row(group=item["group"], total=Sum(item["amount"])))
+    return App("shop", routers=[router], retired=retired)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_the_attribute_of_a_retired_handler_is_made_by_others_only_if_its_rows_were_removed(engine, remove):
+    both, left = sharing("one", "two"), sharing("two", retired=["one"])
+    filled(engine, both)
+    assert retired(engine, "one", remove=remove, app=both).kept == []
+    if remove:
+        filled(engine, left, [4])
+        assert rows(engine)["GROUP#x"]["total"] == {"N": "10"}
+    else:
+        with pytest.raises(ManifestError, match="would be written by 'two' too"):
+            filled(engine, left, [4])
+
+
+def test_a_handler_that_was_retired_and_is_declared_again_is_held_against_its_attributes_again(engine):
+    both = sharing("one", "two")
+    filled(engine, both)
+    retired(engine, "one", remove=True, app=both)
+    filled(engine, both, [4])
+    with pytest.raises(ManifestError, match="would be written by 'two' too"):
+        filled(engine, sharing("two", retired=["one"]), [5])
+
+
+def test_the_attributes_of_a_handler_with_parts_that_were_kept_are_not_forgotten(engine, monkeypatch):
+    both = sharing("one", "two")
+    filled(engine, both)
+    with monkeypatch.context() as busy:
+        busy.setattr(type(engine), "swap_state", lambda *_: False)
+        assert retired(engine, "one", remove=True, app=both).kept
+    with pytest.raises(ManifestError, match="would be written by 'two' too"):
+        filled(engine, sharing("two", retired=["one"]), [4])
 
 
 def test_the_manifest_stays_as_it_is(engine):

@@ -70,6 +70,21 @@ def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> 
     return fits
 
 
+def forget_forms(handler: str, targets: Collection[Target], application: str, engine: Engine, run: Run) -> None:
+    """Takes what a state says of the attributes of a handler out of it: none of its rows has them any more.
+
+    Raises ``Contended`` if others write at every try, and what the engine raises.
+    """
+    for key in {forms_key(application, target.key.place) for target in targets}:
+        for _ in run.tries():
+            stored = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
+            left = {name: forms for name, forms in stored.forms.items() if name != handler}
+            if left == stored.forms or engine.swap_state(key, {"kinds": _text(left)}, stored.revision):
+                break
+        else:
+            raise _busy(key)
+
+
 def _keep(
     key: StateKey,
     engine: Engine,
@@ -90,7 +105,11 @@ def _keep(
             return bool(clashing)
         read = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
         stored.forms, stored.revision = read.forms, read.revision
-    raise Contended(f"State item {told(key)} was written by others {TRIES_MAX} times in a row.")
+    raise _busy(key)
+
+
+def _busy(key: StateKey) -> Contended:
+    return Contended(f"State item {told(key)} was written by others {TRIES_MAX} times in a row.")
 
 
 def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandler, list[tuple[str, str, str]]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from streamfold.batch.known_forms import forget_forms
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.derivations import kept_words
 from streamfold.engines import Engine, StoredItem
@@ -73,12 +74,18 @@ class TakenOut(ABC):
     def retire(self, page: Sequence[Any]) -> None:
         """Takes some of it out of the state. Doing it again changes nothing."""
 
+    @abstractmethod
+    def end(self) -> None:
+        """Takes out what goes last. Doing it again changes nothing."""
+
     def go(self, *, dry_run: bool = False) -> Iterator[int]:
         """Takes all of it out; yields how much was looked at. A dry run only counts."""
         for page in self.pages():
             if not dry_run:
                 self.retire(page)
             yield len(page)
+        if not dry_run:
+            self.end()
 
 
 @dataclass(slots=True)
@@ -107,6 +114,12 @@ class Retirement(TakenOut):
                 self.report.kept.append(PartKept(found.key, failed[found.key]))
             else:
                 self._drop(found)
+
+    def end(self) -> None:
+        """Forgets the attributes that the handler made, once none of its rows has them: others may make them now."""
+        if self.remove and not self.report.kept:
+            targets = [target for route in self.app.routes if route.name == self.handler for target in route.targets]
+            forget_forms(self.handler, targets, self.app.name, self.engine, self.run)
 
     def _part(self, stored: StoredItem) -> PartFound | None:
         key, name = state_key(stored), self.handler

@@ -32,11 +32,6 @@ class KeptRetirement(TakenOut):
         """Rows are never taken back."""
         return False
 
-    def go(self, *, dry_run: bool = False) -> Iterator[int]:
-        yield from TakenOut.go(self, dry_run=dry_run)
-        if not dry_run:
-            self.end()
-
     def pages(self) -> Iterator[Sequence[StateKey]]:
         """What is kept, some at a time. It is counted."""
         for page in pages(found_in_state(self.engine, self._kept)):
