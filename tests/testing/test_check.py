@@ -303,14 +303,15 @@ def test_handler_that_cannot_take_an_item_is_named_with_it():
 
 def test_write_that_is_wrong_is_found_and_made_short(app, monkeypatch):
     from streamfold.engines import applied
+    from streamfold.writes.guarded import AddRow
 
-    add = applied._add
+    add = applied.ROW_WRITES[AddRow]
 
-    def forgetful(write, before, table):  # a retraction is not carried out
+    def forgetful(write, *rest):  # a retraction is not carried out
         amounts = {name: max(0, amount) for name, amount in write.amounts.items()}
-        return add(write._replace(amounts=amounts), before, table)
+        return add(write._replace(amounts=amounts), *rest)
 
-    monkeypatch.setattr(applied, "_add", forgetful)
+    monkeypatch.setitem(applied.ROW_WRITES, AddRow, forgetful)
     with pytest.raises(Diverged) as raised:
         check(app, {ORDER_ITEM: ITEM}, seed=2)
     assert len(raised.value.scenario.writes) <= 5

@@ -106,24 +106,26 @@ class Unfinished:
         self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
-        self._causes: dict[RowKey, list[Causes]] = {}  # of rows in ``moved`` and ``lowered``
-        self._committed: list[Unit] = []  # whose rows are not among these causes yet: few are ever asked for
+        self._causes: dict[RowKey, list[Causes]] = {}  # of rows in ``moved`` and ``lowered`` that attempts left
+        self._units: dict[RowKey, list[Unit]] = {}  # that were committed, by such rows of theirs
+        self._committed: list[Unit] = []  # that are not among these yet: few are ever asked for
 
     def causes(self, row: RowKey) -> list[Cause]:
         """What led to the work of a row in ``moved`` or ``lowered``."""
-        return [cause for causes in self._all_causes()[row] for cause in _each(causes)]
+        return [cause for causes in self._causes_of(row) for cause in _each(causes)]
 
     def handlers(self, row: RowKey) -> set[str]:
         """The names of the handlers that led to the work of such a row."""
-        return {route.name for routes, _ in self._all_causes()[row] for route in routes}
+        return {route.name for routes, _ in self._causes_of(row) for route in routes}
 
-    def _all_causes(self) -> dict[RowKey, list[Causes]]:
+    def _causes_of(self, row: RowKey) -> list[Causes]:
         for unit in self._committed:
             for effect in unit.effects:
                 if isinstance(effect, AddRow) and (effect.moved or effect.contributors):
-                    self._causes.setdefault(effect.key, []).append((_writers(unit, effect.key), unit.changes))
+                    self._units.setdefault(effect.key, []).append(unit)
         self._committed.clear()
-        return self._causes
+        committed = [(_writers(unit, row), unit.changes) for unit in self._units.get(row, ())]
+        return self._causes.get(row, []) + committed
 
     def commit(self, units: Sequence[Unit], writes: Iterable[GuardedWrite]) -> None:
         """Adds the rows of units that were committed in one transaction, with the writes of these rows."""

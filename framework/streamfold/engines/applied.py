@@ -3,7 +3,7 @@
 Rows are DynamoDB attribute values, state items plain values. The items that were found are never changed in place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamfold.engines import Counter
@@ -102,25 +102,7 @@ def _letters_of_other(value: Any) -> int:
 
 def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:
     """The state item after a write; None if the write removes it."""
-    match write:
-        case LedgerWrite():
-            return _ledger(write, before, expires_at)
-        case Claim():
-            return {"ttl": expires_at} if before is None else _found(write.key, before)
-        case PutState():
-            return {"s": write.text}
-        case SwapState():
-            if not revision_holds(write.revision, before):
-                return ABSENT if before is None else _found(write.key, before)
-            return {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
-        case CounterWrite():
-            return _counter(write, before, expires_at)
-        case PutMirror():
-            return _mirror(write, before)
-        case DeleteState():
-            if write.expected is not None and (before is None or before.get("s") != write.expected):
-                return ABSENT if before is None else _found(write.key, before)
-    return None
+    return STATE_WRITES[type(write)](write, before, expires_at)
 
 
 def counted_up(counter: Counter, before: StateItem | None, start: int, expires_at: int) -> StateItem:
@@ -144,16 +126,7 @@ def row_after(
     write: RowWrite | RecomputedRow, before: Attributes | None, table: Table, expires_at: int
 ) -> Attributes | Reason | None:
     """The row after a write; None if the write removes it. Raises ``HandlerError`` for values that cannot be stored."""
-    match write:
-        case AddRow():
-            return _add(write, before, table)
-        case GuardedPut():
-            return _guarded_put(write, before, table, expires_at)
-        case RecomputedRow():
-            return _recompute(write, before)
-        case PutPair():
-            return _pair(write, before, table)
-    return _put_or_delete(write, before, table)
+    return ROW_WRITES[type(write)](write, before, table, expires_at)
 
 
 def is_empty(row: Attributes | None) -> bool:
@@ -163,6 +136,26 @@ def is_empty(row: Attributes | None) -> bool:
 
 def _found(key: StateKey, item: StateItem) -> Reason:
     return Reason(CONDITION, {**key._asdict(), **item})
+
+
+def _claim(write: Claim, before: StateItem | None, expires_at: int) -> StateItem | Reason:
+    return {"ttl": expires_at} if before is None else _found(write.key, before)
+
+
+def _put_state(write: PutState, *_: object) -> StateItem:
+    return {"s": write.text}
+
+
+def _swap_state(write: SwapState, before: StateItem | None, expires_at: int) -> StateItem | Reason:
+    if not revision_holds(write.revision, before):
+        return ABSENT if before is None else _found(write.key, before)
+    return {**write.attributes, "r": write.revision + 1, "ttl": expires_at}
+
+
+def _delete_state(write: DeleteState, before: StateItem | None, _: int) -> Reason | None:
+    if write.expected is not None and (before is None or before.get("s") != write.expected):
+        return ABSENT if before is None else _found(write.key, before)
+    return None
 
 
 def _ledger(write: LedgerWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason:
@@ -200,14 +193,14 @@ def _counter(write: CounterWrite, before: StateItem | None, expires_at: int) -> 
     return item
 
 
-def _mirror(write: PutMirror, before: StateItem | None) -> StateItem | Reason:
+def _mirror(write: PutMirror, before: StateItem | None, _: int) -> StateItem | Reason:
     if before is not None and before["v"] > write.version:
         return _found(write.key, before)
     item = {"s": write.text, "v": write.version}
     return item if write.expires is None else item | {"ttl": write.expires}
 
 
-def _add(write: AddRow, before: Attributes | None, table: Table) -> Attributes | Reason:
+def _add(write: AddRow, before: Attributes | None, table: Table, _: int) -> Attributes | Reason:
     if not takes(write, before):
         return Reason(CONDITION, before and decode({"M": before}))
     row = dict(before) if before else key_attributes(table, write.key)
@@ -228,18 +221,26 @@ def _add(write: AddRow, before: Attributes | None, table: Table) -> Attributes |
     return row
 
 
-def _recompute(write: RecomputedRow, before: Attributes | None) -> Attributes | Reason:
+def _recompute(write: RecomputedRow, before: Attributes | None, *_: object) -> Attributes | Reason:
     if before is None or not recomputes(write, before):
         return Reason(CONDITION, before and decode({"M": before}))
     return recomputed(write, before)
 
 
-def _put_or_delete(write: PutRow | DeleteRow, before: Attributes | None, table: Table) -> Attributes | Reason | None:
+def _put(write: PutRow, before: Attributes | None, table: Table, _: int) -> Attributes | Reason:
+    refused = _of_another(write, before)
+    return {**key_attributes(table, write.key), **encode(write.attributes)["M"]} if refused is None else refused
+
+
+def _delete(write: DeleteRow, before: Attributes | None, *_: object) -> Reason | None:
+    return _of_another(write, before)
+
+
+def _of_another(write: PutRow | DeleteRow, before: Attributes | None) -> Reason | None:
+    """Refuses a row that was put by another owner."""
     if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
         return Reason(CONDITION, decode({"M": before}))
-    if isinstance(write, DeleteRow):
-        return None
-    return {**key_attributes(table, write.key), **encode(write.attributes)["M"]}
+    return None
 
 
 def _guarded_put(write: GuardedPut, before: Attributes | None, table: Table, expires_at: int) -> Attributes | Reason:
@@ -257,7 +258,7 @@ def _guarded_put(write: GuardedPut, before: Attributes | None, table: Table, exp
     return row
 
 
-def _pair(write: PutPair, before: Attributes | None, table: Table) -> Attributes | Reason:
+def _pair(write: PutPair, before: Attributes | None, table: Table, _: int) -> Attributes | Reason:
     if not pair_is_newer(write, before):
         return Reason(CONDITION, before and decode({"M": before}))
     return {**key_attributes(table, write.key), **encode(pair_attributes(write, table))["M"]}
@@ -270,3 +271,24 @@ def pair_attributes(write: PutPair, table: Table) -> dict[str, Any]:
     if table.ttl:
         own[table.ttl] = write.expires
     return {**(write.attributes or {}), **own}
+
+
+STATE_WRITES: Mapping[type, Callable[[Any, StateItem | None, int], StateItem | Reason | None]] = {
+    LedgerWrite: _ledger,
+    Claim: _claim,
+    PutState: _put_state,
+    SwapState: _swap_state,
+    CounterWrite: _counter,
+    PutMirror: _mirror,
+    DeleteState: _delete_state,
+}
+"""What makes the state item after each kind of write."""
+ROW_WRITES: Mapping[type, Callable[[Any, Attributes | None, Table, int], Attributes | Reason | None]] = {
+    AddRow: _add,
+    GuardedPut: _guarded_put,
+    RecomputedRow: _recompute,
+    PutPair: _pair,
+    PutRow: _put,
+    DeleteRow: _delete,
+}
+"""What makes the row after each kind of write."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from streamfold.engines import Counter, Finished, Wanted
 from streamfold.engines.applied import (
+    STATE_WRITES,
     Attributes,
     counted_up,
     is_empty,
@@ -35,22 +36,17 @@ from streamfold.writes.guarded import (
     PutMirror,
     PutPair,
     PutRow,
-    PutState,
     Reason,
-    RecomputedRow,
     Refused,
     RowKey,
-    RowWrite,
     StateKey,
-    StateWrite,
     SwapState,
     UpdateSource,
 )
 
-OF_STATE = (LedgerWrite, PutState, DeleteState, Claim, SwapState, CounterWrite, PutMirror)
-OF_SOURCES = (AbsentSource, DeleteSource, UpdateSource)
-LOOKING = (LedgerWrite, Claim, SwapState, CounterWrite, PutMirror, DeleteState)
-"""Writes of state items that depend on the stored one. A tuple is asked faster than a union."""
+OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
+LOOKING = frozenset((LedgerWrite, Claim, SwapState, CounterWrite, PutMirror, DeleteState))
+"""Writes of state items that depend on the stored one. A type is looked up faster than ``isinstance`` tells it."""
 FoundItems = dict[PlaceKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
 
@@ -154,9 +150,9 @@ class GuardedItems(ABC):
                 self._write_source(write)
         return None
 
-    def _try(self, write: GuardedWrite, expires_at: int, done: FoundItems) -> Reason | None:
+    def _try(self, write: Any, expires_at: int, done: FoundItems) -> Reason | None:
         """Adds the item after a write to ``done``, or returns why the write is refused."""
-        if isinstance(write, OF_SOURCES):
+        if type(write) in OF_SOURCES:
             found = self._any(write.key)
             refused = source_refusal(write, found)
             if refused is None and found is not None and isinstance(write, UpdateSource):
@@ -169,22 +165,24 @@ class GuardedItems(ABC):
         if isinstance(after, Reason):
             return after
         key = write.key
-        if after is not None and (why := key_too_long(key) or item_too_large(key, after)):
-            return why
+        if after is not None:
+            counted = type(write) is PutRow and write.fits
+            if why := key_too_long(key) or (None if counted else item_too_large(key, after)):
+                return why
         done[key] = after
         return None
 
-    def _after(self, write: StateWrite | RowWrite | RecomputedRow, expires_at: int) -> dict[str, Any] | Reason | None:
-        if isinstance(write, OF_STATE):
-            found = self._state(write.key) if isinstance(write, LOOKING) else None
+    def _after(self, write: Any, expires_at: int) -> dict[str, Any] | Reason | None:
+        if type(write) in STATE_WRITES:
+            found = self._state(write.key) if type(write) in LOOKING else None
             return state_after(write, found, expires_at)
         before = None if _is_whole(write) else self._row(write.key)
         return row_after(write, before, self.tables[write.key[0]], expires_at)
 
-    def _depends(self, write: GuardedWrite) -> bool:
+    def _depends(self, write: Any) -> bool:
         """Whether a write, or its stream record, depends on the stored item."""
-        if isinstance(write, OF_STATE):
-            return isinstance(write, LOOKING)
+        if type(write) in STATE_WRITES:
+            return type(write) in LOOKING
         return not _is_whole(write) or bool(self._readers(write.key))
 
     def _readers(self, key: RowKey) -> Collection[str]:

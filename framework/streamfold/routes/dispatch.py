@@ -23,8 +23,6 @@ class DispatchEntry(NamedTuple):
     listeners: tuple[Listener, ...] = ()
 
 
-NONE: list["DispatchEntry"] = []
-
 FoundEntries = list[tuple[DispatchEntry, dict[str, Any]]]
 Segments = tuple[str | None, str | None]
 
@@ -37,8 +35,8 @@ class Dispatch:
         self.entries: dict[Segments, list[DispatchEntry]] = {}
         for entry in entries:
             self.entries.setdefault(self._segments(entry.key), []).append(entry)
-        self._open_partition = any(segments[0] is None for segments in self.entries)
-        self._open_sort = any(segments[1] is None for segments in self.entries)
+        self._fitting = {first: self._of_partition(first) for first in (None, *(first for first, _ in self.entries))}
+        self._open = self._fitting[None]
 
     def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
         """The entries whose key matches, each with the values of its fields."""
@@ -51,20 +49,27 @@ class Dispatch:
 
     def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
         """The entries whose first segments fit."""
-        entries, delimiter = self.entries, self.delimiter
-        first = second = None
+        delimiter, fitting = self.delimiter, self._open
         if isinstance(partition, str):
-            first = partition[: partition.find(delimiter) + 1] or partition
+            fitting = self._fitting.get(partition[: partition.find(delimiter) + 1] or partition, fitting)
+        found = None
         if isinstance(sort, str):
-            second = sort[: sort.find(delimiter) + 1] or sort
-        left = entries.get((first, second), NONE)
-        if self._open_sort and second is not None and (more := entries.get((first, None))):
-            left = left + more
-        if self._open_partition and first is not None:
-            left = left + entries.get((None, second), [])
-            if second is not None:
-                left = left + entries.get((None, None), [])
-        return left
+            found = fitting.get(sort[: sort.find(delimiter) + 1] or sort)
+        return fitting[None] if found is None else found
+
+    def _of_partition(self, first: str | None) -> dict[str | None, list[DispatchEntry]]:
+        """The entries that fit a first segment of partition keys, by that of sort keys; None: any other one."""
+        partitions = dict.fromkeys((first, None))
+        known = dict.fromkeys([None, *(second for own, second in self.entries if own in partitions)])
+        return {
+            second: [
+                entry
+                for partition in partitions
+                for sort in dict.fromkeys((second, None))
+                for entry in self.entries.get((partition, sort), ())
+            ]
+            for second in known
+        }
 
     def near_misses(self, partition: KeyValue, sort: KeyValue | None) -> list[NearMiss]:
         """The templates that this key misses by one field, unless a narrower template matches it."""

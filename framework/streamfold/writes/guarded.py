@@ -32,6 +32,7 @@ class PutRow(Value):
     key: RowKey
     attributes: Mapping[str, Any]
     owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
+    fits: bool = False  # whoever made the row has counted its bytes: they fit an item
 
 
 @value

@@ -31,22 +31,22 @@ ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
 
 def estimated_bytes(write: GuardedWrite) -> int:
     """About the size of a write, from the lengths of its texts: quick, and more rather than less."""
-    if isinstance(write, AddRow):
+    if type(write) is AddRow:
         return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
-    if isinstance(write, LedgerWrite):
+    if type(write) is LedgerWrite:
         letters, expected = 0, write.revision is None  # only then what is expected is sent
         for part in write.parts:
             letters += len(part.contribution) + len(part.expected) * expected
         return ACTION_BYTES + letters * 2
-    if isinstance(write, PutState):
+    if type(write) is PutState:
         return len(write.text) * 2
-    if isinstance(write, PutMirror):
+    if type(write) is PutMirror:
         return ACTION_BYTES + len(write.text) * 2
-    if isinstance(write, CounterWrite):
+    if type(write) is CounterWrite:
         return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
     if isinstance(write, (PutRow, GuardedPut, PutPair)) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
-    if isinstance(write, DeleteSource):
+    if type(write) is DeleteSource:
         return ACTION_BYTES + item_bytes(write.image)
     return ACTION_BYTES
 

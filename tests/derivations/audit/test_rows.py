@@ -301,7 +301,7 @@ IMAGES = st.one_of(
 def test_a_row_of_plain_values_is_stored_as_one_that_is_looked_at_closely(old, new, redact):
     assume(old is not None or new is not None)
     quick = stored_or_refused(old, new, redact)
-    with patch.object(rows, "plain_and_small", lambda *_: False):
+    with patch.object(rows, "stored_values", lambda *_: None):
         assert stored_or_refused(old, new, redact) == quick
 
 

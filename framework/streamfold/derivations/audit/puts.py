@@ -46,7 +46,7 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     place = target.compose(values)
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)
-    return PutRow((table.name, *place), own)
+    return PutRow((table.name, *place), own, fits=True)
 
 
 def _target(route: Route, change: Change) -> Key:

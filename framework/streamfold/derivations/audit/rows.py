@@ -39,6 +39,8 @@ VALUE_LEVEL = 3
 ACTOR_BYTES_MAX = 1024
 """An actor is a name; a larger value is left out, and the row says so."""
 
+Sides = tuple[tuple[str, RawImage], ...]
+"""The names under which a row says what an attribute was, each with the image that tells it."""
 ChangedAttribute = dict[str, Any]
 """What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
 
@@ -85,11 +87,10 @@ def fitting(recorded: Recorded, change: Change, head: dict[str, Any]) -> dict[st
     unchanged = None
     if recorded.unchanged and change.event == "MODIFY":
         unchanged = wanted(recorded, change, set(change.new).difference(changed))
-    plain = plain_and_small(recorded, change, head, changed, unchanged or ())
-    left_out: list[str] = head.pop("left_out", [])
-    if plain:  # as nearly always
-        return head | _stored_values(recorded, change, changed, unchanged)
-    missing = left_out
+    stored = stored_values(recorded, change, head, changed, unchanged)
+    if stored is not None:  # as nearly always
+        return head | stored
+    missing = left_out = head.pop("left_out", [])
     for value_bytes_max, whole, bytes_max in ATTEMPTS:
         missing = left_out if whole or unchanged is None else [*left_out, "unchanged"]
         row = {**head, "left_out": missing} if missing else dict(head)
@@ -127,30 +128,6 @@ def _values(
     }
 
 
-def _stored_values(
-    recorded: Recorded, change: Change, changed: Collection[str], unchanged: Collection[str] | None
-) -> dict[str, StoredMap]:
-    """The same of plain images, whose values are stored as they came."""
-    old, new = change.old.raw, change.new.raw
-    found: dict[str, dict[str, AttributeValue]] = {name: {} for name in changed}
-    for name, sides in found.items():
-        if name in old:
-            sides["old"] = old[name]
-        if name in new:
-            sides["new"] = new[name]
-    parts = {"changes": found}
-    if unchanged is not None:
-        parts["unchanged"] = {name: {"value": new[name]} for name in unchanged}
-    return {
-        part: StoredMap({name: {"M": _stored_entry(recorded, name, values)} for name, values in by_name.items()})
-        for part, by_name in parts.items()
-    }
-
-
-def _stored_entry(recorded: Recorded, name: str, values: RawImage) -> RawImage:
-    return {"redacted": {"L": [{"S": side} for side in values]}} if name in recorded.redact else values
-
-
 def _entry(recorded: Recorded, name: str, values: Mapping[str, Any], value_bytes_max: int | None) -> ChangedAttribute:
     """The entry of an attribute; without a limit, with all its values."""
     if name in recorded.redact:
@@ -186,31 +163,45 @@ def fingerprint(value: Any) -> dict[str, Any]:
     return {"sha256": text, "bytes": item_bytes({"": encoded})}
 
 
-def plain_and_small(
+def stored_values(
     recorded: Recorded,
     change: Change,
     head: Mapping[str, Any],
     changed: Collection[str],
-    unchanged: Collection[str],
-) -> bool:
-    """Whether a row may hold all of these attributes, as they came: quick, and False where only a closer look tells."""
+    unchanged: Collection[str] | None,
+) -> dict[str, StoredMap] | None:
+    """The same of plain and small values, as they came: quick. None where only a closer look tells whether all fit."""
     if recorded.fields is not None or "left_out" in head:
-        return False
-    old, new = change.old.raw, change.new.raw
+        return None
+    parts: list[tuple[str, Collection[str], Sides]] = [
+        ("changes", changed, (("old", change.old.raw), ("new", change.new.raw)))
+    ]
+    if unchanged is not None:
+        parts.append(("unchanged", unchanged, (("value", change.new.raw),)))
     size = HEAD_BYTES_MAX + len(head["version"]) * LETTER_BYTES_MAX
+    found: dict[str, StoredMap] = {}
     try:
-        for image, names in ((old, changed), (new, changed), (new, unchanged)):
+        for part, names, images in parts:
+            entries: dict[str, AttributeValue] = {}
             for name in names:
                 if not name:
-                    return False
-                if name in image:
-                    value = image[name]
-                    text = value.get("S") if len(value) == 1 else None
-                    size += len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX
-                    size += len(text) if text is not None and text.isascii() else _plain_bytes(value)
+                    return None
+                values: dict[str, AttributeValue] = {}
+                for side, image in images:
+                    if name in image:
+                        values[side] = value = image[name]
+                        text = value.get("S") if len(value) == 1 else None
+                        size += len(text) if text is not None and text.isascii() else _plain_bytes(value)
+                size += (len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX) * len(values)
+                entries[name] = {"M": _redacted(values) if name in recorded.redact else values}
+            found[part] = StoredMap(entries)
     except (AttributeError, TypeError, ValueError):  # no attribute value: who reads it says so
-        return False
-    return size <= VALUE_BYTES_MAX
+        return None
+    return found if size <= VALUE_BYTES_MAX else None
+
+
+def _redacted(values: RawImage) -> RawImage:
+    return {"redacted": {"L": [{"S": side} for side in values]}}
 
 
 def _plain_bytes(value: AttributeValue) -> int:
