@@ -14,7 +14,7 @@ from streamfold.derivations.audit.puts import audit_row
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
-from tests.mutants.registry import mutant, on_engines
+from tests.mutants.registry import mutant, on_engines, on_writes
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
@@ -128,13 +128,10 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_row_of_another_item_fails_only_the_handler_that_wants_it",
 )
 def _() -> Iterator[None]:
-    def changed(put_or_delete: Any) -> Any:
-        def anyone(write: PutRow | DeleteRow, *found: Any) -> Any:
-            return put_or_delete(write._replace(owner=None), *found)
+    def anyone(put_or_delete: Any) -> Any:
+        return lambda write, *found: put_or_delete(write._replace(owner=None), *found)
 
-        return anyone
-
-    with on_engines("_put_or_delete", changed):
+    with on_writes(anyone, PutRow, DeleteRow):
         yield
 
 

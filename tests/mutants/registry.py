@@ -50,3 +50,10 @@ def on_engines(name: str, changed: Callable[[Any], Any]) -> Iterator[None]:
     """Exchanges a function that the local engines share for what ``changed`` makes of it."""
     with patch.object(applied, name, changed(getattr(applied, name))):
         yield
+
+
+@contextmanager
+def on_writes(changed: Callable[[Any], Any], *kinds: type) -> Iterator[None]:
+    """Exchanges what makes a row after such writes, on the local engines, for what ``changed`` makes of it."""
+    with patch.dict(applied.ROW_WRITES, {kind: changed(applied.ROW_WRITES[kind]) for kind in kinds}):
+        yield

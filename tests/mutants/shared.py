@@ -7,12 +7,12 @@ from unittest.mock import patch
 from streamfold.batch import steps
 from streamfold.commit import recompute, replanning, unfinished
 from streamfold.commit.committer import Committer
-from streamfold.engines import MemoryEngine, applied
+from streamfold.engines import MemoryEngine
 from streamfold.keys.table import EDGE
 from streamfold.ledger import difference, entries
 from streamfold.ledger import step as ledger
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
-from tests.mutants.registry import mutant, on_engines
+from tests.mutants.registry import mutant, on_engines, on_writes
 
 SHARED = "tests/commit/test_shared_rows.py::"
 LEFT = "tests/ledger/test_left.py::"
@@ -27,13 +27,10 @@ LEFT = "tests/ledger/test_left.py::"
     ),
 )
 def _() -> Iterator[None]:
-    whole = applied._put_or_delete
+    def unconditional(put_or_delete: Any) -> Any:
+        return lambda write, *found: put_or_delete(write._replace(owner=None), *found)
 
-    def unconditional(write: Any, before: Any, table: Any) -> Any:
-        bare = PutRow(write.key, write.attributes) if isinstance(write, PutRow) else DeleteRow(write.key)
-        return whole(bare, before, table)
-
-    with patch.object(applied, "_put_or_delete", unconditional):
+    with on_writes(unconditional, PutRow, DeleteRow):
         yield
 
 
@@ -43,14 +40,15 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to",
 )
 def _() -> Iterator[None]:
-    add = applied._add
+    def keeping(add: Any) -> Any:
+        def kept(write: AddRow, before: Any, *rest: Any) -> Any:
+            row = add(write, before, *rest)
+            owner = (before or {}).get("_sf_o")
+            return {**row, "_sf_o": owner} if owner and isinstance(row, dict) else row
 
-    def keeping(write: AddRow, before: Any, table: Any) -> Any:
-        row = add(write, before, table)
-        owner = (before or {}).get("_sf_o")
-        return {**row, "_sf_o": owner} if owner and isinstance(row, dict) else row
+        return kept
 
-    with patch.object(applied, "_add", keeping):
+    with on_writes(keeping, AddRow):
         yield
 
 
