@@ -146,7 +146,7 @@ class GuardedItems(ABC):
             return Refused(tuple(reasons))
         self._apply(done)
         for write in writes:
-            if isinstance(write, (DeleteSource, UpdateSource)):
+            if type(write) is DeleteSource or type(write) is UpdateSource:
                 self._write_source(write)
         return None
 
@@ -192,4 +192,4 @@ class GuardedItems(ABC):
 
 def _is_whole(write: GuardedWrite) -> bool:
     """Whether a row is put or deleted whatever is stored."""
-    return isinstance(write, (PutRow, DeleteRow)) and write.owner is None
+    return (type(write) is PutRow or type(write) is DeleteRow) and write.owner is None

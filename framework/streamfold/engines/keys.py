@@ -34,7 +34,9 @@ def _short(text: str, prefix: str, bytes_max: int) -> str:
 
 def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:
     """The key of a row as attributes, encoded."""
-    _, partition, sort = stored_key(key)
+    _, partition, sort = key if key[0] != STATE.name else stored_key(key)
+    if type(partition) is str and type(sort) is str and partition.isascii() and sort.isascii() and table.sort:
+        return {table.partition: {"S": partition}, table.sort: {"S": sort}}  # as nearly always
     own = {table.partition: encode(partition)}
     if table.sort is not None:
         own[table.sort] = encode(sort)

@@ -67,7 +67,9 @@ class Change:
         if event not in EVENTS or not digits:
             raise RecordError(missing_parts(record))
         old, new = body.get("OldImage"), body.get("NewImage")
-        if (old and not hasattr(old, "keys")) or (new and not hasattr(new, "keys")):
+        if (old and type(old) is not dict and not hasattr(old, "keys")) or (
+            new and type(new) is not dict and not hasattr(new, "keys")
+        ):
             raise RecordError(broken_image(sequence))
         if old if event == "INSERT" else event == "REMOVE" and new:
             raise RecordError(contradicting(event, sequence))

@@ -7,6 +7,7 @@ from streamfold.errors import HandlerError, told
 
 DIGITS_MAX = 38
 WHOLE_MAX = 10**DIGITS_MAX - 1
+WHOLE_MIN = -WHOLE_MAX
 EXPONENT_MAX, EXPONENT_MIN = 125, -130
 """Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
@@ -28,7 +29,7 @@ def number_text(value: int | Decimal) -> str:
 
     Raises ``HandlerError`` where DynamoDB could not hold it.
     """
-    if type(value) is int and -WHOLE_MAX <= value <= WHOLE_MAX:
+    if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:
         return f"{value}"
     if isinstance(value, int):  # too large, or of a class with a text of its own
         value = Decimal(int(value))

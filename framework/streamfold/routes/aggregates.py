@@ -9,7 +9,7 @@ from abc import abstractmethod
 from decimal import Decimal
 
 from streamfold.errors import HandlerError, shown
-from streamfold.records.numbers import WHOLE_MAX, Number, number_text
+from streamfold.records.numbers import WHOLE_MAX, WHOLE_MIN, Number, number_text
 
 Amounts = tuple[tuple[str, Number], ...]
 """Attributes of a row, each with what is added to it."""
@@ -86,7 +86,7 @@ class Average(_Amount):
 
 
 def _number(value: Number, name: str) -> Number:
-    if type(value) is int and -WHOLE_MAX <= value <= WHOLE_MAX:  # as nearly always
+    if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:  # as nearly always
         return value
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         remedy = f": use Decimal({str(value)!r}); in place of a / b, divide(a, b, places=2)"
