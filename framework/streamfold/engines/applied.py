@@ -43,9 +43,7 @@ from streamfold.writes.guarded import (
     RecomputedRow,
     Refused,
     RowKey,
-    RowWrite,
     StateKey,
-    StateWrite,
     SwapState,
 )
 from streamfold.writes.sizes import too_large
@@ -100,11 +98,6 @@ def _letters_of_other(value: Any) -> int:
     return len(repr(value))
 
 
-def state_after(write: StateWrite, before: StateItem | None, expires_at: int) -> StateItem | Reason | None:
-    """The state item after a write; None if the write removes it."""
-    return STATE_WRITES[type(write)](write, before, expires_at)
-
-
 def counted_up(counter: Counter, before: StateItem | None, start: int, expires_at: int) -> StateItem:
     """The state item of a counter with the next number."""
     item = dict(before or {})
@@ -120,13 +113,6 @@ def without_left(texts: Mapping[str, str], before: StateItem | None) -> StateIte
     if before is None or any(before.get(name) != text for name, text in names.items()):
         return None
     return {name: value for name, value in before.items() if name not in names}
-
-
-def row_after(
-    write: RowWrite | RecomputedRow, before: Attributes | None, table: Table, expires_at: int
-) -> Attributes | Reason | None:
-    """The row after a write; None if the write removes it. Raises ``HandlerError`` for values that cannot be stored."""
-    return ROW_WRITES[type(write)](write, before, table, expires_at)
 
 
 def is_empty(row: Attributes | None) -> bool:
@@ -282,7 +268,7 @@ STATE_WRITES: Mapping[type, Callable[[Any, StateItem | None, int], StateItem | R
     PutMirror: _mirror,
     DeleteState: _delete_state,
 }
-"""What makes the state item after each kind of write."""
+"""What makes the state item after each kind of write; None if the write removes it."""
 ROW_WRITES: Mapping[type, Callable[[Any, Attributes | None, Table, int], Attributes | Reason | None]] = {
     AddRow: _add,
     GuardedPut: _guarded_put,
@@ -291,4 +277,7 @@ ROW_WRITES: Mapping[type, Callable[[Any, Attributes | None, Table, int], Attribu
     PutRow: _put,
     DeleteRow: _delete,
 }
-"""What makes the row after each kind of write."""
+"""What makes the row after each kind of write; None if the write removes it.
+
+Raises ``HandlerError`` for values that cannot be stored.
+"""

@@ -7,14 +7,13 @@ from typing import Any
 
 from streamfold.engines import Counter, Finished, Wanted
 from streamfold.engines.applied import (
+    ROW_WRITES,
     STATE_WRITES,
     Attributes,
     counted_up,
     is_empty,
     item_too_large,
     refused_as_a_whole,
-    row_after,
-    state_after,
     without_left,
 )
 from streamfold.engines.conditions import revision_holds
@@ -173,11 +172,12 @@ class GuardedItems(ABC):
         return None
 
     def _after(self, write: Any, expires_at: int) -> dict[str, Any] | Reason | None:
-        if type(write) in STATE_WRITES:
+        state_after = STATE_WRITES.get(type(write))
+        if state_after is not None:
             found = self._state(write.key) if type(write) in LOOKING else None
             return state_after(write, found, expires_at)
         before = None if _is_whole(write) else self._row(write.key)
-        return row_after(write, before, self.tables[write.key[0]], expires_at)
+        return ROW_WRITES[type(write)](write, before, self.tables[write.key[0]], expires_at)
 
     def _depends(self, write: Any) -> bool:
         """Whether a write, or its stream record, depends on the stored item."""

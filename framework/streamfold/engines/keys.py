@@ -34,7 +34,7 @@ def _short(text: str, prefix: str, bytes_max: int) -> str:
 
 def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:
     """The key of a row as attributes, encoded."""
-    _, partition, sort = key if key[0] != STATE.name else stored_key(key)
+    _, partition, sort = stored_key(key)
     if type(partition) is str and type(sort) is str and partition.isascii() and sort.isascii() and table.sort:
         return {table.partition: {"S": partition}, table.sort: {"S": sort}}  # as nearly always
     own = {table.partition: encode(partition)}
@@ -45,7 +45,7 @@ def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:
 
 def key_too_long(key: RowKey | StateKey) -> Reason | None:
     """Refuses a key of which DynamoDB would refuse a part for its length."""
-    partition, sort = key[-2:]
+    partition, sort = key[-2], key[-1]
     if type(partition) is str and type(sort) is str and len(partition) <= SHORT_LETTERS >= len(sort):
         return None  # as nearly always
     if not isinstance(key, StateKey):

@@ -35,8 +35,8 @@ class Dispatch:
         self.entries: dict[Segments, list[DispatchEntry]] = {}
         for entry in entries:
             self.entries.setdefault(self._segments(entry.key), []).append(entry)
-        self._fitting = {first: self._of_partition(first) for first in (None, *(first for first, _ in self.entries))}
-        self._open = self._fitting[None]
+        firsts = dict.fromkeys([None, *(first for first, _ in self.entries)])
+        self._fitting = {first: self._of_partition(first) for first in firsts}
 
     def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
         """The entries whose key matches, each with the values of its fields."""
@@ -49,13 +49,14 @@ class Dispatch:
 
     def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
         """The entries whose first segments fit."""
-        delimiter, fitting = self.delimiter, self._open
+        delimiter = self.delimiter
+        first = second = None
         if isinstance(partition, str):
-            fitting = self._fitting.get(partition[: partition.find(delimiter) + 1] or partition, fitting)
-        found = None
+            first = partition[: partition.find(delimiter) + 1] or partition
         if isinstance(sort, str):
-            found = fitting.get(sort[: sort.find(delimiter) + 1] or sort)
-        return fitting[None] if found is None else found
+            second = sort[: sort.find(delimiter) + 1] or sort
+        fitting = self._fitting.get(first) or self._fitting[None]
+        return fitting.get(second) or fitting[None]
 
     def _of_partition(self, first: str | None) -> dict[str | None, list[DispatchEntry]]:
         """The entries that fit a first segment of partition keys, by that of sort keys; None: any other one."""
