@@ -8,6 +8,7 @@ import argparse
 from tests.bench import (
     backfill,
     cold,
+    core,
     exports,
     imports,
     instructions,
@@ -26,6 +27,7 @@ from tests.bench import (
 
 BENCHMARKS = {
     "strategies": strategies.run,
+    "core": core.run,
     "redelivery": redelivery.run,
     "imports": imports.run,
     "cold": cold.run,

@@ -23,6 +23,7 @@ once. It is no rival: a batch that is cut otherwise when it comes again is count
 
 """
 TITLES = {
+    "core": "The batch without a store: instructions",
     "redelivery": "A batch that comes again",
     "imports": "Importing an application",
     "cold": "A cold start",

@@ -165,23 +165,26 @@ def application() -> Any:
 
     table, router = Table("app", partition="pk", sort="sk"), Router()
     stats, day = Key("STATS#{type}", "ALL", table=table), Key("DAY#{day}", "{type}", table=table)
-    for kind in KINDS:
+
+    def declare(kind: str) -> None:
         source = Key(kind + "#{user}", "{item}", table=table)
         own = Key("COUNTERS#" + kind + "#{user}", "COUNT", table=table)
         name = kind.lower()
 
+        @router.view(source, into=own, name=f"{name}_counters")
         def counted(item: Any) -> Iterator[Row]:
             yield Row(n=Count())
 
-        def of_kind(item: Any, name: str = name) -> Iterator[Row]:
+        @router.view(source, into=stats, name=f"{name}_stats")
+        def of_kind(item: Any) -> Iterator[Row]:
             yield Row(type=item["type"], **{f"{name}_n": Count()})
 
-        def of_day(item: Any, name: str = name) -> Iterator[Row]:
+        @router.view(source, into=day, name=f"{name}_days")
+        def of_day(item: Any) -> Iterator[Row]:
             yield Row(day="2026-03-01", type=item["type"], **{f"{name}_n": Count()})
 
-        router.view(source, into=own, name=f"{name}_counters")(counted)
-        router.view(source, into=stats, name=f"{name}_stats")(lambda item, made=of_kind: made(item))
-        router.view(source, into=day, name=f"{name}_days")(lambda item, made=of_day: made(item))
+    for kind in KINDS:
+        declare(kind)
     return App("bench", routers=[router])
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
-from streamfold.ledger.contribution import RowPart, stored_rows, stored_text
+from streamfold.ledger.contribution import RowPart, holds_row, stored_rows, stored_text
 from streamfold.ledger.difference import difference
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.contributions import contribution
@@ -54,6 +54,17 @@ def test_a_contribution_has_one_stored_text_whatever_the_order(rows):
 @given(contributions, contributions)
 def test_different_contributions_have_different_stored_texts(one, other):
     assert (one == other) == (stored_text(one) == stored_text(other))
+
+
+@given(contributions, row_keys)
+def test_a_stored_text_tells_which_rows_it_holds_without_being_read(rows, another):
+    assert all(holds_row(stored_text(rows), row) for row in rows)
+    assert holds_row(stored_text(rows), another) == (another in rows)
+
+
+def test_a_row_whose_key_quotes_the_text_of_another_is_not_taken_for_it():
+    quoting = {("main", '["main","B","B",{', '"]'): RowPart({}, None, "")}
+    assert not holds_row(stored_text(quoting), ("main", "B", "B"))
 
 
 def test_no_contribution_is_stored_as_no_text():

@@ -20,10 +20,11 @@ T = TypeVar("T", bound=tuple[Any, ...])
 class ItemWork:
     """The changes of one item in a batch, and the routes that listen to it."""
 
-    __slots__ = ("changes", "heard", "item", "ledger", "off", "others")
+    __slots__ = ("changes", "heard", "item", "ledger", "of_key", "off", "others")
 
-    def __init__(self, item: ItemKey) -> None:
+    def __init__(self, item: ItemKey, of_key: "Sorted | None" = None) -> None:
         self.item = item
+        self.of_key = of_key  # counts the item's records; None if others than contributing routes listen to the item
         self.ledger: dict[str, list[RoutedFields]] = {}  # routes that contribute, by group
         self.others: list[tuple[Route, str, Fields]] = []  # routes of other kinds, with the item's role
         self.heard: list[tuple[Route, str, Fields]] = []  # routes whose handlers are not called
@@ -38,14 +39,16 @@ class ItemWork:
 class Sorted:
     """Those who listen to the items of one key."""
 
-    __slots__ = ("alone", "heard", "ledger", "off", "others")
+    __slots__ = ("alone", "contributes", "heard", "ledger", "off", "others", "records")
 
     def __init__(self, *, alone: bool) -> None:
         self.alone = alone  # no other key can have meant such an item
-        self.ledger: list[tuple[str, Route]] = []  # routes that contribute, with their groups
+        self.ledger: dict[str, list[Route]] = {}  # routes that contribute, by group
         self.others: list[tuple[Route, str]] = []  # routes of other kinds, with the item's role
         self.heard: list[tuple[Route, str]] = []  # routes whose handlers are not called
         self.off: list[Route] = []  # routes whose handlers are switched off
+        self.contributes = False  # only routes that contribute listen, and no other key can have meant the item
+        self.records = 0  # of items of the key, if it contributes
 
 
 class Routing:
@@ -58,13 +61,22 @@ class Routing:
 
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
-        work, found = ItemWork(item), self.application.found(item)
+        found = self.application.found(item)
         alone = len(found) == 1
+        if alone:  # as nearly always
+            ((entry, fields),) = found
+            for_key = self._sorted.get(id(entry)) or self._sort(entry)
+            if for_key.contributes:
+                work = ItemWork(item, for_key)
+                for group, routes in for_key.ledger.items():
+                    work.ledger[group] = [(route, fields) for route in routes]
+                return work
+        work = ItemWork(item)
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
             alone = alone and for_key.alone
-            for group, route in for_key.ledger:
-                work.ledger.setdefault(group, []).append((route, fields))
+            for group, routes in for_key.ledger.items():
+                work.ledger.setdefault(group, []).extend([(route, fields) for route in routes])
             if for_key.others or for_key.heard:
                 work.others += [(route, role, fields) for route, role in for_key.others]
                 work.heard += [(route, role, fields) for route, role in for_key.heard]
@@ -94,10 +106,18 @@ class Routing:
             elif route.name in settings.handlers_off:
                 found.off.append(route)
             elif route.kind.contributes and role == SOURCE:
-                found.ledger.append((route.group, route))
+                found.ledger.setdefault(route.group, []).append(route)
             else:
                 found.others.append((route, role))
+        found.contributes = found.alone and bool(found.ledger) and not (found.others or found.heard or found.off)
         return found
+
+    def count(self, report: Report) -> None:
+        """Counts the records of keys that contribute, once for all items of a key."""
+        for found in self._sorted.values():
+            for routes in found.ledger.values():
+                for route in routes if found.records else ():
+                    report.records[route.name] += found.records
 
 
 def _once(routed: list[T]) -> list[T]:
@@ -120,7 +140,11 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
     for work in found.values():
         if len(work.changes) > 1:
             _order(work)
-        _count(work, report)
+        if work.of_key is None:
+            _count(work, report)
+        else:
+            work.of_key.records += len(work.changes)
+    routing.count(report)
     return found
 
 

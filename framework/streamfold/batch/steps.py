@@ -54,26 +54,29 @@ class Steps:
             for group, routed in work.ledger.items():
                 if stored is not None and self._settled(work, group, routed, stored):
                     continue
-                steps = self._steps(work, routed)
-                if steps and (stored is not None or None in [step.before for step in steps]):
+                steps, is_known = self._steps(work, routed)
+                if steps and (stored is not None or not is_known):
                     unread.append((work, group, steps))
-                elif steps:
-                    units += self._unit(work, group, steps, None)
+                elif steps and (unit := self._unit(work, group, steps, None)) is not None:
+                    units.append(unit)
         return units + self._read(unread, stored)
 
     def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
         """The rows that an item's images and its ledger item name, by handler: a crash may have left work there."""
         return self._unfinished(unit.item, unit.steps, found)
 
-    def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[Step, ...]:
+    def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[tuple[Step, ...], bool]:
+        """The steps of an item, and whether it is known of all of them where they begin."""
         first = work.changes[0]
         old = first.old if first.has_old else None
-        steps = []
+        steps, is_known = [], True
         for route, fields in routed:
             step = self._step(route, fields, work, old)
             if step is not None:
                 steps.append(step)
-        return tuple(steps)
+                if step.before is None:
+                    is_known = False
+        return tuple(steps), is_known
 
     def _step(self, route: Route, fields: Fields, work: ItemWork, old: Image | None) -> Step | None:
         """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.
@@ -118,11 +121,10 @@ class Steps:
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
             return None
 
-    def _unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> list[Unit]:
+    def _unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
         key = ledger_key(self.application.name, group, work.item)
         retired = self.application.retired
-        unit = ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
-        return [unit] if unit else []
+        return ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
 
     def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredLedger) -> bool:
         """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
@@ -167,12 +169,12 @@ class Steps:
                 self._unread(work, steps, error)
                 continue
             planned = self._unit(work, group, steps, found)
-            units += planned
+            units += () if planned is None else (planned,)
             routes = tuple(step.route for step in steps)
             for some, named in self._unfinished(work.item, steps, found):
                 self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
-            if not planned:
+            if planned is None:
                 self.done += work.changes
         return units
 

@@ -247,11 +247,15 @@ class _ChunkBuilder:
         for effect in unit.effects:
             key = effect.key
             present = merged.get(key) or rows.get(key)
-            joined = effect if present is None else _join(present, effect)
-            if joined is None:
-                return False
-            merged[key] = joined
-            written += _is_written(joined) - (present is not None and _is_written(present))
+            if present is None:
+                merged[key] = effect
+                written += _is_written(effect)
+            else:
+                joined = _join(present, effect)
+                if joined is None:
+                    return False
+                merged[key] = joined
+                written += _is_written(joined) - _is_written(present)
             is_small = type(effect) is AddRow and not effect.values  # as most are
             size += ACTION_BYTES if is_small else estimated_bytes(effect)
         full = len(self.units) + 1 + written > self.actions or self.bytes + size > BYTES_PLANNED_MAX

@@ -52,6 +52,8 @@ class Progress:
 
     def hold(self, units: Iterable[Unit]) -> list[Unit]:
         """Fails the units whose item and handler are held; returns the others."""
+        if not self.held:
+            return list(units)
         free = []
         for unit in units:
             if not unit.steps and (unit.item, unit.routes[0].name) in self.held:

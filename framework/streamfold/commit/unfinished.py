@@ -4,7 +4,7 @@ A process may die between the commit and the end of this work. The ledger keeps 
 done, and a record that comes again names the rows of its item, so that the next attempt finishes them.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, WrittenKey
 from streamfold.engines import Engine
 from streamfold.keys.table import STATE, is_in_state
-from streamfold.ledger.contribution import Contribution, left_rows, stored_rows
+from streamfold.ledger.contribution import Contribution, holds_row, left_rows, stored_rows
 from streamfold.ledger.difference import moved_by
 from streamfold.ledger.item import REFERENCE, LedgerItem
 from streamfold.ledger.step import Step
@@ -107,7 +107,7 @@ class Unfinished:
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
         self._causes: dict[RowKey, list[Causes]] = {}  # of rows in ``moved`` and ``lowered`` that attempts left
-        self._units: dict[RowKey, list[Unit]] = {}  # that were committed, by such rows of theirs
+        self._units: defaultdict[RowKey, list[Unit]] = defaultdict(list)  # that were committed, by such rows of theirs
         self._committed: list[Unit] = []  # that are not among these yet: few are ever asked for
 
     def causes(self, row: RowKey) -> list[Cause]:
@@ -119,10 +119,11 @@ class Unfinished:
         return {route.name for routes, _ in self._causes_of(row) for route in routes}
 
     def _causes_of(self, row: RowKey) -> list[Causes]:
+        units = self._units
         for unit in self._committed:
             for effect in unit.effects:
-                if isinstance(effect, AddRow) and (effect.moved or effect.contributors):
-                    self._units.setdefault(effect.key, []).append(unit)
+                if type(effect) is AddRow and (effect.contributors or effect.moved):
+                    units[effect.key].append(unit)
         self._committed.clear()
         committed = [(_writers(unit, row), unit.changes) for unit in self._units.get(row, ())]
         return self._causes.get(row, []) + committed
@@ -132,7 +133,7 @@ class Unfinished:
         self._committed += units
         in_state = False
         for write in writes:
-            if isinstance(write, AddRow):
+            if type(write) is AddRow:
                 if write.moved:
                     self._move(write.key, write.moved)
                 if write.contributors:
@@ -225,7 +226,7 @@ def _held_before(step: Step, part: LedgerPart, row: WrittenKey) -> bool:
     if row in (step.before or ()):
         return True
     # What is kept elsewhere is compared by its digest, and only where the old image told it.
-    return not part.expected.startswith(REFERENCE) and row in stored_rows(part.expected)
+    return not part.expected.startswith(REFERENCE) and holds_row(part.expected, row)
 
 
 def _each(causes: Causes) -> list[Cause]:

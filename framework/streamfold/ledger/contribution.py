@@ -68,7 +68,7 @@ def _stored_row(key: RowKey, part: RowPart) -> str:
 
 
 @lru_cache(KEYS_KEPT_MAX)
-def _stored_key(key: RowKey) -> str:
+def _stored_key(key: tuple[KeyValue | None, ...]) -> str:
     return ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
 
 
@@ -108,6 +108,11 @@ def _rows(text: str) -> Contribution:
             tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
         )
     return rows
+
+
+def holds_row(text: str, row: tuple[KeyValue | None, ...]) -> bool:
+    """Whether a stored text has a part for a row: quick, because a quotation mark within a text is escaped."""
+    return f"[{_stored_key(row)},{{" in text
 
 
 def needs_no_finishing(text: str) -> bool:

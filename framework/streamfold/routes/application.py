@@ -52,10 +52,11 @@ class Application:
 
         Items of the framework's own, such as those that tell a reader whom to pull, are of no template.
         """
-        if isinstance(item[1], str) and item[1].startswith(RESERVED_PREFIX):
+        table, partition, sort = item
+        if isinstance(partition, str) and partition.startswith(RESERVED_PREFIX):
             return []
-        dispatch = self.dispatch.get(item[0])
-        return dispatch.find(*item[1:]) if dispatch else []
+        dispatch = self.dispatch.get(table)
+        return dispatch.find(partition, sort) if dispatch else []
 
     def listeners(self, item: ItemKey, *, called: bool = True) -> list[tuple[Listener, Fields]]:
         """The listeners of an item, each once for every role of the item, with the fields of its key.

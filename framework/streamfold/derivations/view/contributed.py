@@ -42,7 +42,8 @@ def _check_shards(route: Route, effects: Iterable[Row]) -> None:
 def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: Forms) -> Contribution | None:
     """Rows of nothing but sums that are known of their handler, as most are; None if more has to be looked at."""
     template = _plain_target(route)
-    known_forms = None if template is None else forms.of(template).get(route.name)
+    known = None if template is None else forms.by_target.get(template)
+    known_forms = None if known is None else known.get(route.name)
     if template is None or known_forms is None:
         return None
     rows: Contribution = {}
@@ -58,7 +59,10 @@ def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: For
                 return None
             sums[name] = value.amount
         try:
-            partition, sort = template.compose(fields if len(names) == len(given) else {**fields, **given})
+            keyed = len(given) - len(names)  # fields of the key that the row gives
+            partition, sort = template.compose(
+                fields if not keyed else given if keyed == len(template.types) else {**fields, **given}
+            )
         except KeyValueError:  # ``split`` says it in the words of the handler
             return None
         key = template.table.name, partition, sort
