@@ -140,7 +140,7 @@ class SendingPace:
 
     def __init__(self) -> None:
         self.careful = False  # this batch may have been delivered before: its first transaction goes alone
-        self._unsure = True  # so may the next one
+        self.unsure = True  # so may the next one
         self.conflicts = 0  # transactions that met another process since they were last told
         self._most = ACTIONS_MAX
         self._calm = True
@@ -157,11 +157,11 @@ class SendingPace:
 
     def began(self) -> None:
         """Notes the begin of a batch. Unless ``ended`` is told of it, the next one may be the same."""
-        self.careful, self._unsure = self._unsure, True
+        self.careful, self.unsure = self.unsure, True
 
     def ended(self, *, again: bool) -> None:
         """Notes the end of a batch, and whether some of its records come again."""
-        self._unsure = again
+        self.unsure = again
         if self._calm:
             self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)
         self._calm = True

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from streamfold.batch.failing import Failing
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, by_item
+from streamfold.batch.repeated import NOT_ASKED, Sampled
 from streamfold.batch.report import Report
 from streamfold.batch.steps import Steps
 from streamfold.commit.outcome import HELD, Failed, Held
@@ -39,9 +40,12 @@ class Batch:
         self.work = by_item(application, changes, run, self.report)
         self.steps = Steps(application, engine, run, knowledge.forms, self.work, self.failing, self.done)
 
-    def plan(self) -> Plan:
-        """Derives every handler's effects and plans them; reads state only where an old image is not known."""
-        units = self.steps.units()
+    def plan(self, sampled: Sampled = NOT_ASKED) -> Plan:
+        """Derives every handler's effects and plans them; reads state only where an old image is not known.
+
+        sampled: ledger items of the batch that tell whether it came before; then state is read too.
+        """
+        units = self.steps.units(sampled)
         works: dict[Route, list[Work]] = {}
         for item in self.work.values():
             for route in dict.fromkeys(item.off):

@@ -9,6 +9,7 @@ from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import begin_reading, check_manifest
 from streamfold.batch.planning import Batch
+from streamfold.batch.repeated import NOT_STORED, sample_of
 from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer
 from streamfold.commit.failure import Failure
@@ -72,18 +73,20 @@ def process_changes(
     _check_handlers(app, run.settings)
     known, timed = knowledge(run, app, engine), Timed(engine, run)
     with localcontext(EXACT):
-        begun = begin_reading(app, timed, run, known)
+        sample = sample_of(app, changes, run)
+        begun = begin_reading(app, timed, run, known, sample)
         triage = Triage(app.name, timed, run)
         batch = Batch(app, changes, engine, run, known, triage)  # which routes the changes meanwhile
         try:
             check_manifest(app, timed, run, known, sources, begun=begun)
         except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
+        sampled = {key: begun().get(key, NOT_STORED) for key in sample}
         run.pace.began()
-        plan = batch.plan()
+        plan = batch.plan(sampled)
         if not keep_forms(app, timed, known, run):
             batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
-            plan = batch.plan()
+            plan = batch.plan(sampled)
         unfinished = batch.steps.unfinished
         outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).carry_out(plan)
         outcome.failed[:0] = batch.failed

@@ -2,11 +2,11 @@
 
 A process whose last invocation did not end well, or that is new, may be given what another one has committed. To find
 that out by a refused transaction costs what planning the batch costs, and the units of the transaction. So a few ledger
-items are read first. What they say is never trusted for more than an economy: a batch that seems new is planned and
-guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
+items are read with the manifest. What they say is never trusted for more than an economy: a batch that seems new is
+planned and guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
@@ -15,12 +15,13 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.item import LedgerItem, settled_texts
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.records.change import ItemKey
+from streamfold.records.change import Change, ItemKey
+from streamfold.routes.application import Application
 from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
 
 SAMPLE = 10
-"""Ledger items that are read to tell whether a batch came before, at the price of five units of reads."""
+"""Changes whose ledger items are read to tell whether a batch came before, at the price of a unit for each."""
 
 
 class StoredLedger(NamedTuple):
@@ -30,26 +31,48 @@ class StoredLedger(NamedTuple):
     keys: Mapping[tuple[ItemKey, str], StateKey]  # by item and group
 
 
-def ledger_of_repeated(
-    application: str, work: Mapping[ItemKey, ItemWork], engine: Engine, run: Run
-) -> StoredLedger | None:
-    """The ledger items of a batch that came before; None for a batch that seems new.
+Sampled = Mapping[StateKey, Mapping[str, Any]]
+"""Ledger items that were read to tell whether a batch came before; an absent one is empty."""
+NOT_ASKED: Sampled = {}
+NOT_STORED: Mapping[str, Any] = {}
 
-    Nothing is read unless the process has a reason to ask, or for a batch that may fit one transaction: a refusal then
-    tells as much. Once a batch seems new its transactions need not be careful.
+
+def sample_of(app: Application, changes: Sequence[Change], run: Run) -> Collection[StateKey]:
+    """The keys of some ledger items of a batch that is about to begin, which tell whether it came before.
+
+    There are none unless the process has a reason to ask, nor for a batch that may fit one transaction: a refusal then
+    tells as much.
     """
-    if not run.pace.careful:
+    if not run.pace.unsure or len(changes) <= run.chunk_actions:
+        return ()
+    return dict.fromkeys(
+        ledger_key(app.name, route.group, change.item)
+        for change in changes[:: -(-len(changes) // SAMPLE)]
+        if change.has_old  # the others' ledger items are read anyway
+        for route, _ in app.sources(change.item)
+        if route.kind.contributes and run.settings.serves(route.group)
+    )
+
+
+def ledger_of_repeated(
+    application: str, work: Mapping[ItemKey, ItemWork], engine: Engine, run: Run, sampled: Sampled
+) -> StoredLedger | None:
+    """The ledger items of a batch that came before; None for a batch that seems new, or of which nothing was sampled.
+
+    Once a batch seems new its transactions need not be careful.
+    """
+    if not (run.pace.careful and sampled):
         return None
     keys = {(item, group): ledger_key(application, group, item) for item, each in work.items() for group in each.ledger}
     items = {key: work[item] for (item, _), key in keys.items()}
     optimistic = [key for key, each in items.items() if each.changes[0].has_old]
     if len(optimistic) <= run.chunk_actions:
         return None
+    found = {key: item for key, item in sampled.items() if item and key in items}
+    if not any(_is_as_new(item, items[key]) for key, item in found.items()):
+        run.pace.careful = False
+        return None
     try:
-        found = read_state(engine, run.lanes, optimistic[:: -(-len(optimistic) // SAMPLE)])
-        if not any(_is_as_new(item, items[key]) for key, item in found.items()):
-            run.pace.careful = False
-            return None
         rest = read_state(engine, run.lanes, [key for key in items if key not in found])
         return StoredLedger({**found, **rest}, keys)
     except EngineUnavailable:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from streamfold.batch.failing import Failing
 from streamfold.batch.order import ItemWork, RoutedFields
-from streamfold.batch.repeated import StoredLedger, ledger_of_repeated, settled
+from streamfold.batch.repeated import NOT_STORED, Sampled, StoredLedger, ledger_of_repeated, settled
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
@@ -28,7 +27,6 @@ from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.run import Run
 
 Unread = tuple[ItemWork, str, tuple[Step, ...]]
-NOT_STORED: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -45,9 +43,9 @@ class Steps:
     unfinished: Unfinished = field(default_factory=Unfinished)
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
-    def units(self) -> list[Unit]:
+    def units(self, sampled: Sampled) -> list[Unit]:
         """The units of all items; reads state only where an old image is not known, or for a batch that came before."""
-        stored = ledger_of_repeated(self.application.name, self.work, self.engine, self.run)
+        stored = ledger_of_repeated(self.application.name, self.work, self.engine, self.run, sampled)
         units: list[Unit] = []
         unread: list[Unread] = []
         for work in self.work.values():
