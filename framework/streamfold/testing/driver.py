@@ -102,7 +102,7 @@ class Driver(Invoker):
         rows = expected_all(self.app, self.told)
         if self.writers is None:
             return rows
-        check_cascades(self.app, self.writers.store.told, self._acknowledged)
+        check_cascades(self.app, self.writers.store.told, self._over)
         return rows | expected_items(self.app, self.writers.store.told)
 
     def _invoke(self, lane: WriterLane) -> None:

@@ -12,6 +12,7 @@ from streamfold.derivations.search.places import OPENED
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
+from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
 from streamfold.run import Run, SendingPace
@@ -73,7 +74,8 @@ class Invoker:
         self.deliveries = 0
         self._running: list[WriterLane | None] = []  # what is going on, the innermost last; None: no lane's
         self._repairs_failed: list[Repaired] = []
-        self._acknowledged: dict[str, int] = {}
+        self._acknowledged: set[str] = set()  # versions of removals
+        self._over: dict[str, int] = {}  # how many records the tables had told when a removal was over
 
     @abstractmethod
     def _meanwhile(self) -> None:
@@ -106,15 +108,20 @@ class Invoker:
             self.pace = SendingPace()
             return None
         if self.writers:
-            self._note_acknowledged(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
+            self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
         return failures
 
-    def _note_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], place: int) -> None:
-        """Notes how many records the tables had told when a removal, the last of its item in a batch, was through."""
+    def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], place: int) -> None:
+        """Notes how many records the tables had told when a removal, the last of its item in a batch, was over.
+
+        It is over when its record is acknowledged and no fan-out goes on with it.
+        """
         last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
-        for change in last.values():
-            if change.sequence not in failed:
-                self._acknowledged.setdefault(change.version_text, place)
+        self._acknowledged.update(change.version_text for change in last.values() if change.sequence not in failed)
+        open_ones = FanOuts(self.app.name, self.store, self._invocation()).all()
+        going_on = {job.options.get("version") for job in open_ones}
+        for version in self._acknowledged - going_on:
+            self._over.setdefault(version, place)
 
     def _invocation(self, calls: int | None = None) -> Run:
         """The run of one invocation, which has time for so many calls of the store; None: for any number."""

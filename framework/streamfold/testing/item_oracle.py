@@ -55,11 +55,11 @@ def stored_items(app: App, store: ProofStore, told: Sequence[Told]) -> ExpectedR
     return {item: _shown(without_derived(image), _borne(image), names) for item, image in store.sources()}
 
 
-def check_cascades(app: App, told: Sequence[Told], acknowledged: Mapping[str, int] = MappingProxyType({})) -> None:
+def check_cascades(app: App, told: Sequence[Told], ended: Mapping[str, int] = MappingProxyType({})) -> None:
     """Raises ``ItemsWrong`` where a handler removed what none of its parents takes along, or left what one does.
 
     A child that was written while its parent is away may go or stay, because nobody knows what it was meant for; but
-    not by a removal that was ``acknowledged`` (by version: when so many records had been told) before it was written.
+    not by a removal that had ``ended`` (by version: when so many records had been told) before it was written.
     """
     there: dict[ItemKey, int] = {}
     gone: dict[ItemKey, int] = {}
@@ -70,7 +70,7 @@ def check_cascades(app: App, told: Sequence[Told], acknowledged: Mapping[str, in
             continue
         if not own and not any(_is_child(app, parent, change.item) for parent in gone):
             raise ItemsWrong(f"{change.name} was removed by a cascade, though no parent of it was gone")
-        if not own and there[change.item] >= acknowledged.get(follows, len(told)):
+        if not own and there[change.item] >= ended.get(follows, len(told)):
             raise ItemsWrong(f"{change.name} was removed by a cascade that had come to its end before it was written")
         there.pop(change.item, None)
         gone[change.item] = place
