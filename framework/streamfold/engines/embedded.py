@@ -20,7 +20,7 @@ from streamfold.engines.own_records import change_of
 from streamfold.engines.progress import ReplayProgress
 from streamfold.engines.sources import carried_out
 from streamfold.engines.state_file import StateFile
-from streamfold.keys.table import STATE, Table
+from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
@@ -164,12 +164,16 @@ class EmbeddedEngine(StateReads, GuardedItems):
         texts, gone = [], []
         for key, item in changed.items():
             place = key[0], sortable(key[1]), sortable(key[2])
-            text = to_json(item) if item else ""
-            self._rows.keep(key, item, len(text))
             if item is None:
                 gone.append(place)
-            else:
-                texts.append((*place, text))
+                self._rows.keep(key, None, 0)
+                continue
+            text = to_json(item)
+            texts.append((*place, text))
+            if CONTRIBUTORS in item or VERSION in item:
+                self._rows.keep(key, item, len(text))
+            else:  # such as a row of a history, which is written once
+                self._rows.drop(key)
         self._file.put_all(PUT_ROW, texts)
         self._file.put_all(DELETE_ROW, gone)
 

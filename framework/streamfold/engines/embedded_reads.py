@@ -25,8 +25,8 @@ ROW_KEYS = f"SELECT pk, sk, item FROM items WHERE tbl = :tbl AND {BEHIND} AND it
 STATE_KEYS = f"SELECT pk, sk, NULL FROM state WHERE {BEHIND}"  # noqa: S608 - constants
 ROW = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 STATE_ITEM = "SELECT item FROM state WHERE pk = ? AND sk = ?"
-SEVERAL = 16
-"""Items that one statement reads: two thirds of what is to be saved, and a statement is prepared for one number."""
+SEVERAL = 64
+"""Items that one statement reads: a statement is prepared for one number."""
 ROWS = (
     f"SELECT i.tbl, i.pk, i.sk, i.item FROM (VALUES {', '.join(['(?, ?, ?)'] * SEVERAL)}) AS v CROSS JOIN items AS i "  # noqa: S608
     "ON i.tbl = v.column1 AND i.pk = v.column2 AND i.sk = v.column3"
@@ -36,6 +36,11 @@ STATE_ITEMS = (
     "ON s.pk = v.column1 AND s.sk = v.column2"
 )
 """A cross join: it looks the values up by the index, and does not search the table for them."""
+
+
+NO_ITEM: tuple[KeptItem, int] = (None, 0)
+PlaceText = tuple[str, ...]
+"""A place in the file: the columns of its key."""
 
 
 class StateReads(ABC):
@@ -204,15 +209,22 @@ class StateReads(ABC):
             return
         rows, states = self._rows, self._states
         for some in _several(key for key in keys if isinstance(key, StateKey) and states.get(key) is UNKNOWN):
-            found = {(pk, sk): text for pk, sk, text in self._file.all(STATE_ITEMS, list(chain.from_iterable(some)))}
+            read = self._file.all(STATE_ITEMS, list(chain.from_iterable(some)))
+            found = self._items_of([((pk, sk), text) for pk, sk, text in read])
             for key in some:
-                states.keep(key, *self._item(found.get(key)))
+                states.keep(key, *found.get(key, NO_ITEM))
         for some in _several(key for key in keys if not isinstance(key, StateKey) and rows.get(key) is UNKNOWN):
             places = [(key[0], sortable(key[1]), sortable(key[2])) for key in some]
             read = self._file.all(ROWS, list(chain.from_iterable(places)))
-            texts = {(table, pk, sk): text for table, pk, sk, text in read}
+            found = self._items_of([((table, pk, sk), text) for table, pk, sk, text in read])
             for key, place in zip(some, places, strict=True):
-                rows.keep(key, *self._item(texts.get(place)))
+                rows.keep(key, *found.get(place, NO_ITEM))
+
+    def _items_of(self, read: Iterable[tuple[PlaceText, str | None]]) -> dict[PlaceText, tuple[KeptItem, int]]:
+        """The items of stored texts, and the lengths of these; none for a place without a text."""
+        texts = {place: text for place, text in read if text}
+        items = self._file.items([*texts.values()])
+        return {place: (item, len(text)) for (place, text), item in zip(texts.items(), items, strict=True)}
 
     def _item(self, text: str | None) -> tuple[KeptItem, int]:
         """The item of a stored text, and the length of the text."""

@@ -69,8 +69,13 @@ class GuardedItems(ABC):
             return self._transact(writes, expires_at)
 
     def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+        done: FoundItems = {}
         with self._work():
-            return [row.key for row in rows if not self._is_there(row.key) and self._transact([row], 0)]
+            self._expect([row.key for row in rows])
+            new = (row for row in rows if row.key not in done and not self._is_there(row.key))
+            refused = [row.key for row in new if self._try(row, 0, done) is not None]
+            self._apply(done)
+        return refused
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         with self._work():
@@ -123,6 +128,9 @@ class GuardedItems(ABC):
 
     def _is_there(self, key: RowKey) -> bool:
         return self._any(key) is not None
+
+    def _expect(self, keys: Collection[PlaceKey]) -> None:  # noqa: B027 - a dictionary needs no hint
+        """Tells which items are asked for next, so that they can be read together."""
 
     def _look_ahead(self, writes: Sequence[GuardedWrite]) -> None:  # noqa: B027 - a dictionary needs no hint
         """Tells which writes come next, so that the items that they depend on can be read together."""
