@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from streamfold.batch.failing import Failing
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, by_item
-from streamfold.batch.repeated import NOT_ASKED, Sampled
+from streamfold.batch.repeated import Sampled
 from streamfold.batch.report import Report
 from streamfold.batch.steps import Steps
 from streamfold.commit.outcome import HELD, Failed, Held
@@ -40,7 +40,7 @@ class Batch:
         self.work = by_item(application, changes, run, self.report)
         self.steps = Steps(application, engine, run, knowledge.forms, self.work, self.failing, self.done)
 
-    def plan(self, sampled: Sampled = NOT_ASKED) -> Plan:
+    def plan(self, sampled: Sampled = ()) -> Plan:
         """Derives every handler's effects and plans them; reads state only where an old image is not known.
 
         sampled: ledger items of the batch that tell whether it came before; then state is read too.

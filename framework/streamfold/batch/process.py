@@ -81,7 +81,7 @@ def process_changes(
             check_manifest(app, timed, run, known, sources, begun=begun)
         except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
-        sampled = {key: begun().get(key, NOT_STORED) for key in sample}
+        sampled = [(item, begun().get(key, NOT_STORED)) for key, item in sample.items()]
         run.pace.began()
         plan = batch.plan(sampled)
         if not keep_forms(app, timed, known, run):

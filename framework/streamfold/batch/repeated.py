@@ -6,7 +6,7 @@ items are read with the manifest. What they say is never trusted for more than a
 planned and guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
@@ -31,27 +31,26 @@ class StoredLedger(NamedTuple):
     keys: Mapping[tuple[ItemKey, str], StateKey]  # by item and group
 
 
-Sampled = Mapping[StateKey, Mapping[str, Any]]
-"""Ledger items that were read to tell whether a batch came before; an absent one is empty."""
-NOT_ASKED: Sampled = {}
+Sampled = Sequence[tuple[ItemKey, Mapping[str, Any]]]
+"""Items with their ledger items, which were read to tell whether a batch came before; an absent one is empty."""
 NOT_STORED: Mapping[str, Any] = {}
 
 
-def sample_of(app: Application, changes: Sequence[Change], run: Run) -> Collection[StateKey]:
-    """The keys of some ledger items of a batch that is about to begin, which tell whether it came before.
+def sample_of(app: Application, changes: Sequence[Change], run: Run) -> Mapping[StateKey, ItemKey]:
+    """Some items of a batch that is about to begin, by their ledger items' keys, which tell whether it came before.
 
     There are none unless the process has a reason to ask, nor for a batch that may fit one transaction: a refusal then
     tells as much.
     """
     if not run.pace.unsure or len(changes) <= run.chunk_actions:
-        return ()
-    return dict.fromkeys(
-        ledger_key(app.name, route.group, change.item)
+        return {}
+    return {
+        ledger_key(app.name, route.group, change.item): change.item
         for change in changes[:: -(-len(changes) // SAMPLE)]
         if change.has_old  # the others' ledger items are read anyway
         for route, _ in app.sources(change.item)
         if route.kind.contributes and run.settings.serves(route.group)
-    )
+    }
 
 
 def ledger_of_repeated(
@@ -63,18 +62,12 @@ def ledger_of_repeated(
     """
     if not (run.pace.careful and sampled):
         return None
-    keys = {(item, group): ledger_key(application, group, item) for item, each in work.items() for group in each.ledger}
-    items = {key: work[item] for (item, _), key in keys.items()}
-    optimistic = [key for key, each in items.items() if each.changes[0].has_old]
-    if len(optimistic) <= run.chunk_actions:
-        return None
-    found = {key: item for key, item in sampled.items() if item and key in items}
-    if not any(_is_as_new(item, items[key]) for key, item in found.items()):
+    if not any(item in work and _is_as_new(found, work[item]) for item, found in sampled):
         run.pace.careful = False
         return None
+    keys = {(item, group): ledger_key(application, group, item) for item, each in work.items() for group in each.ledger}
     try:
-        rest = read_state(engine, run.lanes, [key for key in items if key not in found])
-        return StoredLedger({**found, **rest}, keys)
+        return StoredLedger(read_state(engine, run.lanes, keys.values()), keys)
     except EngineUnavailable:
         return None
 
