@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row
 from streamfold.batch.process import process_event
-from streamfold.batch.repeated import SAMPLE
+from streamfold.batch.repeated import LOOKED_AT, SAMPLE
 from streamfold.commit import committer
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
@@ -61,9 +61,10 @@ class Shop:
         return [decode({"M": row}) for row in self.engine.items(MAIN)]
 
     def reads(self):
-        """How many ledger items each read asked for; the first is that of the manifest and of one target's forms."""
-        first, *more = (call.actions for call in self.engine.named("read_state"))
-        return [first - 2, *more]
+        """How many ledger items each read asked for. One reads the manifest and the forms of one target."""
+        asked = [call.actions for call in self.engine.named("read_state")]
+        asked.remove(len(("manifest", "forms")))
+        return asked
 
 
 @pytest.fixture
@@ -86,12 +87,12 @@ def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
     assert shop.reads() == [SAMPLE]
     assert shop.pace.careful is False
     shop.deliver(*shop.puts(2), new=False)
-    assert shop.reads() == [0]
+    assert shop.reads() == []
 
 
 def test_a_batch_that_may_fit_one_transaction_is_not_asked_for(shop):
     shop.deliver(*shop.puts(1, items=ACTIONS))
-    assert shop.reads() == [0]
+    assert shop.reads() == []
 
 
 @pytest.mark.parametrize("committed", range(0, ITEMS, 7))
@@ -104,6 +105,48 @@ def test_what_the_ledger_lacks_of_a_batch_that_came_in_part_is_sent(shop, commit
     again.deliver(*first)
     again.deliver(*batch)
     assert shop.rows() == again.rows()
+
+
+@pytest.mark.parametrize("every", [2, 3, 4, 7])
+def test_a_batch_that_came_before_is_found_out_among_records_that_no_handler_reads(shop, every):
+    many = 3 * LOOKED_AT
+    batch = [
+        shop.source.put(f"{'LOG' if n % every else 'ITEM'}#{n}", "META", group=str(n % GROUPS), price=n)
+        for n in range(many * every)
+    ]
+    shop.deliver(*batch)
+    shop.deliver(*batch)
+    assert (shop.called, shop.engine.named("transact")) == (0, [])
+
+
+def test_a_sample_that_is_not_answered_leaves_the_batch_as_it_is(shop):
+    batch = shop.puts(1)
+    shop.deliver(*batch)
+    read = shop.engine.read_state
+
+    def throttled(keys, **how):
+        keys = list(keys)
+        if any("ITEM#" in key.pk for key in keys) and not how:
+            raise EngineUnavailable("throttled")
+        return read(keys, **how)
+
+    with patch.object(shop.engine, "read_state", throttled):
+        assert shop.deliver(*batch).known == ITEMS
+
+
+def test_a_sample_is_no_larger_for_many_groups():
+    router = Router()
+    for number in range(12):
+
+        def grouped(item):
+            yield Row(group=item["group"], items=Count())
+
+        router.view(ITEM, into=Key(f"GROUP{number}#{{group}}", "TOTAL"), name=f"g{number}", group=f"g{number}")(grouped)
+    app = App("shop", routers=[router])
+    engine, source = CountingEngine(MemoryEngine(app.tables.values())), Source()
+    records = [source.put(f"ITEM#{n}", "META", group="1") for n in range(ITEMS)]
+    process_event(app, records, engine, Run(Settings(chunk_actions=ACTIONS)))
+    assert engine.named("read_state")[0].actions <= SAMPLE
 
 
 def test_a_batch_with_newer_changes_than_came_before_is_sent(shop):

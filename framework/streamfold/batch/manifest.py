@@ -7,7 +7,7 @@ next batch. Where that shall go on (``STREAMFOLD_OLDER_CODE``), the handlers tha
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -63,20 +63,14 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
     return Manifest.of(engine.read_state([key], consistent=True).get(key, {}))
 
 
-def begin_reading(
-    app: Application, engine: Engine, run: Run, found: Knowledge, beside: Iterable[StateKey] = ()
-) -> ReadState:
-    """Begins to read what ``check_manifest`` needs while other work goes on; returns what waits for the answer.
-
-    beside: other state items that the same request reads.
-    """
+def begin_reading(app: Application, engine: Engine, run: Run, found: Knowledge) -> ReadState:
+    """Begins to read what ``check_manifest`` needs, beside other work; returns what waits for the answer."""
     key = manifest_key(app.name)
-    forms = [] if found.revision is not None else forms_keys(app)  # they are read while nothing is known
-    keys = [key, *forms, *beside]
+    keys = [key] if found.revision is not None else [key, *forms_keys(app)]  # forms are read while nothing is known
     flight = run.lanes.flight()
     flight.begin(None, partial(engine.read_state, keys, consistent=True), keys)
     flight.give_way()
-    return cache(flight.answer)
+    return flight.answer
 
 
 def check_manifest(

@@ -9,7 +9,7 @@ from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import begin_reading, check_manifest
 from streamfold.batch.planning import Batch
-from streamfold.batch.repeated import NOT_STORED, sample_of
+from streamfold.batch.repeated import begin_sampling
 from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer
 from streamfold.commit.failure import Failure
@@ -73,20 +73,20 @@ def process_changes(
     _check_handlers(app, run.settings)
     known, timed = knowledge(run, app, engine), Timed(engine, run)
     with localcontext(EXACT):
-        sample = sample_of(app, changes, run)
-        begun = begin_reading(app, timed, run, known, sample)
+        sampled = begin_sampling(app, changes, timed, run)
+        begun = begin_reading(app, timed, run, known)
         triage = Triage(app.name, timed, run)
         batch = Batch(app, changes, engine, run, known, triage)  # which routes the changes meanwhile
+        sample = sampled()
         try:
             check_manifest(app, timed, run, known, sources, begun=begun)
         except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
-        sampled = [(item, begun().get(key, NOT_STORED)) for key, item in sample.items()]
         run.pace.began()
-        plan = batch.plan(sampled)
+        plan = batch.plan(sample)
         if not keep_forms(app, timed, known, run):
             batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
-            plan = batch.plan(sampled)
+            plan = batch.plan(sample)
         unfinished = batch.steps.unfinished
         outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).carry_out(plan)
         outcome.failed[:0] = batch.failed

@@ -2,11 +2,12 @@
 
 A process whose last invocation did not end well, or that is new, may be given what another one has committed. To find
 that out by a refused transaction costs what planning the batch costs, and the units of the transaction. So a few ledger
-items are read with the manifest. What they say is never trusted for more than an economy: a batch that seems new is
+items are read beside the manifest. What they say is never trusted for more than an economy: a batch that seems new is
 planned and guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
@@ -21,7 +22,9 @@ from streamfold.run import Run
 from streamfold.writes.guarded import StateKey
 
 SAMPLE = 10
-"""Changes whose ledger items are read to tell whether a batch came before, at the price of a unit for each."""
+"""Ledger items that are read to tell whether a batch came before, at the price of five units of reads."""
+LOOKED_AT = 40
+"""Changes of which these are taken, where some are of items without a ledger item."""
 
 
 class StoredLedger(NamedTuple):
@@ -36,21 +39,43 @@ Sampled = Sequence[tuple[ItemKey, Mapping[str, Any]]]
 NOT_STORED: Mapping[str, Any] = {}
 
 
-def sample_of(app: Application, changes: Sequence[Change], run: Run) -> Mapping[StateKey, ItemKey]:
-    """Some items of a batch that is about to begin, by their ledger items' keys, which tell whether it came before.
+def begin_sampling(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> Callable[[], Sampled]:
+    """Begins to read some ledger items of a batch while other work goes on; returns what waits for the answer.
 
-    There are none unless the process has a reason to ask, nor for a batch that may fit one transaction: a refusal then
-    tells as much.
+    None are read unless the process has a reason to ask, nor for a batch that may fit one transaction: a refusal then
+    tells as much. A store that does not answer is no answer.
     """
-    if not run.pace.unsure or len(changes) <= run.chunk_actions:
-        return {}
-    return {
+    sample = _sample(app, changes, run) if run.pace.unsure and len(changes) > run.chunk_actions else {}
+    if not sample:
+        return tuple
+    flight = run.lanes.flight()
+    flight.begin(None, partial(engine.read_state, [*sample]), sample)
+
+    def answer() -> Sampled:
+        try:
+            found = flight.answer()
+        except EngineUnavailable:
+            return ()
+        return [(item, found.get(key, NOT_STORED)) for key, item in sample.items()]
+
+    return answer
+
+
+def _sample(app: Application, changes: Sequence[Change], run: Run) -> Mapping[StateKey, ItemKey]:
+    """A few items of a batch by the keys of their ledger items.
+
+    They come from all of it, one from each part, at another place of each: a batch may be full of a pattern.
+    """
+    part = max(len(changes) // LOOKED_AT, 1)
+    some = [changes[part * number + number % part] for number in range(len(changes) // part)]
+    found = {
         ledger_key(app.name, route.group, change.item): change.item
-        for change in changes[:: -(-len(changes) // SAMPLE)]
+        for change in some
         if change.has_old  # the others' ledger items are read anyway
         for route, _ in app.sources(change.item)
         if route.kind.contributes and run.settings.serves(route.group)
     }
+    return dict([*found.items()][:: -(-len(found) // SAMPLE) or 1])
 
 
 def ledger_of_repeated(
