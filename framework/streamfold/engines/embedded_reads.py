@@ -210,21 +210,15 @@ class StateReads(ABC):
         rows, states = self._rows, self._states
         for some in _several(key for key in keys if isinstance(key, StateKey) and states.get(key) is UNKNOWN):
             read = self._file.all(STATE_ITEMS, list(chain.from_iterable(some)))
-            found = self._items_of([((pk, sk), text) for pk, sk, text in read])
+            found = _items_of(self._file, [((pk, sk), text) for pk, sk, text in read])
             for key in some:
                 states.keep(key, *found.get(key, NO_ITEM))
         for some in _several(key for key in keys if not isinstance(key, StateKey) and rows.get(key) is UNKNOWN):
             places = [(key[0], sortable(key[1]), sortable(key[2])) for key in some]
             read = self._file.all(ROWS, list(chain.from_iterable(places)))
-            found = self._items_of([((table, pk, sk), text) for table, pk, sk, text in read])
+            found = _items_of(self._file, [((table, pk, sk), text) for table, pk, sk, text in read])
             for key, place in zip(some, places, strict=True):
                 rows.keep(key, *found.get(place, NO_ITEM))
-
-    def _items_of(self, read: Iterable[tuple[PlaceText, str | None]]) -> dict[PlaceText, tuple[KeptItem, int]]:
-        """The items of stored texts, and the lengths of these; none for a place without a text."""
-        texts = {place: text for place, text in read if text}
-        items = self._file.items([*texts.values()])
-        return {place: (item, len(text)) for (place, text), item in zip(texts.items(), items, strict=True)}
 
     def _item(self, text: str | None) -> tuple[KeptItem, int]:
         """The item of a stored text, and the length of the text."""
@@ -249,6 +243,13 @@ class StateReads(ABC):
     @abstractmethod
     def _write_states(self) -> None:
         """Writes the state items that the batch has changed."""
+
+
+def _items_of(file: StateFile, read: Iterable[tuple[PlaceText, str | None]]) -> dict[PlaceText, tuple[KeptItem, int]]:
+    """The items of stored texts, and the lengths of these; none for a place without a text."""
+    texts = {place: text for place, text in read if text}
+    items = file.items([*texts.values()])
+    return {place: (item, len(text)) for (place, text), item in zip(texts.items(), items, strict=True)}
 
 
 def _several(keys: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
