@@ -45,8 +45,8 @@ INSTEAD: Mapping[str, str] = {
 REPORTED = 1
 USAGE = 2
 STOPPED = (
-    "Stopped. What was written to a state or a table is kept, and the same command goes on from there; what was in "
-    "memory only is gone."
+    "Stopped. What was written to a state or a table is kept, and the same command goes on from there; with --fresh it "
+    "begins anew. What was in memory only is gone."
 )
 
 
