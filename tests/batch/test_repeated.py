@@ -108,10 +108,10 @@ def test_what_the_ledger_lacks_of_a_batch_that_came_in_part_is_sent(shop, commit
 
 
 @pytest.mark.parametrize("every", [2, 3, 4, 7])
-def test_a_batch_that_came_before_is_found_out_among_records_that_no_handler_reads(shop, every):
-    many = 3 * LOOKED_AT
+@pytest.mark.parametrize("many", [3 * LOOKED_AT, 820, 1_500])
+def test_a_batch_that_came_before_is_found_out_among_records_that_no_handler_reads(shop, every, many):
     batch = [
-        shop.source.put(f"{'LOG' if n % every else 'ITEM'}#{n}", "META", group=str(n % GROUPS), price=n)
+        shop.source.put(f"{'ITEM' if n % every == 1 else 'LOG'}#{n}", "META", group=str(n % GROUPS), price=n)
         for n in range(many * every)
     ]
     shop.deliver(*batch)
@@ -132,6 +132,24 @@ def test_a_sample_that_is_not_answered_leaves_the_batch_as_it_is(shop):
 
     with patch.object(shop.engine, "read_state", throttled):
         assert shop.deliver(*batch).known == ITEMS
+
+
+def test_a_handler_that_did_not_see_a_batch_is_not_taken_to_have_seen_it():
+    router = Router()
+    for name in "ab":
+
+        def grouped(item):
+            yield Row(group=item["group"], items=Count())
+
+        router.view(ITEM, into=Key(f"{name}#{{group}}", "TOTAL"), name=name, group=name)(grouped)
+    app = App("shop", routers=[router])
+    engine, source = MemoryEngine(app.tables.values()), Source()
+    records = [source.put(f"ITEM#{n}", "META", group="1") for n in range(ITEMS)]
+    for name in "ab":
+        pace = SendingPace()
+        run = Run(Settings(chunk_actions=ACTIONS), pace=pace, handlers=frozenset(name))
+        assert process_event(app, records, engine, run).failures == []
+        assert pace.careful is False
 
 
 def test_a_sample_is_no_larger_for_many_groups():

@@ -42,8 +42,8 @@ NOT_STORED: Mapping[str, Any] = {}
 def begin_sampling(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> Callable[[], Sampled]:
     """Begins to read some ledger items of a batch while other work goes on; returns what waits for the answer.
 
-    None are read unless the process has a reason to ask, nor for a batch that may fit one transaction: a refusal then
-    tells as much. A store that does not answer is no answer.
+    None are read unless the process has a reason to ask, nor for a batch of so few records that they may fit one
+    transaction: a refusal then tells as much. A store that does not answer is no answer.
     """
     sample = _sample(app, changes, run) if run.pace.unsure and len(changes) > run.chunk_actions else {}
     if not sample:
@@ -67,15 +67,19 @@ def _sample(app: Application, changes: Sequence[Change], run: Run) -> Mapping[St
     They come from all of it, one from each part, at another place of each: a batch may be full of a pattern.
     """
     part = max(len(changes) // LOOKED_AT, 1)
-    some = [changes[part * number + number % part] for number in range(len(changes) // part)]
+    some = [changes[part * number + number // 2 % part] for number in range(len(changes) // part)]
     found = {
         ledger_key(app.name, route.group, change.item): change.item
         for change in some
         if change.has_old  # the others' ledger items are read anyway
         for route, _ in app.sources(change.item)
-        if route.kind.contributes and run.settings.serves(route.group)
+        if route.kind.contributes and run.settings.serves(route.group) and _is_called(route.name, run)
     }
     return dict([*found.items()][:: -(-len(found) // SAMPLE) or 1])
+
+
+def _is_called(handler: str, run: Run) -> bool:
+    return handler not in run.settings.handlers_off and (run.handlers is None or handler in run.handlers)
 
 
 def ledger_of_repeated(
@@ -87,7 +91,7 @@ def ledger_of_repeated(
     """
     if not (run.pace.careful and sampled):
         return None
-    if not any(item in work and _is_as_new(found, work[item]) for item, found in sampled):
+    if not any(_is_as_new(found, work[item]) for item, found in sampled):
         run.pace.careful = False
         return None
     keys = {(item, group): ledger_key(application, group, item) for item, each in work.items() for group in each.ledger}
