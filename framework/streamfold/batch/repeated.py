@@ -9,6 +9,7 @@ planned and guarded as ever, and what is planned from a ledger item is sent on t
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.sending import read_state
@@ -64,10 +65,10 @@ def begin_sampling(app: Application, changes: Sequence[Change], engine: Engine, 
 def _sample(app: Application, changes: Sequence[Change], run: Run) -> Mapping[StateKey, ItemKey]:
     """A few items of a batch by the keys of their ledger items.
 
-    They come from all of it, one from each part, at another place of each: a batch may be full of a pattern.
+    They come from all of it, one from each part, at a place as if by chance: a batch may be full of a pattern.
     """
     part = max(len(changes) // LOOKED_AT, 1)
-    some = [changes[part * number + number // 2 % part] for number in range(len(changes) // part)]
+    some = [changes[part * number + crc32(b"%d" % number) % part] for number in range(len(changes) // part)]
     found = {
         ledger_key(app.name, route.group, change.item): change.item
         for change in some
