@@ -26,7 +26,7 @@ STATE_KEYS = f"SELECT pk, sk, NULL FROM state WHERE {BEHIND}"  # noqa: S608 - co
 ROW = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 STATE_ITEM = "SELECT item FROM state WHERE pk = ? AND sk = ?"
 SEVERAL = 64
-"""Items that one statement reads: a statement is prepared for one number."""
+"""Items that one statement reads. It is prepared for this number: what is left of a read is read one by one."""
 ROWS = (
     f"SELECT i.tbl, i.pk, i.sk, i.item FROM (VALUES {', '.join(['(?, ?, ?)'] * SEVERAL)}) AS v CROSS JOIN items AS i "  # noqa: S608
     "ON i.tbl = v.column1 AND i.pk = v.column2 AND i.sk = v.column3"
