@@ -12,7 +12,8 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode
-from streamfold.run import Run, SendingPace
+from streamfold.run import Run
+from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.source import Source

@@ -13,7 +13,8 @@ from typing import Any
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.run import Run, SendingPace
+from streamfold.run import Run
+from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, GuardedWrite, Reason, Refused
 from tests.bench.shop import records

@@ -14,7 +14,8 @@ from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable
-from streamfold.run import ACTIONS_LEAST, Lanes, Run, SendingPace
+from streamfold.run import Lanes, Run
+from streamfold.run.pace import ACTIONS_LEAST, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Scripted
 from streamfold.testing.in_flight import ChosenLanes

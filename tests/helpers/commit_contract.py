@@ -15,7 +15,8 @@ from streamfold.commit.outcome import Held
 from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
-from streamfold.run import Run, SendingPace
+from streamfold.run import Run
+from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     CONDITION,

@@ -693,6 +693,14 @@ class EngineContract:
         store.write(AddRow(ROW, {"units": -1}, -1, least=2))
         assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (1, 1)
 
+    def test_addition_after_which_a_row_has_to_stay_is_refused_where_it_would_count_nobody(self, store):
+        store.write(AddRow(ROW, {"units": 3}, 3))
+        (reason,) = store.refused(AddRow(ROW, {"units": -3}, -3, least=3, stays=True))
+        assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 3)
+        store.write(AddRow(ROW, {"units": -2}, -2, least=2, stays=True))
+        store.write(AddRow(ROW, {"units": 4}, 0, least=1, stays=True))  # one leaves, another comes
+        assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (5, 1)
+
     def test_addition_to_a_row_that_is_there_is_refused_where_it_counts_nobody(self, store):
         store.write(PutRow(ROW, {"units": 1}))
         (reason,) = store.refused(AddRow(ROW, {}, 0, stamp="s", least=0))

@@ -7,6 +7,7 @@ from unittest.mock import patch
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
 from streamfold.commit.replanning import Replanner
+from streamfold.commit.unfinished import Unfinished
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
 from tests.mutants.registry import mutant
@@ -14,6 +15,7 @@ from tests.mutants.registry import mutant
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 PLAN = "tests/commit/test_plan.py::"
 FEWEST = "tests/commit/test_fewest_writes.py::"
+STAY = "tests/commit/test_rows_that_stay.py::"
 
 
 def _joining(changed: Any) -> Any:
@@ -131,4 +133,42 @@ def _() -> Iterator[None]:
         return list(rows)
 
     with patch.object(MemoryEngine, "remove_empty", remove):
+        yield
+
+
+@mutant(
+    "a row that has to stay refuses nothing",
+    tests=STAY + "test_the_last_item_of_a_row_is_refused_once_and_the_row_removed",
+)
+def _() -> Iterator[None]:
+    with patch.object(AddRow, "contributors_least", property(lambda self: self.least)):
+        yield
+
+
+@mutant(
+    "a step that a row refused is sent without a note",
+    tests=STAY + "test_a_row_whose_step_was_refused_is_noted_until_it_is_removed",
+)
+def _() -> Iterator[None]:
+    def unnoted(unit: Any, emptying: Any) -> Any:
+        effects = [each._replace(stays=False) if isinstance(each, AddRow) else each for each in unit.effects]
+        return unit._replace(effects=tuple(effects))
+
+    with patch("streamfold.commit.replanning.noted", unnoted):
+        yield
+
+
+@mutant(
+    "what a step took from a row that has to stay is not counted",
+    None,
+    tests=STAY + "test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty",
+)
+def _() -> Iterator[None]:
+    count = Unfinished._count
+
+    def only_others(self: Unfinished, write: AddRow) -> None:
+        if not write.stays:
+            count(self, write)
+
+    with patch.object(Unfinished, "_count", only_others):
         yield

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from streamfold.commit.attempts import Places
 from streamfold.commit.plan import Chunk
-from streamfold.run import SendingPace
+from streamfold.run.pace import SendingPace
 from tests.mutants.registry import mutant
 
 LANES = "tests/commit/test_lanes.py::"

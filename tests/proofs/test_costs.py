@@ -130,10 +130,10 @@ def rows(engine):
 
 
 @pytest.mark.parametrize(
-    ("items", "groups", "requests_max", "units_max"),
-    [pytest.param(500, 20, 0.08, 2.7, id="spread"), pytest.param(20, 5, 0.05, 0.8, id="hot")],
+    ("items", "groups", "requests_max", "units_max", "refused"),
+    [pytest.param(500, 20, 0.04, 2.3, 0, id="spread"), pytest.param(20, 5, 0.03, 0.6, 1, id="hot")],
 )
-def test_record_of_a_view_costs_no_more_than_this(app, engine, items, groups, requests_max, units_max):
+def test_record_of_a_view_costs_no_more_than_this(app, engine, items, groups, requests_max, units_max, refused):
     load = Load(items, groups)
     process(app, engine, load.first())
     engine.calls.clear()
@@ -146,7 +146,7 @@ def test_record_of_a_view_costs_no_more_than_this(app, engine, items, groups, re
     assert units <= units_max
     assert [(call.requests, call.read_units) for call in engine.named("read_state")] == [(1, 1)] * (MEASURED // BATCH)
     assert engine.read_units == MEASURED // BATCH
-    assert engine.refused == []
+    assert len(engine.refused) == refused  # by a row that would have been empty
 
 
 @pytest.mark.parametrize(("items", "groups"), [(500, 20), (20, 5)])

@@ -122,7 +122,8 @@ class Steps:
     def _unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
         key = ledger_key(self.application.name, group, work.item)
         retired = self.application.retired
-        return ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired)
+        emptying = self.run.emptying
+        return ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired, emptying=emptying)
 
     def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredLedger) -> bool:
         """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""

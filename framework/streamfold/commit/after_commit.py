@@ -1,5 +1,6 @@
 """What follows the transactions of a plan: keyed puts, the removal of empty rows, and rows that are recomputed."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.run import Lanes, Run
+from streamfold.run.pace import Emptying
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
@@ -42,17 +44,20 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
             progress.outcome.tally(put.route.name).written += 1
 
 
-def remove_empty(engine: Engine, lanes: Lanes, progress: Progress) -> None:
-    """Removes rows that nothing contributes to."""
-    lowered = progress.unfinished.lowered
-    empty = [key for key in lowered if lowered[key] < 0]
-    for keys, removed in by_table(empty, engine.remove_empty, lanes, STATEMENTS_MAX):
+def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emptying) -> None:
+    """Removes rows that nothing contributes to, and learns whose rows become empty."""
+    unfinished, emptied = progress.unfinished, set[str]()
+    for keys, removed in by_table(unfinished.maybe_empty(), engine.remove_empty, lanes, STATEMENTS_MAX):
         if isinstance(removed, EngineError):
-            progress.report(_failures(keys, removed, progress))
+            failures = _failures(keys, removed, progress)
+            emptied.update(failed.route.name for failed in failures)  # for all that is known
+            progress.report(failures)
             continue
         for key in removed:
-            for handler in progress.unfinished.handlers(key):
+            for handler in unfinished.handlers(key):
                 progress.outcome.tally(handler).removed += 1
+                emptied.add(handler)
+    emptying.finished(Counter([handler for _, handler in unfinished.left]), emptied)
 
 
 def recompute_rows(engine: Engine, run: Run, progress: Progress) -> None:

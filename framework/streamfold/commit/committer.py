@@ -32,6 +32,7 @@ from streamfold.commit.lanes import join_all
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
 from streamfold.commit.progress import Progress
+from streamfold.commit.refusals import only_empty
 from streamfold.commit.replanning import Named, Replanner, writes_any
 from streamfold.commit.sending import SENDS_MAX, is_throttled
 from streamfold.commit.unfinished import Unfinished
@@ -39,7 +40,7 @@ from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
 from streamfold.limits import ACTIONS_MAX
 from streamfold.run import TRIES_MAX, Flight, Run
-from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Refused, StateKey
+from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
 from streamfold.writes.sizes import too_large
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
@@ -65,10 +66,9 @@ class Committer:
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
     ) -> None:
-        self.engine = engine
-        self.run = run
+        self.engine, self.run = engine, run
         self.progress = Progress(unfinished, triage)
-        self.replanner = Replanner(engine, run.lanes, self.progress, named, retired)
+        self.replanner = Replanner(engine, run, self.progress, named, retired)
         self.attempts = Attempts()
         self.lanes = 1 if run.pace.careful else run.lanes.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
@@ -84,7 +84,7 @@ class Committer:
         self._send_all()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
-        remove_empty(self.engine, self.run.lanes, self.progress)
+        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
         recompute_rows(self.engine, self.run, self.progress)
         return self.progress.outcome
 
@@ -164,7 +164,9 @@ class Committer:
             self.progress.fail(attempt.chunk.units, Contended(REFUSED_OFTEN))
         elif CONDITION in codes:
             self._resend(self.replanner.decide(attempt.chunk, refused), attempt.rounds + 1)
-            if not self.read_ahead:
+            if only_empty(attempt.chunk.writes, refused):
+                self._note_rest()
+            elif not self.read_ahead:
                 self._read_rest()
         elif passing and self.away is not None:
             self.progress.fail(attempt.chunk.units, self.away)
@@ -198,9 +200,7 @@ class Committer:
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
         parts = by_handler(units[0]) if len(units) == 1 else units
         if len(parts) == 1:
-            reason = next(iter(reasons.values()))
-            kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
-            self.progress.fail(parts, kind(f"The store refused the write with {reason.code}: {told(reason.message)}"))
+            self.progress.fail(parts, _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
         for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
@@ -209,10 +209,7 @@ class Committer:
         self.attempts.add_first(attempts)
 
     def _split_by_table(self, attempt: Attempt) -> bool:
-        """Separates units by the tables that they write, of which one may be missing or forbidden.
-
-        Returns False if there is nothing to separate.
-        """
+        """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
         groups = _by_tables(attempt.chunk.units)
         if len(groups) == 1:
             return False
@@ -225,8 +222,7 @@ class Committer:
         for unit, found in self.replanner.found(attempt.chunk.units):
             for planned in self.replanner.planned(unit, found):
                 if exceeds_transaction(planned):
-                    why = f"{len(planned.effects)} writes of one item do not fit {ACTIONS_MAX} actions and 4 MB."
-                    self.progress.fail([unit], HandlerError(why))
+                    self.progress.fail([unit], _too_many(planned))
                 else:
                     self._resend([planned], attempt.rounds)
 
@@ -239,13 +235,28 @@ class Committer:
         self._resend(self.replanner.again([unit for unit in rest if _is_unread(unit)]), rounds)
         self._resend(self.replanner.unclaimed([unit for unit in rest if not _is_unread(unit)]), rounds)
 
+    def _note_rest(self) -> None:
+        """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
+        units = ((attempt, self.replanner.noted(attempt.chunk.units)) for attempt in self.attempts.taken_back())
+        chunks = ((attempt, chunk) for attempt, some in units for chunk in self._chunks(some, alone=False))
+        self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
+
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        alone = rounds > ROUNDS_TOGETHER_MAX
-        self.attempts.add_first([Attempt(chunk, rounds) for chunk in self._chunks(units, alone=alone)])
+        chunks = self._chunks(units, alone=rounds > ROUNDS_TOGETHER_MAX)
+        self.attempts.add_first([Attempt(chunk, rounds) for chunk in chunks])
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         together = [[unit] for unit in units] if alone else [units]
         return [chunk for some in together for chunk in pack(some, self.run.chunk_actions)]
+
+
+def _not_taken(reason: Reason) -> EngineError | HandlerError:
+    kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
+    return kind(f"The store refused the write with {reason.code}: {told(reason.message)}")
+
+
+def _too_many(unit: Unit) -> HandlerError:
+    return HandlerError(f"{len(unit.effects)} writes of one item do not fit {ACTIONS_MAX} actions and 4 MB.")
 
 
 def _is_unread(unit: Unit) -> bool:

@@ -5,7 +5,7 @@ step of one source item through the ledger, or the effects of one change behind 
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from itertools import groupby
@@ -93,12 +93,15 @@ def ledger_unit(
     found: LedgerItem | None,
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
+    emptying: Container[str] | None = None,
 ) -> Unit | None:
     """The unit of an item's ledger step; None if the ledger has it already.
 
-    It is planned from ``found``. With None the ledger was not read: the unit is optimistic.
+    It is planned from ``found``. With None the ledger was not read: the unit is optimistic (see ``optimistic``).
     """
-    transition = optimistic(key, item, steps) if found is None else replanned(key, item, steps, found, added, retired)
+    if found is None:
+        return unit_of(item, optimistic(key, item, steps, added, emptying), changes, added)
+    transition = replanned(key, item, steps, found, added, retired)
     return None if transition is None else unit_of(item, transition, changes, added)
 
 
@@ -111,6 +114,14 @@ def again(unit: Unit, found: LedgerItem, retired: Collection[str] = ()) -> Unit 
     """A ledger unit planned again from what the ledger holds; None if the ledger has all of it."""
     assert isinstance(unit.guard, LedgerWrite)
     return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added, retired)
+
+
+def noted(unit: Unit, emptying: Container[str]) -> Unit:
+    """An optimistic unit, with a note of the rows that steps of these handlers may leave empty."""
+    if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
+        return unit
+    transition = optimistic(unit.guard.key, unit.item, unit.steps, unit.added, emptying)
+    return unit_of(unit.item, transition, unit.changes, unit.added)
 
 
 def by_handler(unit: Unit) -> list[Unit]:

@@ -1,6 +1,6 @@
 """Why a row refused a write: because the row is as new already, or because it will never take the write."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from streamfold.errors import HandlerError, RowTaken, told
@@ -9,7 +9,18 @@ from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
 from streamfold.records.values import encode
 from streamfold.routes.route import Route
-from streamfold.writes.guarded import AddRow, DeleteRow, GuardedPut, GuardedWrite, PutRow, Reason, RowKey, StateKey
+from streamfold.writes.guarded import (
+    CONDITION,
+    AddRow,
+    DeleteRow,
+    GuardedPut,
+    GuardedWrite,
+    PutRow,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+)
 
 LARGEST_SHOWN = 3
 """Attributes of a row that is too large which a message names."""
@@ -23,6 +34,20 @@ def is_stale(write: GuardedWrite, reason: Reason) -> bool:
 def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
     """Whether a whole row was refused because others add to the row: it counts contributors and has no owner."""
     return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and OWNER not in (reason.item or {})
+
+
+def would_be_empty(write: GuardedWrite, reason: Reason) -> bool:
+    """Whether an addition was refused only because the row would count no contributor then."""
+    if not (isinstance(write, AddRow) and write.stays and counts_contributors(reason)):
+        return False
+    found = reason.item or {}
+    has_version = write.unversioned and VERSION in found
+    return reason.code == CONDITION and not has_version and found[CONTRIBUTORS] >= (write.least or 0)
+
+
+def only_empty(writes: Sequence[GuardedWrite], refused: Refused) -> bool:
+    """Whether nothing but rows that would be empty refused a transaction."""
+    return all(would_be_empty(write, reason) for write, reason in zip(writes, refused.reasons, strict=True) if reason)
 
 
 def counts_contributors(reason: Reason) -> bool:

@@ -5,6 +5,7 @@
 | the guard of a ledger unit                 | planned again, from the item that came with the refusal            |
 | the claim of an ``on`` handler             | done: an earlier attempt took effect                               |
 | a row that is as new as the write          | sent without the write                                             |
+| an addition that would leave a row empty   | planned again with a note of the row, as it is removed afterwards  |
 | an addition to a row that somebody removed | sent without the addition; a row that is there again is recomputed |
 | a whole row, which others add to           | planned again, so that it adds to the row too                      |
 | a row of another item, by several handlers | split by handler, so that only the one that wants the row fails    |
@@ -15,15 +16,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streamfold.commit.ledger_reads import filled
-from streamfold.commit.plan import Chunk, Unit, again, by_handler, without, without_row
+from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, by_handler, noted, without, without_row
 from streamfold.commit.progress import Progress
-from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row
+from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row, would_be_empty
 from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedByHandler
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
-from streamfold.run import Lanes
+from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
@@ -35,11 +36,10 @@ Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
 class Replanner:
     """Plans units again. What cannot be planned again fails; what the state has already is done."""
 
-    def __init__(
-        self, engine: Engine, lanes: Lanes, progress: Progress, named: Named, retired: Collection[str]
-    ) -> None:
+    def __init__(self, engine: Engine, run: Run, progress: Progress, named: Named, retired: Collection[str]) -> None:
         self.engine = engine
-        self.lanes = lanes
+        self.lanes = run.lanes
+        self.emptying = run.pace.emptying  # handlers that leave rows empty every now and then
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
@@ -72,6 +72,9 @@ class Replanner:
     def _without_refused(self, units: list[Unit], write: GuardedWrite, reason: Reason) -> list[Unit]:
         if is_stale(write, reason):
             return [without(unit, [write.key]) for unit in units]
+        if would_be_empty(write, reason):
+            self._learn(units, write.key)
+            return self.noted(units)
         if isinstance(write, AddRow) and write.least is not None:
             there = counts_contributors(reason)
             return [unit._replace(effects=without_row(unit.effects, write.key, there=there)) for unit in units]
@@ -86,6 +89,16 @@ class Replanner:
             else:
                 self._taken(unit, not_its_row(unit.routes[0], write, reason))
         return left
+
+    def _learn(self, units: Sequence[Unit], row: WrittenKey) -> None:
+        """Notes whose steps would have left a row empty."""
+        for step in (step for unit in units for step in unit.steps):
+            if row in (step.before or ()) and row not in step.after:
+                self.emptying.met(step.route.name)
+
+    def noted(self, units: Iterable[Unit]) -> list[Unit]:
+        """Units with a note of the rows that they may leave empty, where their handlers do so every now and then."""
+        return [noted(unit, self.emptying) for unit in units]
 
     def _taken(self, unit: Unit, error: HandlerError) -> None:
         """Tries a unit again behind the others while these get through: one of them may give the row up."""

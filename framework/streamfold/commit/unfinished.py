@@ -101,7 +101,8 @@ class Unfinished:
 
     def __init__(self) -> None:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # entries that moved
-        self.lowered: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
+        self.changed: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
+        self.lowered: set[RowKey] = set()  # of these, rows that a write may have left empty
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
         self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
@@ -137,7 +138,7 @@ class Unfinished:
                 if write.moved:
                     self._move(write.key, write.moved)
                 if write.contributors:
-                    self._lower(write.key, write.contributors)
+                    self._count(write)
             in_state = in_state or write.key[0] == STATE.name
         for unit in units:
             if in_state:
@@ -151,8 +152,9 @@ class Unfinished:
         """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
         causes = routes, changes
         for row in named.rows:
-            if row not in self.lowered:
-                self._lower(row, -1)
+            if row not in self.changed:
+                self.changed[row] = -1
+            self.lowered.add(row)
             self._causes.setdefault(row, []).append(causes)
         for row, moved in named.moved.items():
             self._move(row, moved)
@@ -164,6 +166,10 @@ class Unfinished:
         for route in routes:
             if route.name in found.parts:
                 self._note(item, LeftBehind(key, route.name, found.parts[route.name].left))
+
+    def maybe_empty(self) -> list[RowKey]:
+        """The rows that may be empty now: something lowered them, and as much was not added to them."""
+        return [row for row, contributors in self.changed.items() if contributors < 0 and row in self.lowered]
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes whose work failed, before it is decided what becomes of the records."""
@@ -189,8 +195,10 @@ class Unfinished:
     def _move(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
         self.moved[row] = all_moved(self.moved.get(row, ()), moved)
 
-    def _lower(self, row: RowKey, contributors: int) -> None:
-        self.lowered[row] = self.lowered.get(row, 0) + contributors
+    def _count(self, write: AddRow) -> None:
+        self.changed[write.key] = self.changed.get(write.key, 0) + write.contributors
+        if write.may_empty:
+            self.lowered.add(write.key)
 
     def _note(self, item: ItemKey, left: LeftBehind) -> None:
         if left.text:

@@ -64,6 +64,6 @@ def add_cast(write: AddRow) -> dict[str, Any]:
     removes = write.removed if write.unversioned else (*write.removed, OWNER)
     update = {"UpdateExpression": clauses(use, sets, removes, amounts)}
     conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
-    if write.least is not None:
-        conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.least)}")
+    if write.contributors_least is not None:
+        conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.contributors_least)}")
     return update | use.condition(*conditions)

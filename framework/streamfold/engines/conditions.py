@@ -34,9 +34,10 @@ def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
     """The condition of an addition."""
     if write.unversioned and row is not None and VERSION in row:
         return False
-    if write.least is None:
+    least = write.contributors_least
+    if least is None:
         return True
-    return row is not None and CONTRIBUTORS in row and decode_number(row[CONTRIBUTORS]["N"]) >= write.least
+    return row is not None and CONTRIBUTORS in row and decode_number(row[CONTRIBUTORS]["N"]) >= least
 
 
 def recomputes(write: RecomputedRow, row: Mapping[str, Any] | None) -> bool:

@@ -181,9 +181,10 @@ class Requests:
         return self._of_key(write.key) | update | use.condition(same)
 
     def _add(self, write: AddRow) -> dict[str, Any]:
+        least = write.contributors_least
         shape = (
             ("add", tuple(write.amounts), tuple(write.values), write.removed),
-            (bool(write.contributors), bool(write.stamp), write.unversioned, write.least is not None),
+            (bool(write.contributors), bool(write.stamp), write.unversioned, least is not None),
         )
         cast = self._casts.get(shape) or self._casts.learn(shape, add_cast(write))
         values = [{"S": write.stamp}] if write.stamp else []
@@ -192,8 +193,8 @@ class Requests:
         values += [{"N": number_text(amount)} for amount in write.amounts.values()]
         if write.contributors:
             values.append({"N": str(write.contributors)})
-        if write.least is not None:
-            values.append({"N": str(write.least)})
+        if least is not None:
+            values.append({"N": str(least)})
         where = {"TableName": self.real_name(write.key[0]), "Key": self.key(write.key), **cast}
         return {**where, VALUES: aliased(values)} if values else where
 

@@ -26,7 +26,8 @@ from streamfold.lambda_entry.observing import observer
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Run, SendingPace, time_left
+from streamfold.run import Run, time_left
+from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings, undeclared_tables
 
 if TYPE_CHECKING:

@@ -43,11 +43,13 @@ def difference(
     before: Contribution,
     after: Contribution,
     added: AbstractSet[RowKey] = NO_ROWS,
+    *,
+    stay: bool = False,
 ) -> StepWrites:
     """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
-    here too.
+    here too. ``stay``: refused if a row that is taken back from, and has no entries, would be empty.
     """
     writes = StepWrites()
     for key, part in after.items():
@@ -72,8 +74,9 @@ def difference(
                 writes.removed += 1
                 writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
-                writes.leaves = True
-                writes.append(_taken_back(key, part))
+                stays = stay and not part.ordered
+                writes.leaves = writes.leaves or not stays
+                writes.append(_taken_back(key, part, stays=stays))
     return writes
 
 
@@ -128,7 +131,7 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
 
     ``known`` is the text of what earlier steps left behind and may be unfinished; it is joined.
     """
-    left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.contributors < 0}
+    left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.may_empty}
     for key, part in before.items():
         if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
             left[key] = RowPart({}, None, "", ordered)
@@ -173,10 +176,10 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _taken_back(key: RowKey, part: RowPart) -> AddRow:
+def _taken_back(key: RowKey, part: RowPart, *, stays: bool) -> AddRow:
     """The addition that takes a part back from a row."""
     amounts = {name: _minus(0, amount) for name, amount in in_order(part.amounts).items() if amount}
-    return AddRow(key, amounts, -1, least=1, removed=part.names)
+    return AddRow(key, amounts, -1, least=1, removed=part.names, stays=stays)
 
 
 def _add(key: RowKey, previous: RowPart | None, now: RowPart) -> AddRow:

@@ -1,6 +1,6 @@
 """The guarded step of one source item: from what its ledger item holds to what it contributes now."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
@@ -79,11 +79,16 @@ class Transition(Value):
 
 
 def optimistic(
-    key: StateKey, item: ItemKey, steps: tuple[Step, ...], added: AbstractSet[RowKey] = NO_ROWS
+    key: StateKey,
+    item: ItemKey,
+    steps: tuple[Step, ...],
+    added: AbstractSet[RowKey] = NO_ROWS,
+    emptying: Container[str] | None = None,
 ) -> Transition:
     """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
 
-    ``added``: rows that others add to (see ``difference``).
+    ``added``: rows that others add to (see ``difference``). ``emptying``: handlers whose steps note the rows that they
+    may leave empty, None: all; the steps of others are refused if they would leave one empty.
     """
     application = _application(key)
     parts, tallies, stored_before, stored_after = [], [], 0, 0
@@ -104,7 +109,8 @@ def optimistic(
         after, writes = stored_text(now), NO_WRITES
         if large or len(after) > LETTERS_KEPT:
             after, writes = _kept(key, route, after, was_elsewhere=large)
-        between = difference(application, route, item, was, now, added)
+        stay = emptying is not None and route.name not in emptying
+        between = difference(application, route, item, was, now, added, stay=stay)
         rows: Sequence[RowWrite] = between
         left = None
         if between.marks or between.leaves:  # most steps need no stamp

@@ -5,11 +5,12 @@
 3. No guarded row is deleted: a removed one stays as a tombstone.
 4. A ledger item has a time to live only while no handler has anything stored in it.
 5. Below a row stand the entries that ledger items name.
-6. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+6. A row that nothing contributes to is named by the note of a ledger item, until it is removed.
+7. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
@@ -17,12 +18,15 @@ from typing import Any
 from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.ledger.contribution import LEFT_STAMP_LETTERS
 from streamfold.records.encoded import digest
 from streamfold.records.numbers import WIDE, decode_number
 from streamfold.testing.entry_invariants import EntryInvariants, key_value
 from streamfold.writes.guarded import RowKey, StateKey
 
 ContributedAmounts = dict[str, Decimal | int]
+ContributedRow = tuple[RowKey, Mapping[str, str], str]
+"""A row, its amounts, and the digest of its plain attributes."""
 
 
 class InvariantBroken(AssertionError):  # noqa: N818 - what it says
@@ -37,8 +41,10 @@ class Invariants:
         self.engine = engine
         self.engine.touched = set()
         self.state: dict[StateKey, dict[str, Any]] = {}
-        self.parts: dict[StateKey, list[tuple[RowKey, Mapping[str, str], str]]] = {}
+        self.parts: dict[StateKey, list[ContributedRow]] = {}
         self.expected: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))
+        self.noted: dict[StateKey, set[RowKey]] = {}  # rows that ledger items say may be empty
+        self.notes: Counter[RowKey] = Counter()  # how many ledger items say so of a row
         self.digests: dict[RowKey, str] = {}
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)
@@ -77,7 +83,7 @@ class Invariants:
             self.state[key] = now
             stored = [name for name, text in now.items() if name.endswith(".s") and text]
             _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
-        return self._contributions(key, now or {}) if key.pk.startswith("ledger#") else set()
+        return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
 
     def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
         """Takes an item's contributions back as they were, and adds them as they are."""
@@ -93,18 +99,22 @@ class Invariants:
                 self.digests[row] = text
         return touched
 
-    def _parts(self, key: StateKey, item: Mapping[str, Any]) -> list[tuple[RowKey, Mapping[str, str], str]]:
-        found = []
-        for _, text in self._texts(key, item):
-            for table, partition, sort, amounts, *rest in json.loads(text):
-                row = (table, key_value(partition), key_value(sort))
-                found.append((row, amounts, rest[0] if rest else ""))
-        return found
+    def _notes(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
+        """Takes an item's notes as they are; returns the rows that it noted before."""
+        before = self.noted.pop(key, set())
+        texts = [text[LEFT_STAMP_LETTERS:] for name, text in item.items() if name.endswith(".u")]
+        self.noted[key] = {row for text in texts for row, _, _ in _rows_of(text)}
+        self.notes.subtract(before)
+        self.notes.update(self.noted[key])
+        return before
+
+    def _parts(self, key: StateKey, item: Mapping[str, Any]) -> list[ContributedRow]:
+        return [part for _, text in self._texts(key, item) for part in _rows_of(text)]
 
     def _texts(self, key: StateKey, item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The contributions that a ledger item stands for, by handler."""
         for name, text in item.items():
-            if key.pk.startswith("ledger#") and name.endswith(".s") and text:
+            if _is_ledger(key) and name.endswith(".s") and text:
                 part = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
                 yield name[:-2], self.engine.state[part]["s"] if text.startswith("@") else text
 
@@ -124,6 +134,8 @@ class Invariants:
             self.versions[key] = version
         elif key in self.expected:
             self._check_sums(key, row or {})
+            empty = row is not None and row.get(CONTRIBUTORS) == {"N": "0"}
+            _require(not empty or self.notes[key] > 0, f"row {key[1:]} is empty, and no ledger item says so")
 
     def _check_sums(self, key: RowKey, row: Mapping[str, Any]) -> None:
         expected = self.expected[key]
@@ -138,6 +150,16 @@ class Invariants:
             names = self.engine.tables[key[0]].attributes
             own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
             _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item speaks of")
+
+
+def _is_ledger(key: StateKey) -> bool:
+    return key.pk.startswith("ledger#")
+
+
+def _rows_of(text: str) -> Iterator[ContributedRow]:
+    """The rows of a text of the ledger, with what is contributed to each."""
+    for table, partition, sort, amounts, *rest in json.loads(text):
+        yield (table, key_value(partition), key_value(sort)), amounts, rest[0] if rest else ""
 
 
 def _ledger_of(key: StateKey) -> StateKey:

@@ -15,7 +15,8 @@ from streamfold.failures.repair import Repair
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import Run, SendingPace
+from streamfold.run import Run
+from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices
 from streamfold.testing.doorbells import answer_bells

@@ -73,6 +73,7 @@ class AddRow(Value):
     least: int | None = None  # refused unless the row counts so many contributors; None: there may be no row
     values: Mapping[str, Any] = NO_VALUES  # plain attributes to set beside the amounts
     removed: tuple[str, ...] = ()  # plain attributes to remove
+    stays: bool = False  # refused if the row would count no contributor then: nothing is left to be removed
 
     def merged(self, other: "AddRow") -> "AddRow":
         """Both additions as one. Raises ``decimal.Inexact`` if a sum would need more than 38 digits."""
@@ -94,7 +95,18 @@ class AddRow(Value):
             _least(self.least, other.least),
             values,
             removed,
+            self.stays or other.stays,
         )
+
+    @property
+    def contributors_least(self) -> int | None:
+        """How many contributors the row must count before; None: there may be no row."""
+        return max(self.least or 0, 1 - self.contributors) if self.stays else self.least
+
+    @property
+    def may_empty(self) -> bool:
+        """Whether the row may count no contributor afterwards, and is to be removed then."""
+        return self.contributors < 0 and not self.stays
 
     @property
     def changes_nothing(self) -> bool:

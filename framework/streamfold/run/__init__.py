@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from streamfold.errors import NotStarted
-from streamfold.limits import ACTIONS_MAX, SECONDS_A_DAY
+from streamfold.limits import SECONDS_A_DAY
+from streamfold.run.pace import Emptying, SendingPace
 from streamfold.settings import Settings
 
 WARNINGS_MAX = 1000
@@ -25,10 +26,6 @@ THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
 PAUSE_SECONDS_LONGEST = 10
 """The longest pause of all, however many there were before."""
-ACTIONS_LEAST = 12
-"""Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""
-ACTIONS_GROWN = 12
-"""Writes by which transactions grow again with each batch that meets no conflict."""
 TIME_OVER = "The invocation's time is nearly over; the record comes again."
 
 
@@ -132,46 +129,6 @@ class Lanes:
         return Flight()
 
 
-class SendingPace:
-    """What a process has learnt about its transactions, from batch to batch.
-
-    Transactions are as large as they may be. They are halved where they meet those of another process, and grow again.
-    """
-
-    def __init__(self) -> None:
-        self.careful = False  # this batch may have been delivered before: its first transaction goes alone
-        self.unsure = True  # so may the next one
-        self.conflicts = 0  # transactions that met another process since they were last told
-        self._most = ACTIONS_MAX
-        self._calm = True
-
-    def actions(self, most: int) -> int:
-        """Writes of one transaction, where a store or a setting allows so many."""
-        return min(most, self._most) if most <= ACTIONS_MAX else most
-
-    def met(self, actions: int) -> None:
-        """Notes that a transaction of so many writes met another process."""
-        self.conflicts += 1
-        self._calm = False
-        self._most = min(self._most, max(actions // 2, ACTIONS_LEAST))
-
-    def began(self) -> None:
-        """Notes the begin of a batch. Unless ``ended`` is told of it, the next one may be the same."""
-        self.careful, self.unsure = self.unsure, True
-
-    def ended(self, *, again: bool) -> None:
-        """Notes the end of a batch, and whether some of its records come again."""
-        self.unsure = again
-        if self._calm:
-            self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)
-        self._calm = True
-
-    def told(self) -> tuple[int, int]:
-        """The writes of a transaction now, and how often others were met since this was last asked."""
-        conflicts, self.conflicts = self.conflicts, 0
-        return self._most, conflicts
-
-
 class ParkingPlace(Protocol):
     """Takes records that are given up."""
 
@@ -218,6 +175,11 @@ class Run(Deadline):
     def chunk_actions(self) -> int:
         """The most writes that are planned for one transaction now."""
         return self.pace.actions(self.actions or self.settings.chunk_actions)
+
+    @property
+    def emptying(self) -> Emptying | None:
+        """The handlers whose steps note rows; None: all, as a large transaction would always leave a row empty."""
+        return None if self.actions else self.pace.emptying
 
     @property
     def expires_at(self) -> int:

@@ -1,0 +1,232 @@
+"""A step that leaves others on its row needs no note and no removal: the row refuses it if it would be empty."""
+
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamfold import App, Count, Key, Router, Row, Sum
+from streamfold.batch.process import process_event
+from streamfold.commit.unfinished import Unfinished
+from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable
+from streamfold.keys.table import MAIN
+from streamfold.records.values import decode
+from streamfold.run import Run
+from streamfold.run.pace import STAYED_LEAST, Emptying, SendingPace
+from streamfold.settings import Settings
+from streamfold.writes.guarded import AddRow, DeleteRow
+from tests.helpers.counting import CountingEngine
+from tests.helpers.source import Source
+
+ITEM = Key("ITEM#{i}", "META")
+ROW = ("main", "GROUP#a", "TOTAL")
+TOTAL, TAG = Key("GROUP#{group}", "TOTAL"), Key("TAG#{tag}", "TOTAL")
+
+
+class Shop:
+    """Items that count in a group and in a tag, by a handler each, and a store whose calls are counted."""
+
+    def __init__(self):
+        router = Router()
+
+        @router.view(ITEM, into=TOTAL)
+        def groups(item):
+            yield Row(group=item["group"], items=Count(), worth=Sum(item["price"]))
+
+        @router.view(ITEM, into=TAG)
+        def tags(item):
+            if tag := item.get("tag"):
+                yield Row(tag=tag, items=Count())
+
+        self.app = App("shop", routers=[router])
+        self.engine = CountingEngine(MemoryEngine(self.app.tables.values()))
+        self.source = Source()
+        self.pace = SendingPace()
+
+    def put(self, number, group, tag=None, price=1):
+        more = {"tag": tag} if tag else {}
+        return self.source.put(f"ITEM#{number}", "META", group=group, price=price, **more)
+
+    def remove(self, number):
+        return self.source.remove(f"ITEM#{number}", "META")
+
+    def change(self, number, group, tag):
+        """The record of an item's new group and tag, or of its removal without a group; None if it is not there."""
+        if group:
+            return self.put(number, group, tag)
+        return self.remove(number) if (f"ITEM#{number}", "META") in self.source.items else None
+
+    def deliver(self, *records, actions=100, engine=None, large=False):
+        """Delivers a batch; the calls that are left are those of this batch."""
+        self.engine.calls.clear()
+        run = Run(Settings(chunk_actions=actions), pace=self.pace, actions=1_000 if large else None)
+        return process_event(self.app, list(records), engine or self.engine, run).failures
+
+    def rows(self):
+        """How many items each row counts."""
+        rows = [decode({"M": row}) for row in self.engine.items(MAIN)]
+        return {row["PK"]: int(row["items"]) for row in rows}
+
+    def notes(self):
+        """What steps left behind, as the ledger has it."""
+        return [name for item in self.engine.state_items() for name in item if name.endswith(".u")]
+
+    def called(self):
+        """The calls that wrote, with the number of refused transactions."""
+        names = [call.name for call in self.engine.calls if call.name not in ("read_state", "swap_state")]
+        return {name: names.count(name) for name in names} | {"refused": len(self.engine.refused)}
+
+    def declared(self):
+        """What the rows should count."""
+        found = {}
+        for item in self.source.items.values():
+            for row in [f"{name.upper()}#{item[name]}" for name in ("group", "tag") if name in item]:
+                found[row] = found.get(row, 0) + 1
+        return found
+
+
+@pytest.fixture
+def shop():
+    return Shop()
+
+
+def test_an_item_that_leaves_others_on_its_row_costs_one_request(shop):
+    shop.deliver(*(shop.put(n, "a") for n in range(3)))
+    assert shop.deliver(shop.put(0, "b")) == []
+    assert shop.called() == {"transact": 1, "refused": 0}
+    assert (shop.rows(), shop.notes()) == ({"GROUP#a": 2, "GROUP#b": 1}, [])
+
+
+def test_the_last_item_of_a_row_is_refused_once_and_the_row_removed(shop):
+    shop.deliver(shop.put(0, "a"))
+    assert shop.deliver(shop.put(0, "b")) == []
+    assert shop.called() == {"transact": 2, "remove_empty": 1, "forget": 1, "refused": 1}
+    assert (shop.rows(), shop.notes()) == ({"GROUP#b": 1}, [])
+
+
+def test_items_that_leave_a_row_empty_together_are_refused_though_each_leaves_another(shop):
+    shop.deliver(*(shop.put(n, "a") for n in range(3)))
+    assert shop.deliver(*(shop.remove(n) for n in range(3))) == []
+    assert shop.called()["refused"] == 1
+    assert shop.rows() == {}
+
+
+def test_an_item_that_takes_the_place_of_the_last_one_is_not_refused(shop):
+    shop.deliver(shop.put(0, "a"))
+    assert shop.deliver(shop.put(0, "b", price=3), shop.put(1, "a", price=2)) == []
+    assert shop.called() == {"transact": 1, "refused": 0}
+    assert shop.rows() == {"GROUP#a": 1, "GROUP#b": 1}
+
+
+def test_a_handler_that_left_a_row_empty_notes_its_rows_at_once_from_then_on(shop):
+    shop.deliver(*(shop.put(n, "a" if n else "z") for n in range(4)))
+    shop.deliver(shop.put(0, "b"))
+    assert shop.deliver(shop.put(1, "b"), shop.put(2, "b"), shop.put(3, "b")) == []
+    assert shop.called() == {"transact": 1, "remove_empty": 1, "forget": 1, "refused": 0}
+    assert shop.rows() == {"GROUP#b": 4}
+
+
+def test_the_rows_of_other_handlers_are_expected_to_stay(shop):
+    shop.deliver(*(shop.put(n, "a", tag=f"t{n}") for n in range(3)))
+    shop.deliver(shop.put(0, "a"))
+    assert "tags" in shop.pace.emptying
+    assert "groups" not in shop.pace.emptying
+    shop.deliver(shop.put(1, "b", tag="t1"))
+    assert shop.called() == {"transact": 1, "refused": 0}
+
+
+def test_the_transactions_that_wait_note_their_rows_when_the_first_was_refused(shop):
+    shop.deliver(*(shop.put(n, f"{n}") for n in range(40)))
+    assert shop.deliver(*(shop.remove(n) for n in range(40)), actions=20) == []
+    assert (shop.called()["refused"], shop.rows()) == (1, {})
+
+
+def test_a_refusal_by_a_row_says_nothing_of_a_batch_that_came_before(shop):
+    shop.deliver(*(shop.put(n, f"{n}") for n in range(40)))
+    shop.deliver(*(shop.remove(n) for n in range(40)), actions=20)
+    assert len(shop.engine.named("read_state")) == 1  # the manifest
+
+
+def test_a_row_that_somebody_removed_is_not_taken_for_an_empty_one(shop):
+    shop.deliver(*(shop.put(n, "a") for n in range(3)))
+    shop.engine.transact([DeleteRow(ROW)], 0)
+    assert shop.deliver(shop.put(0, "b")) == []
+    assert "groups" not in shop.pace.emptying
+    assert shop.rows() == {"GROUP#b": 1}
+
+
+def test_a_large_transaction_of_a_local_store_notes_every_row(shop):
+    shop.deliver(*(shop.put(n, "a") for n in range(3)))
+    shop.deliver(shop.put(0, "b"), large=True)
+    assert shop.called() == {"transact": 1, "remove_empty": 1, "forget": 1, "refused": 0}
+
+
+class DiesBeforeRemoving(CountingEngine):
+    """A store whose process dies after the commit."""
+
+    def remove_empty(self, rows):
+        raise EngineUnavailable("The process died.")
+
+    def forget(self, finished):
+        raise EngineUnavailable("The process died.")
+
+
+def test_a_row_whose_step_was_refused_is_noted_until_it_is_removed(shop):
+    shop.deliver(shop.put(0, "a"))
+    record = shop.put(0, "b")
+    assert shop.deliver(record, engine=DiesBeforeRemoving(shop.engine.engine)) != []
+    assert (shop.rows(), len(shop.notes())) == ({"GROUP#a": 0, "GROUP#b": 1}, 1)
+    shop.pace = SendingPace()
+    assert shop.deliver(record) == []
+    assert (shop.rows(), shop.notes()) == ({"GROUP#b": 1}, [])
+
+
+def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty():
+    unfinished = Unfinished()
+    for write in (AddRow(ROW, {}, 1), AddRow(ROW, {}, -1, least=1, stays=True), AddRow(ROW, {}, -1, least=1)):
+        unfinished.commit([], [write])
+    assert unfinished.maybe_empty() == [ROW]
+
+
+def test_a_row_that_has_to_stay_is_not_looked_at():
+    unfinished = Unfinished()
+    unfinished.commit([], [AddRow(ROW, {}, -2, least=2, stays=True)])
+    assert unfinished.maybe_empty() == []
+
+
+def test_rows_are_expected_to_stay_again_after_many_steps_that_left_none_empty():
+    emptying = Emptying()
+    emptying.met("groups")
+    emptying.finished({"groups": STAYED_LEAST - 1, "tags": 9}, [])
+    assert "groups" in emptying
+    emptying.finished({"groups": 1}, [])
+    assert "groups" not in emptying
+    assert "tags" not in emptying
+
+
+def test_a_row_that_was_empty_makes_the_count_of_steps_begin_anew():
+    emptying = Emptying()
+    emptying.met("groups")
+    emptying.finished({"groups": STAYED_LEAST - 1}, [])
+    emptying.finished({"groups": 1}, ["groups"])
+    emptying.finished({"groups": STAYED_LEAST - 1}, [])
+    assert "groups" in emptying
+
+
+CHANGES = st.tuples(st.integers(0, 5), st.sampled_from(["a", "b", "c", None]), st.sampled_from(["t", "u", None]))
+BATCHES = st.lists(st.tuples(st.lists(CHANGES, min_size=1, max_size=8), st.sampled_from(["on", "new", "again"])))
+
+
+@given(batches=BATCHES, actions=st.integers(2, 12), stayed=st.integers(1, 4))
+def test_whatever_moves_no_row_is_left_empty_and_no_note_is_left(batches, actions, stayed):
+    shop = Shop()
+    with patch("streamfold.run.pace.STAYED_LEAST", stayed):
+        for changes, then in batches:
+            records = [record for change in changes if (record := shop.change(*change)) is not None]
+            for _ in range(2 if then == "again" else 1):
+                assert shop.deliver(*records, actions=actions) == []
+            if then == "new":
+                shop.pace = SendingPace()
+    assert (shop.rows(), shop.notes()) == (shop.declared(), [])
