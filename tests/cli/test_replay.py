@@ -643,6 +643,36 @@ def test_rows_of_each_target_are_shown_as_many_as_asked_for(folder, source):
     assert "samples" not in summary(folder.run("replay", "records.jsonl", "--json"))
 
 
+def test_rows_are_found_behind_any_number_of_source_items(folder, source, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.rows.SCANNED_ITEMS_MAX", 2)
+    folder.records(*(source.put("ORDER#1", f"ITEM#{number}", price=1) for number in range(9)))
+
+    assert "lines=9" in folder.run("replay", "records.jsonl", *STATE).out
+
+
+@pytest.fixture
+def neighbours(folder, source, monkeypatch):
+    """Rows of one target stand before those of another, in more number than are searched."""
+    monkeypatch.setattr("streamfold.cli.rows.SCANNED_ITEMS_MAX", 2)
+    folder.app(NEIGHBOURS)
+    folder.records(*(source.put("ORDER#1", f"ITEM#{number}", price=1) for number in range(9)))
+    return folder
+
+
+def test_search_for_rows_that_ends_early_says_so_and_what_goes_through_all_of_them(neighbours):
+    ran = neighbours.run("replay", "records.jsonl", *STATE)
+
+    assert "no rows among the first 2 items that were looked at. Next: streamfold show --state state.db --ha" in ran.out
+    assert "lines=9" in neighbours.run("show", *STATE, "--handler", "total").out
+    assert "--state FILE --handler total" in neighbours.run("replay", "records.jsonl").out
+
+
+def test_search_for_rows_that_ends_early_is_told_in_json(neighbours):
+    found = summary(neighbours.run("replay", "records.jsonl", *STATE, "--json", "--samples", 2))["samples"]
+
+    assert [(len(each["rows"]), each["ended_after"]) for each in found] == [(2, None), (0, 2)]
+
+
 def test_history_rows_are_shown_short_and_readable(folder, source):
     folder.app(
         (folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)")
@@ -947,6 +977,25 @@ def test_state_that_another_process_writes_is_an_error_that_says_so(folder, reco
     assert "does another process use it?" in ran.err
 
 
+NEIGHBOURS = """
+from streamfold import App, Count, Key, Router, Row
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+
+
+@router.index(ITEM, into=Key("ORDER#{order_id}#LINES", "LINE#{sku}"))
+def lines(item):
+    return Row()
+
+
+@router.view(ITEM, into=Key("ORDER#{order_id}#TOTAL", "{kind}"))
+def total(item):
+    return Row(kind="ALL", lines=Count())
+
+
+app = App("shop", routers=[router])
+"""
 PARKING = """
 from streamfold import App, Key, Router, Row, Sum
 

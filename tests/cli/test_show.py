@@ -57,6 +57,21 @@ def users(item):
 
 app = App("shop", routers=[router])
 """
+SEVERAL = """
+from streamfold import App, Count, Key, Router, Row
+
+ITEM, ANY = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("ORDER#{order_id}", "{kind:rest}")
+A, B = Key("A#{order_id}", "X"), Key("B#{order_id}", "X")
+router = Router()
+
+
+@router.view(ITEM, ANY, into=[A, B])
+def orders(item, order_id):
+    return [Row(target, lines=Count()) for target in (A, B)]
+
+
+app = App("shop", routers=[router])
+"""
 
 
 @pytest.fixture
@@ -178,6 +193,25 @@ def test_source_items_are_found_without_looking_at_derived_rows(state, monkeypat
     monkeypatch.setattr(EmbeddedEngine, "items", None)
 
     assert len(lines(state.run("show", *STATE, "--source", "--json"))) == 4
+
+
+def test_rows_are_found_without_looking_at_source_items(state, monkeypatch):
+    monkeypatch.setattr(EmbeddedEngine, "items", None)
+
+    assert len(lines(state.run("show", *STATE, "--json"))) == 3
+    assert len(lines(state.run("show", *STATE, "--handler", "order_total", "--json"))) == 3
+
+
+def test_rows_of_a_handler_with_several_targets_stand_in_the_order_of_their_keys(folder, source):
+    folder.app(SEVERAL)
+    records = (source.put(f"ORDER#{order}", "ITEM#a", price=2) for order in "312")
+    folder.run("replay", folder.records(*records), *STATE)
+
+    found = keys(folder.run("show", *STATE, "--handler", "orders", "--json"))
+
+    assert found == [(f"{place}#{order}", "X") for place in ("A", "B") for order in "123"]
+    sources = keys(folder.run("show", *STATE, "--handler", "orders", "--source", "--json"))
+    assert sources == [(f"ORDER#{order}", "ITEM#a") for order in "123"]
 
 
 def test_attributes_stand_in_the_order_of_their_names_however_they_were_written(folder, source):

@@ -139,6 +139,22 @@ def test_items_with_number_keys_are_all_found_by_an_empty_prefix(engine):
     assert [item["id"]["N"] for item in engine.items_from(NUMBERED, "")] == ["-3", "9", "10"]
 
 
+def test_items_are_found_by_the_beginnings_of_both_parts_of_their_key(engine):
+    for partition, sort in (("B#1", "A"), ("B#1", "T#1"), ("B#2", "T"), ("C", "T#1")):
+        put(engine, partition, sort)
+    found = [(item["PK"]["S"], item["SK"]["S"]) for item in engine.items_from(SHOP, "B#", "T")]
+    assert found == [("B#1", "T#1"), ("B#2", "T")]
+
+
+def test_derived_rows_are_found_without_the_source_items_between_them(engine):
+    engine.put_sources([(ITEM, image("source"), "v1")])
+    put(engine, "ORDER#0")
+    put(engine, "ORDER#1", "METADATB")
+    put(engine, "ORDER#2")
+    assert partitions(engine.items_from(SHOP, "ORDER#", derived=True)) == ["ORDER#0", "ORDER#1", "ORDER#2"]
+    assert partitions(engine.items_from(SHOP, "ORDER#", "METADAT", derived=True)) == ["ORDER#1"]
+
+
 # The own stream
 
 

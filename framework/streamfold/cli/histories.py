@@ -86,7 +86,7 @@ def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[Aud
             sources.setdefault(_target(route, source), []).append(source)
     for target, its in sources.items():
         table = target.table
-        rows = (decode({"M": item}) for item in items_near(store, target))
+        rows = (decode({"M": item}) for item in items_near(app, store, target))
         for value, partition in groupby(rows, key=lambda row: row[table.partition]):
             for item, group in groupby(_sorted(target, partition), key=lambda pair: pair[0]):
                 key, source = _key_of(item, its)

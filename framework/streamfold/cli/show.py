@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import islice
+from heapq import merge
+from itertools import groupby, islice
 
 import click
 
@@ -33,7 +34,7 @@ from streamfold.cli.rows import (
 from streamfold.cli.search_servers import search_url_option
 from streamfold.cli.show_documents import Place, ShownAs, show_documents
 from streamfold.cli.show_feed import FeedPage, show_feed
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines import Engine, Seekable, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
@@ -185,17 +186,22 @@ def _wanted(
     table, partition = place
     sought = partition if _is_text(app, table) else None
     if keys is not None:
-        return _of_keys(store, table, sought, keys)
+        return _of_keys(store, app, (table, sought), keys)
     if source and isinstance(store, EmbeddedEngine):
         return store.source_items(table, sought)
+    if not source and sought is None and isinstance(store, Seekable):
+        return derived_items(app, table, store.items_from(table, "", derived=True))
     return derived_items(app, table, store.items(table, sought), derived=not source)
 
 
-def _of_keys(store: Engine, table: Table, partition: str | None, keys: Sequence[Key]) -> Iterator[StoredItem]:
-    """The items of some keys; those of one key alone are sought where the store can."""
-    alone = partition is None and len(keys) == 1
-    items = items_near(store, keys[0]) if alone else store.items(table, partition)
-    return keyed_items(keys, table, items)
+def _of_keys(store: Engine, app: App, place: tuple[Table, str | None], keys: Sequence[Key]) -> Iterator[StoredItem]:
+    """The items of some keys, sorted and each once; sought where the store can."""
+    table, partition = place
+    if partition is not None or not isinstance(store, Seekable):
+        return keyed_items(keys, table, store.items(table, partition))
+    own, place_of = [key for key in keys if key.table.name == table.name], partial(sort_key, table)
+    found = merge(*(keyed_items([key], table, items_near(app, store, key)) for key in own), key=place_of)
+    return (next(same) for _, same in groupby(found, place_of))
 
 
 def _is_text(app: App, table: Table) -> bool:

@@ -12,7 +12,7 @@ from streamfold.cli.application import program, user_frames
 from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
 from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, write_line
-from streamfold.cli.rows import print_items, samples
+from streamfold.cli.rows import Sample, print_items, samples
 from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
 from streamfold.derivations import KINDS
@@ -38,7 +38,10 @@ def print_json(
         done = {"transactions": summary.transactions, "writes": summary.writes}
     elif rows_max:
         done = {
-            "samples": [{"target": target.template, "rows": rows} for target, rows in samples(app, engine, rows_max)]
+            "samples": [
+                {"target": each.target.template, "rows": each.rows, "ended_after": each.ended_after}
+                for each in samples(app, engine, rows_max)
+            ]
         }
     line = to_json(
         {
@@ -102,7 +105,8 @@ def print_summary(
         click.echo(f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records.")
     names = {row["handler"] for row in busy}
     if rows_max:
-        _print_samples(app, engine, rows_max, names)
+        for each in samples(app, engine, rows_max):
+            _print_sample(app, each, names, advice)
     for sample in documents:
         if sample.found or sample.route.name in names:
             print_samples(sample)
@@ -130,17 +134,23 @@ def print_dry_run(summary: Summary) -> None:
     _print_troubles(summary)
 
 
-def _print_samples(app: App, engine: Engine, rows_max: int, busy: Collection[str]) -> None:
-    """Some rows of each target; one that has none is told only where a handler had records for it."""
-    for target, rows in samples(app, engine, rows_max):
-        names = [route.name for route in app.routes if target in route.into]
-        if not rows and not any(name in busy for name in names):
-            continue
-        click.echo(f"\n{target.template}  ({', '.join(names)})")
-        if rows:
-            print_items(target.table, rows, target.types)
-        else:
-            click.echo("no rows")
+def _print_sample(app: App, sample: Sample, busy: Collection[str], advice: Advice) -> None:
+    """Some rows of a target; that it has none is told only where a handler had records for it."""
+    target, rows, ended_after = sample
+    names = [route.name for route in app.routes if target in route.into]
+    if not rows and not any(name in busy for name in names):
+        return
+    click.echo(f"\n{target.template}  ({', '.join(names)})")
+    if rows:
+        print_items(target.table, rows, target.types)
+    if ended_after is not None:
+        place = " --state FILE" if advice.store is None else advice.store
+        click.echo(
+            f"no {'more ' * bool(rows)}rows among the first {ended_after:,} items that were looked at. Next: "
+            f"{program()} show{advice.application}{place} --handler {names[0]}    looks at all of them"
+        )
+    elif not rows:
+        click.echo("no rows")
 
 
 def _print_unwanted(summary: Summary) -> None:

@@ -228,10 +228,13 @@ class OwnStream(Protocol):
 
 @runtime_checkable
 class Seekable(Protocol):
-    """An engine that finds items by the beginning of their partition key."""
+    """An engine that finds items by the beginnings of their keys."""
 
-    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
-        """The items of a table whose partition key begins with this text, sorted by key."""
+    def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
+        """The items of a table whose partition key and sort key begin with these texts, sorted by key.
+
+        derived: only rows that handlers wrote, without the source items between them.
+        """
         ...
 
 

@@ -25,6 +25,10 @@ ROW_KEYS = f"SELECT pk, sk, item FROM items WHERE tbl = :tbl AND {BEHIND} AND it
 STATE_KEYS = f"SELECT pk, sk, NULL FROM state WHERE {BEHIND}"  # noqa: S608 - constants
 ROW = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 STATE_ITEM = "SELECT item FROM state WHERE pk = ? AND sk = ?"
+ITEMS_FROM = (
+    "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND sk >= ? AND sk < ? "
+    "AND (version IS NULL OR NOT ?) AND item IS NOT NULL ORDER BY pk, sk"
+)
 SEVERAL = 64
 """Items that one statement reads. It is prepared for this number: what is left of a read is read one by one."""
 ROWS = (
@@ -121,11 +125,10 @@ class StateReads(ABC):
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         return self._items(table, partition)
 
-    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
-        """The items of a table whose partition key begins with this text."""
-        query = "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND item IS NOT NULL ORDER BY pk, sk"
-        values = (table.name, prefix, prefix + HIGHEST)
-        return (self._file.item(text) for (text,) in self._asked(query, values))
+    def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
+        """The items of a table whose key begins so. Those that are passed over are not parsed, nor mostly read."""
+        values = (table.name, prefix, prefix + HIGHEST, sort, sort + HIGHEST, derived)
+        return (self._file.item(text) for (text,) in self._asked(ITEMS_FROM, values))
 
     def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         """The source items of a table, or of one partition of it, without derived rows."""

@@ -78,9 +78,11 @@ class MemoryReads:
         found = (self._item(key) for key in wanted if sortable(key[2]) > behind)
         return page_of(table, list(islice(found, limit + 1)), limit)
 
-    def items_from(self, table: Table, prefix: str) -> Iterator[StoredItem]:
-        """The items of a table whose partition key begins with this text."""
-        return self._sorted(key for key in self._keys(table) if sortable(key[1]).startswith(prefix))
+    def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
+        """The items of a table whose key begins so."""
+        keys = (key for key in self.rows if key[0] == table.name) if derived else self._keys(table)
+        found = (key for key in keys if sortable(key[1]).startswith(prefix))
+        return self._sorted(key for key in found if sortable(key[2]).startswith(sort))
 
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
         keys = self._in_order().walk(table.name, part, after)
