@@ -178,6 +178,36 @@ def test_many_rows_are_not_all_read_before_the_first_is_printed(monkeypatch, cap
     assert printed == [[], [], ["n", "0", "1"], [], ["2", "3"], []]
 
 
+WIDE = ("K" * 30, "S" * 30, "at=2026-03-01  changes=something  event=INSERT  item=an item")
+
+
+def test_rows_that_do_not_fit_beside_their_keys_are_printed_as_blocks(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    print_long_grid(["PK", "SK", "attributes"], [WIDE, ("k", "s", "n=1")])
+
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        f"PK          {WIDE[0]}",
+        f"SK          {WIDE[1]}",
+        f"attributes  {WIDE[2]}",
+        "",
+        "PK          k",
+        "SK          s",
+        "attributes  n=1",
+    ]
+
+
+@pytest.mark.parametrize("columns", [30, 64, 80, 102, 120, 200])
+def test_nothing_of_a_row_is_lost_however_narrow_the_terminal_is(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 1)
+
+    print_long_grid(["PK", "SK", "attributes"], [("k", "s", "n=1"), WIDE, ("k", "s", "n=2")])
+
+    printed = "".join(capsys.readouterr().out.split())
+    assert all(word in printed for word in ("n=1", "n=2", "changes=something", "event=INSERT", "K" * 18, "S" * 18))
+
+
 def test_rows_of_one_handler_are_shown_or_the_items_that_it_reads(folder, source):
     folder.app(TWO)
     folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=2), source.put("USER#1", n=1)), *STATE)

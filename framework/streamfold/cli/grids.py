@@ -14,6 +14,8 @@ COLUMNS_IN_FILES = 10_000
 
 ROWS_AT_A_TIME = 1000
 BETWEEN_COLUMNS = 2
+LAST_COLUMN_MIN = 40
+"""How narrow the last column of a long grid may be: in a narrower one most values would be broken."""
 
 
 def counted(number: int, what: str) -> str:
@@ -46,14 +48,30 @@ def print_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Seq
 def print_long_grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints rows as ``print_grid`` does, some at a time: however many there are, few of them are in memory.
 
-    Columns grow with the rows that need it.
+    Columns grow with the rows that need it. Once they leave the last one too little room, each row is a block of lines,
+    with a name and a value each.
     """
-    widths = [0] * len(columns)
+    widths = [cell_len(name) for name in columns]
     waiting, first = iter(rows), True
     while (some := list(islice(waiting, ROWS_AT_A_TIME))) or first:
         widths = [max(width, *(cell_len(row[place]) for row in some), 0) for place, width in enumerate(widths)]
-        _print(columns, some, (), [*widths[:-1], 0], headings=first)
+        if _leave_room(widths):
+            _print(columns, some, (), [*widths[:-1], 0], headings=first)
+        else:
+            _print_blocks(columns, some, first=first)
         first = False
+
+
+def _leave_room(widths: Sequence[int]) -> bool:
+    """Whether columns of these widths leave the last of them room, what it needs or ``LAST_COLUMN_MIN``."""
+    taken = sum(widths[:-1]) + BETWEEN_COLUMNS * (len(widths) - 1)
+    return make_console().width - taken >= min(widths[-1], LAST_COLUMN_MIN)
+
+
+def _print_blocks(columns: Sequence[str], rows: Iterable[Sequence[str]], *, first: bool) -> None:
+    """Prints each row as lines of names and values, with an empty line between two rows."""
+    lines = [line for row in rows for line in (("", ""), *zip(columns, row, strict=True))]
+    _print(("", ""), lines[first:], (), [max(map(cell_len, columns)), 0], headings=False)
 
 
 def _print(
