@@ -16,6 +16,7 @@ from streamfold.run import Run
 from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
+from tests.helpers.records import item, record
 from tests.helpers.source import Source
 
 ITEM, GROUP = Key("ITEM#{i}", "META"), Key("GROUP#{group}", "TOTAL")
@@ -81,6 +82,20 @@ def test_a_batch_that_came_before_is_read_and_neither_derived_nor_sent(shop):
     assert (report.known, shop.called, shop.engine.named("transact")) == (ITEMS, 0, [])
     assert shop.reads() == [SAMPLE, ITEMS]
     assert shop.rows() == before
+
+
+def test_items_are_unchanged_however_it_is_found_out_that_a_batch_came_before(shop):
+    batch = shop.puts(1)
+    shop.deliver(*batch)
+    for some in (batch, batch[:ACTIONS]):  # of a large batch the ledger is read, of a small one a guard refuses
+        assert shop.deliver(*some).tallies["groups"].unchanged == len(some)
+
+
+def test_items_without_old_images_that_came_before_are_unchanged(shop):
+    items = [item(f"ITEM#{n}", "META", group="0", price=n) for n in range(3)]
+    records = [record(there, there, view="NEW_IMAGE") for there in items]
+    assert shop.deliver(*records).tallies["groups"].unchanged == 0
+    assert shop.deliver(*records).tallies["groups"].unchanged == 3
 
 
 def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):

@@ -141,6 +141,8 @@ def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
 
 def _reported(batch: Batch, outcome: Outcome, triage: Triage) -> Report:
     report = batch.report
+    for handler, items in batch.steps.unchanged.items():
+        outcome.tally(handler).unchanged += items
     _add(report, outcome, triage)
     done = {id(change) for change in (*outcome.done, *batch.done)}
     report.known = len(done - {id(change) for change in (*outcome.fresh, *(each.change for each in outcome.failed))})

@@ -1,5 +1,6 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -40,6 +41,7 @@ class Steps:
     work: Mapping[ItemKey, ItemWork]
     failing: Failing
     done: list[Change]  # takes the changes that the state holds already
+    unchanged: Counter[str] = field(default_factory=Counter)  # items of these, by handler
     unfinished: Unfinished = field(default_factory=Unfinished)
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
@@ -139,7 +141,7 @@ class Steps:
                 return False
             for route in routes:
                 self.unfinished.take(self._held(work.item, route, found), [route], work.changes)
-        self.done += work.changes
+        self._note_done(work, (route for route, _ in routed))
         return True
 
     def _held(self, item: ItemKey, route: Route, found: LedgerItem) -> NamedRows:
@@ -174,8 +176,13 @@ class Steps:
                 self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
-                self.done += work.changes
+                self._note_done(work, routes)
         return units
+
+    def _note_done(self, work: ItemWork, routes: Iterable[Route]) -> None:
+        self.done += work.changes
+        for route in routes:
+            self.unchanged[route.name] += 1
 
     def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
         self.failing.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
