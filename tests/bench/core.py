@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
+from streamfold.engines import Inserted
 from tests.bench.callgrind import MISSING, is_there, of_one_round
 from tests.bench.strategies import ENVIRONMENT, RECORDS, Context, application, event
 
@@ -34,9 +35,9 @@ class TakingEngine:
     def remove_empty(self, rows: Collection[Any]) -> list[Any]:
         return list(rows)
 
-    def insert_rows(self, rows: Collection[Any]) -> list[Any]:
+    def insert_rows(self, rows: Collection[Any]) -> Inserted:
         del rows
-        return []
+        return Inserted([], [])
 
     def read_state(self, keys: Collection[Any], *, consistent: bool = False) -> dict[Any, dict[str, Any]]:
         del consistent

@@ -673,6 +673,18 @@ def test_search_for_rows_that_ends_early_is_told_in_json(neighbours):
     assert [(len(each["rows"]), each["ended_after"]) for each in found] == [(2, None), (0, 2)]
 
 
+def test_history_rows_that_are_there_already_are_unchanged_and_their_records_known(folder, source):
+    folder.app(AUDITED)
+    first, second = source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#1", "ITEM#a", price=2)
+    folder.run("replay", folder.records(first), *STATE)
+
+    (audit,) = summary(folder.run("replay", folder.records(first, second), *STATE, "--json"))["handlers"]
+    again = summary(folder.run("replay", "records.jsonl", *STATE, "--json"))
+
+    assert (audit["written"], audit["unchanged"]) == (1, 1)
+    assert (again["handlers"][0]["written"], again["handlers"][0]["unchanged"], again["known"]) == (0, 2, 2)
+
+
 def test_history_rows_are_shown_short_and_readable(folder, source):
     folder.app(
         (folder.path / "handlers.py").read_text().replace("router = Router()", "router = Router()\nrouter.audit(ITEM)")
@@ -977,6 +989,13 @@ def test_state_that_another_process_writes_is_an_error_that_says_so(folder, reco
     assert "does another process use it?" in ran.err
 
 
+AUDITED = """
+from streamfold import App, Key, Router
+
+router = Router()
+router.audit(Key("ORDER#{order_id}", "ITEM#{sku}"))
+app = App("shop", routers=[router])
+"""
 NEIGHBOURS = """
 from streamfold import App, Count, Key, Router, Row
 

@@ -121,7 +121,7 @@ def sent(call):
 def test_rows_are_inserted_by_twenty_five_and_the_first_of_each_key():
     rows = [PutRow(("shop", str(number), None), {"a": number}) for number in range(30)]
     store = engine(statements(*[None] * 25), statements(*[None] * 5))
-    assert store.insert_rows([*rows, PutRow(("shop", "7", None), {"a": "last"})]) == []
+    assert store.insert_rows([*rows, PutRow(("shop", "7", None), {"a": "last"})]).missing == []
     assert [len(call.Statements) for call in store.client.calls] == [25, 5]
     assert store.client.calls[0].Statements[7] == {
         "Statement": "INSERT INTO \"real-shop\" VALUE {'PK': ?, 'a': ?}",
@@ -140,59 +140,59 @@ def test_names_in_statements_are_quoted():
 
 
 def test_row_that_is_there_is_no_failure():
-    assert engine(statements(None, "DuplicateItem", None)).insert_rows(ROWS) == []
+    assert engine(statements(None, "DuplicateItem", None)).insert_rows(ROWS).missing == []
 
 
 @pytest.mark.parametrize("code", BUSY_CODES)
 def test_busy_row_is_inserted_again(code):
     store = engine(statements(None, code, None), statements(None))
-    assert store.insert_rows(ROWS) == []
+    assert store.insert_rows(ROWS).missing == []
     assert [sent(call) for call in store.client.calls] == [["0", "1", "2"], ["1"]]
 
 
 def test_row_that_is_busy_to_the_end_is_named():
     store = engine(statements(None, None, "ThrottlingError"), statements("ThrottlingError"))
-    assert store.insert_rows(ROWS) == [PLACES[2]]
+    assert store.insert_rows(ROWS).missing == [PLACES[2]]
     assert len(store.client.calls) == TRIES_MAX
 
 
 @pytest.mark.parametrize("code", ["ValidationError", "ItemCollectionSizeLimitExceeded"])
 def test_row_that_is_refused_for_good_is_named_and_not_tried_again(code):
     store = engine(statements(None, code, None))
-    assert store.insert_rows(ROWS) == [PLACES[1]]
+    assert store.insert_rows(ROWS).missing == [PLACES[1]]
     assert len(store.client.calls) == 1
 
 
 def test_row_that_cannot_be_stored_is_named_and_not_sent():
     store = engine(statements(None))
-    assert store.insert_rows([PutRow(PLACES[0], {"a": int("9" * 39)}), ROWS[1]]) == [PLACES[0]]
+    assert store.insert_rows([PutRow(PLACES[0], {"a": int("9" * 39)}), ROWS[1]]).missing == [PLACES[0]]
     assert [sent(call) for call in store.client.calls] == [["1"]]
 
 
 def test_throttled_batch_is_sent_again():
     store = engine(error("ProvisionedThroughputExceededException"), statements(None, None, None))
-    assert store.insert_rows(ROWS) == []
+    assert store.insert_rows(ROWS).missing == []
     assert len(store.client.calls) == 2
 
 
 def test_batch_that_is_throttled_to_the_end_names_all_its_rows_and_what_follows_is_tried_once():
     rows = [PutRow(("shop", str(number), None), {}) for number in range(60)]
     store = engine(error("ThrottlingException"))
-    assert store.insert_rows(rows) == [row.key for row in rows]
+    assert store.insert_rows(rows).missing == [row.key for row in rows]
     assert len(store.client.calls) == TRIES_MAX + 2
 
 
 def test_batch_that_is_refused_for_good_is_inserted_row_by_row():
     refusal = error("ValidationException")
     store = engine(refusal, statements(None), refusal, statements("DuplicateItem"))
-    assert store.insert_rows(ROWS) == [PLACES[1]]
+    assert store.insert_rows(ROWS).missing == [PLACES[1]]
     assert [sent(call) for call in store.client.calls] == [["0", "1", "2"], ["0"], ["1"], ["2"]]
 
 
 def test_rows_of_a_batch_without_an_answer_are_named_beside_those_that_are_not_sent():
     rows = [PutRow(("shop", str(number), None), {}) for number in range(75)]
     store = engine(statements(*[None] * 25), ConnectTimeoutError(endpoint_url="https://dynamodb"))
-    assert store.insert_rows(rows) == [row.key for row in rows[25:]]
+    assert store.insert_rows(rows).missing == [row.key for row in rows[25:]]
     assert len(store.client.calls) == 2
 
 
@@ -247,7 +247,7 @@ def timed(seconds, *answers):
 @pytest.mark.parametrize(
     ("answer", "call"),
     [
-        (statements("ThrottlingError"), lambda store: store.insert_rows(ROWS[:1])),
+        (statements("ThrottlingError"), lambda store: store.insert_rows(ROWS[:1]).missing),
         (statements("ThrottlingError"), lambda store: store.remove_empty(PLACES[:1])),
         (UNREAD, lambda store: store.read_state(KEYS)),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row, Version
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine, Inserted
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
@@ -113,7 +113,7 @@ class Zombie:
         raise EngineUnavailable("timed out")
 
     def insert_rows(self, rows):
-        return []
+        return Inserted([], [])
 
     def __getattr__(self, name):
         return getattr(self.engine, name)

@@ -12,6 +12,7 @@ import pytest
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.commit.outcome import Held
+from streamfold.engines import Inserted
 from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
@@ -875,7 +876,7 @@ class CommitContract:
 
     def test_audit_rows_that_were_not_written_are_the_only_ones_reported(self, at):
         batch = [at.session("s", "mon"), at.session("t", "mon")]
-        at.store.trouble_putting = lambda rows: [row.key for row in rows if "SESSION#t" in row.key[1]]
+        at.store.trouble_putting = lambda rows: Inserted([row.key for row in rows if "SESSION#t" in row.key[1]], [])
         assert at.deliver(*batch) == [("audit", "SESSION#t")]
         at.store.trouble_putting = None
         assert at.deliver(*batch) == []

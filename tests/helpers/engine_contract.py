@@ -10,7 +10,7 @@ import pytest
 
 from streamfold import Key, Table
 from streamfold.derivations.attributes.stored import StoredAttributes
-from streamfold.engines import Counter, DynamoEngine, Entries, Segment
+from streamfold.engines import Counter, DynamoEngine, Entries, Inserted, Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION
 from streamfold.records.values import decode, encode
@@ -621,23 +621,24 @@ class EngineContract:
 
     def test_many_rows_are_inserted_and_the_first_of_one_key_stays(self, store):
         rows = [plain_row(("shop", "AUDIT", f"{number:03d}"), a=number) for number in range(60)]
-        assert store.engine.insert_rows([*rows, plain_row(("shop", "AUDIT", "007"), a="last")]) == []
+        assert store.engine.insert_rows([*rows, plain_row(("shop", "AUDIT", "007"), a="last")]) == Inserted([], [])
         assert [row["a"] for row in store.rows("shop")] == list(range(60))
 
     def test_row_that_is_there_stays_as_it_is_and_the_others_are_inserted(self, store):
         store.write(plain_row(email="redacted"))
-        assert store.engine.insert_rows([plain_row(email="in clear"), plain_row(OTHER_ROW, a=2)]) == []
+        inserted = store.engine.insert_rows([plain_row(email="in clear"), plain_row(OTHER_ROW, a=2)])
+        assert inserted == Inserted([], [ROW])
         assert (store.row()["email"], store.row(OTHER_ROW)["a"]) == ("redacted", 2)
 
     @pytest.mark.parametrize("key", [("numbered", "a", Decimal("-1.5")), ("binary", b"\x00\xff", None)])
     def test_rows_with_number_and_binary_keys_are_inserted_once(self, store, key):
-        assert store.engine.insert_rows([plain_row(key, a=1)]) == []
-        assert store.engine.insert_rows([plain_row(key, a=2)]) == []
+        assert store.engine.insert_rows([plain_row(key, a=1)]) == Inserted([], [])
+        assert store.engine.insert_rows([plain_row(key, a=2)]) == Inserted([], [key])
         assert [row["a"] for row in store.rows(key[0])] == [1]
 
     def test_row_just_under_400_kilobytes_is_inserted_beside_others(self, store):
         large = plain_row(("shop", "AUDIT", "1"), text="x" * 409_000)
-        assert store.engine.insert_rows([plain_row(("shop", "AUDIT", "0")), large]) == []
+        assert store.engine.insert_rows([plain_row(("shop", "AUDIT", "0")), large]) == Inserted([], [])
         assert len(store.rows("shop")[1]["text"]) == 409_000
 
     def test_names_of_attributes_may_hold_quotes(self, store):
@@ -645,20 +646,18 @@ class EngineContract:
         assert (store.row()["it's"], store.row()['a "name"']) == (1, 2)
 
     def test_rows_of_several_tables_are_inserted(self, store):
-        assert (
-            store.engine.insert_rows([plain_row(a=1), plain_row(OTHER_ROW, a=2), plain_row(("numbered", "a", 1), a=3)])
-            == []
-        )
+        rows = [plain_row(a=1), plain_row(OTHER_ROW, a=2), plain_row(("numbered", "a", 1), a=3)]
+        assert store.engine.insert_rows(rows) == Inserted([], [])
         assert (store.row()["a"], store.row(OTHER_ROW)["a"], store.rows("numbered")[0]["a"]) == (1, 2, 3)
 
     @pytest.mark.parametrize("value", ["x" * 410_000, int("9" * 39), nested(33)], ids=["size", "digits", "levels"])
     def test_row_that_cannot_be_inserted_is_named_and_the_others_are_inserted(self, store, value):
         rows = [plain_row(("shop", "AUDIT", str(number)), a=value if number == 3 else 1) for number in range(5)]
-        assert store.engine.insert_rows(rows) == [("shop", "AUDIT", "3")]
+        assert store.engine.insert_rows(rows) == Inserted([("shop", "AUDIT", "3")], [])
         assert [row["SK"] for row in store.rows("shop", "AUDIT")] == ["0", "1", "2", "4"]
 
     def test_no_rows_are_inserted(self, store):
-        assert store.engine.insert_rows([]) == []
+        assert store.engine.insert_rows([]) == Inserted([], [])
 
     # Rows that others add to
 
@@ -986,7 +985,7 @@ class EngineContract:
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES}
 
     def test_every_type_comes_back_as_it_was_put_in_a_batch(self, store):
-        assert store.engine.insert_rows([PutRow(ROW, ALL_TYPES)]) == []
+        assert store.engine.insert_rows([PutRow(ROW, ALL_TYPES)]) == Inserted([], [])
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **ALL_TYPES}
 
     def test_every_type_comes_back_as_it_was_put_under_a_version(self, store):
@@ -1012,7 +1011,8 @@ class EngineContract:
             10,
             10**37,
         ]
-        assert store.engine.insert_rows([plain_row(("numbered", "a", number)) for number in reversed(numbers)]) == []
+        rows = [plain_row(("numbered", "a", number)) for number in reversed(numbers)]
+        assert store.engine.insert_rows(rows) == Inserted([], [])
         assert [row["number"] for row in store.rows("numbered", "a")] == numbers
 
     def test_number_keys_are_one_key_in_every_spelling(self, store):

@@ -9,7 +9,7 @@ from tests.helpers.engine_contract import SHOP, dynamo_store
 def test_job_reads_a_table_once(dynamodb):
     store = dynamo_store(dynamodb)
     keys = [("shop", f"ORDER#{number}", "METADATA") for number in range(20)]
-    assert store.engine.insert_rows([PutRow(key, {"a": 1}) for key in keys]) == []
+    assert store.engine.insert_rows([PutRow(key, {"a": 1}) for key in keys]).missing == []
     jobs, found = Jobs("shop", store.engine), []
     job = jobs.create("verify", ("total",), "shop", 3, by="ann", options={"sample": 0.5})
     for left in jobs.left(job):

@@ -93,6 +93,15 @@ def command(files: tuple[str, ...], **given: Any) -> None:
     standard input.
 
     \b
+    The table at the end counts for each handler:
+      records       records that it got, one that is repeated in a batch once
+      rows written  rows that were put or changed; a row counts for each item of a batch that changes it
+      removed       rows that were removed
+      unchanged     items of each batch whose rows stayed as they were, as where the state knew their changes; of
+                    histories and "on" handlers the records that took effect before
+      failed        records that failed
+
+    \b
     Examples:
       streamfold replay events/*.jsonl --state shop.db
       streamfold replay batch.json --dry-run

@@ -9,7 +9,7 @@ from streamfold.commit.plan import KeyedPut
 from streamfold.commit.progress import Progress
 from streamfold.commit.recompute import recompute
 from streamfold.commit.sending import by_table
-from streamfold.engines import Engine
+from streamfold.engines import Engine, Inserted
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.run import Lanes, Run
@@ -27,21 +27,23 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
         rows.setdefault(put.row.key, put.row)
     not_taken = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
     failed: dict[RowKey, EngineError] = {}
+    known: set[RowKey] = set()
 
-    def insert(keys: Sequence[RowKey]) -> list[RowKey]:
+    def insert(keys: Sequence[RowKey]) -> Inserted:
         return engine.insert_rows([rows[key] for key in keys])
 
-    for keys, unwritten in by_table([*rows], insert, lanes, STATEMENTS_MAX):
-        if isinstance(unwritten, EngineError):
-            failed |= dict.fromkeys(keys, unwritten)
-            progress.note_fatal(unwritten)
+    for keys, inserted in by_table([*rows], insert, lanes, STATEMENTS_MAX):
+        if isinstance(inserted, EngineError):
+            failed |= dict.fromkeys(keys, inserted)
+            progress.note_fatal(inserted)
         else:
-            failed |= dict.fromkeys(unwritten, not_taken)
+            failed |= dict.fromkeys(inserted.missing, not_taken)
+            known.update(inserted.known)
     for put in puts:
         if put.row.key in failed:
             progress.outcome.failed.append(Failed(put.change, put.route, failed[put.row.key]))
         else:
-            progress.outcome.tally(put.route.name).written += 1
+            progress.put(put, is_known=put.row.key in known)
 
 
 def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emptying) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
-from streamfold.commit.plan import Chunk, Unit
+from streamfold.commit.plan import Chunk, KeyedPut, Unit
 from streamfold.commit.unfinished import Unfinished
 from streamfold.errors import EngineError, is_fatal
 
@@ -41,6 +41,13 @@ class Progress:
         self.outcome.done.extend(unit.changes)
         for route in unit.routes:
             self.outcome.tally(route.name).unchanged += 1
+
+    def put(self, put: KeyedPut, *, is_known: bool) -> None:
+        """Counts a row that is there now; with ``is_known`` it was there before."""
+        tally = self.outcome.tally(put.route.name)
+        tally.written += not is_known
+        tally.unchanged += is_known
+        self.outcome.done += [put.change] if is_known else ()
 
     def fail(self, units: Iterable[Unit], error: Exception) -> None:
         """Fails units. The later changes of an item are held for an ``on`` handler, unless the record is parked."""

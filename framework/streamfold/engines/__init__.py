@@ -72,6 +72,13 @@ class Counter(NamedTuple):
     expires: bool = True  # sets the time to live, which a new item always gets
 
 
+class Inserted(NamedTuple):
+    """What is to be said of rows that were inserted; the others were not there before, and are now."""
+
+    missing: list[RowKey]  # they are not there afterwards
+    known: list[RowKey]  # they were there before, perhaps by a call whose answer was lost
+
+
 class Page(NamedTuple):
     """Some items of a partition."""
 
@@ -108,11 +115,8 @@ class Engine(Protocol):
         """Carries out all of the writes, or none and says why. ``expires_at``: epoch seconds, of writes that expire."""
         ...
 
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        """Inserts rows one by one, the first of each key; returns the keys of rows that are not there afterwards.
-
-        A row that is there already stays as it is.
-        """
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
+        """Inserts rows one by one, the first of each key. A row that is there already stays as it is."""
         ...
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
@@ -231,10 +235,7 @@ class Seekable(Protocol):
     """An engine that finds items by the beginnings of their keys."""
 
     def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
-        """The items of a table whose partition key and sort key begin with these texts, sorted by key.
-
-        derived: only rows that handlers wrote, without the source items between them.
-        """
+        """The items of a table whose keys begin with these texts, sorted; of them only ``derived`` rows, if asked."""
         ...
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines import Counter, Finished
+from streamfold.engines import Counter, Finished, Inserted
 from streamfold.engines.dynamodb_calls import plain_item, said
 from streamfold.engines.dynamodb_client import unreachable
 from streamfold.engines.dynamodb_reads import Reads, cut
@@ -82,7 +82,7 @@ class DynamoEngine(Reads):
             return Reason(VALIDATION, None, str(error))
         return None
 
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         statements: dict[RowKey, Statement] = {}
         unstorable: list[RowKey] = []
         for row in rows:
@@ -91,7 +91,8 @@ class DynamoEngine(Reads):
             except HandlerError:
                 unstorable.append(row.key)
         answers = self._execute(statements)
-        return unstorable + [key for key in statements if key not in answers or not self._is_there(answers[key])]
+        missing = [key for key in statements if key not in answers or not self._is_there(answers[key])]
+        return Inserted(unstorable + missing, [key for key, answer in answers.items() if code(answer) == DUPLICATE])
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         left = {pair.key: pair for pair in pairs}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from streamfold.engines import Counter, Finished, Wanted
+from streamfold.engines import Counter, Finished, Inserted, Wanted
 from streamfold.engines.applied import (
     ROW_WRITES,
     STATE_WRITES,
@@ -68,14 +68,16 @@ class GuardedItems(ABC):
         with self._work():
             return self._transact(writes, expires_at)
 
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         done: FoundItems = {}
         with self._work():
             self._expect([row.key for row in rows])
-            new = (row for row in rows if row.key not in done and not self._is_there(row.key))
+            known = [key for key in dict.fromkeys(row.key for row in rows) if self._is_there(key)]
+            there = set(known)
+            new = (row for row in rows if row.key not in done and row.key not in there)
             refused = [row.key for row in new if self._try(row, 0, done) is not None]
             self._apply(done)
-        return refused
+        return Inserted(refused, known)
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         with self._work():

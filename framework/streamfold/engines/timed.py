@@ -3,7 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.engines import Counter, Engine, Entries, Finished, Page, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines import (
+    Counter,
+    Engine,
+    Entries,
+    Finished,
+    Inserted,
+    Page,
+    ScanPage,
+    ScanPlace,
+    Segment,
+    StoredItem,
+)
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
@@ -26,7 +37,7 @@ class Timed:
         self.begin()
         return self.engine.transact(writes, expires_at)
 
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         self.begin()
         return self.engine.insert_rows(rows)
 

@@ -46,7 +46,7 @@ class OpeningPages:
                 row = self._row(item, image, route, fields, report)
                 if row is not None:
                     rows[row.key] = item, route, row
-        unwritten = set(self.timed.insert_rows([row for _, _, row in rows.values()])) if rows else set()
+        unwritten = set(self.timed.insert_rows([row for _, _, row in rows.values()]).missing) if rows else set()
         report.written = report.rows = len(rows) - len(unwritten)
         report.failed += [
             ItemFailed(item, route.name, EngineError("The first row of its history could not be written."))

@@ -4,7 +4,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.derivations.search.sink import Action, Answer
-from streamfold.engines import Counter, Entries, Finished, OwnRecord, Page, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines import (
+    Counter,
+    Entries,
+    Finished,
+    Inserted,
+    OwnRecord,
+    Page,
+    ScanPage,
+    ScanPlace,
+    Segment,
+    StoredItem,
+)
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, parts_text
 from streamfold.keys.key_part import KeyValue
@@ -107,8 +118,8 @@ class FaultyEngine:
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         return cast("Refused | None", self._call("transact", writes, expires_at))
 
-    def insert_rows(self, rows: Sequence[PutRow]) -> list[RowKey]:
-        return cast("list[RowKey]", self._call("insert_rows", rows))
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
+        return cast("Inserted", self._call("insert_rows", rows))
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("put_pairs", pairs))
@@ -216,8 +227,11 @@ class FaultyEngine:
 
     def _half_applied(self, name: str, rows: Sequence[Any], *rest: Any) -> Any:
         done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+        if name == "insert_rows":
+            inserted = self._carry_out(name, done)
+            return Inserted([*inserted.missing, *(row.key for row in left)], inserted.known)
         answer = self._carry_out(name, done, *rest) if done else ()
-        if name in ("insert_rows", "put_pairs"):
+        if name == "put_pairs":
             return [*answer, *(row.key for row in left)]
         if name == "count_up":
             return dict(answer)
