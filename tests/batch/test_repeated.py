@@ -98,6 +98,13 @@ def test_items_without_old_images_that_came_before_are_unchanged(shop):
     assert shop.deliver(*records).tallies["groups"].unchanged == 3
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_record_that_is_repeated_in_a_batch_is_known_as_often(shop, times):
+    first, *others = shop.puts(1, items=5)
+    assert shop.deliver(*[first] * times, *others).known == 0
+    assert shop.deliver(*[first] * times, *others).known == times + 4
+
+
 def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
     shop.deliver(*shop.puts(1))
     assert shop.reads() == [SAMPLE]

@@ -93,7 +93,7 @@ def process_changes(
         finishing = Finishing(app, timed, engine, run, triage, unfinished)
         outcome += finish(plan.deferred, batch.heard, finishing)
     run.pace.ended(again=bool(outcome.failed))
-    return _reported(batch, outcome, triage)
+    return _reported(batch, changes, outcome, triage)
 
 
 def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finishing, *, last: bool = False) -> Outcome:
@@ -139,14 +139,24 @@ def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
     return report
 
 
-def _reported(batch: Batch, outcome: Outcome, triage: Triage) -> Report:
+def _reported(batch: Batch, changes: Sequence[Change], outcome: Outcome, triage: Triage) -> Report:
     report = batch.report
     for handler, items in batch.steps.unchanged.items():
         outcome.tally(handler).unchanged += items
     _add(report, outcome, triage)
-    done = {id(change) for change in (*outcome.done, *batch.done)}
-    report.known = len(done - {id(change) for change in (*outcome.fresh, *(each.change for each in outcome.failed))})
+    report.known = _known(batch, changes, outcome)
     return report
+
+
+def _known(batch: Batch, changes: Sequence[Change], outcome: Outcome) -> int:
+    """How many of the changes of a batch had taken effect before; one that is repeated counts as often."""
+    known = {id(change): change for change in (*outcome.done, *batch.done)}
+    for change in (*outcome.fresh, *(each.change for each in outcome.failed)):
+        known.pop(id(change), None)
+    if not known or len(changes) == sum(len(work.changes) for work in batch.work.values()):
+        return len(known)
+    identities = {(change.item, change.identity_text) for change in known.values()}
+    return sum((change.item, change.identity_text) in identities for change in changes)
 
 
 def _add(report: Report, outcome: Outcome, triage: Triage) -> None:
