@@ -882,6 +882,23 @@ def test_dry_run_prints_the_writes_and_makes_none(folder, source):
     assert "Dry run: 1 record would make 2 writes in 1 transaction; nothing was written" in ran.out
 
 
+def test_dry_run_says_what_it_writes_behind_transactions_and_what_it_does_not_count(folder, source):
+    folder.app(BEHIND)
+    folder.records(source.put("ORDER#1", "ITEM#a", price=5), source.remove("ORDER#1", "ITEM#a"), source.put("ORDER#2"))
+    folder.records(source.put("ORDER#1", "ITEM#b", price=5), source.remove("ORDER#1", "ITEM#b"), name="more.jsonl")
+
+    ran = folder.run("replay", "records.jsonl", "more.jsonl", "--dry-run", "--batch-size", 1)
+    last = json.loads(folder.run("replay", "records.jsonl", "--dry-run", "--json").out.splitlines()[-1])
+
+    assert "would make 12 writes in 4 transactions and 4 behind them; nothing was written" in ran.out
+    assert (
+        "Not counted, because the store decides how many writes they make: 4 rows to be computed from entries, 2 rows "
+        "to be removed if empty, 2 steps of other kinds." in ran.out
+    )
+    assert (last["writes"], last["writes_behind"]) == (3, 2)
+    assert (last["made_of_entries"], last["removed_if_empty"], last["other_steps"]) == (0, 0, 1)
+
+
 def test_dry_run_that_names_a_state_is_refused_because_it_would_not_read_it(folder, records):
     ran = folder.run("replay", folder.records(*records), *STATE, "--dry-run")
     assert (ran.code, "--dry-run plans what an empty state would get, and reads no --state" in ran.err) == (2, True)
@@ -994,6 +1011,22 @@ from streamfold import App, Key, Router
 
 router = Router()
 router.audit(Key("ORDER#{order_id}", "ITEM#{sku}"))
+app = App("shop", routers=[router])
+"""
+BEHIND = """
+from streamfold import App, Key, Max, Router, Row
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+router.audit(ITEM)
+router.archive(ITEM, to="s3://deleted/items")
+
+
+@router.view(ITEM, into=Key("ORDER#{order_id}", "BEST"))
+def best(item):
+    return Row(price=Max(item["price"]))
+
+
 app = App("shop", routers=[router])
 """
 NEIGHBOURS = """

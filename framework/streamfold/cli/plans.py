@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
 from streamfold.cli.rows import name_text, printable, text
 from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.derivations.derivation import Preview, derivation
 from streamfold.errors import plain
 from streamfold.records.images import hidden
+from streamfold.replay.planned import PlannedWrites
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     AddRow,
@@ -33,6 +35,25 @@ def plan_lines(plan: Plan, settings: Settings) -> Iterator[str]:
     yield from (write_line(put.row) for put in plan.puts)
     for deferred in plan.deferred:
         yield from deferred_lines(deferred, settings)
+
+
+def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
+    """What the plans of all batches come to."""
+    within, them = planned.writes - planned.writes_behind, "it" if planned.transactions == 1 else "them"
+    behind = f" and {planned.writes_behind:,} behind {them}" if planned.writes_behind else ""
+    yield (
+        f"Dry run: {counted(records, 'record')} would make {counted(within, 'write')} in "
+        f"{counted(planned.transactions, 'transaction')}{behind}; nothing was written, chains were not followed, and "
+        "nothing was taken to be stored already."
+    )
+    left_out = (
+        (planned.made_of_entries, "row", "to be computed from entries"),
+        (planned.removed_if_empty, "row", "to be removed if empty"),
+        (planned.other_steps, "step", "of other kinds"),
+    )
+    if any(count for count, *_ in left_out):
+        said = ", ".join(f"{counted(count, noun)} {what}" for count, noun, what in left_out if count)
+        yield f"Not counted, because the store decides how many writes they make: {said}."
 
 
 def chunk_lines(chunk: Chunk) -> list[str]:

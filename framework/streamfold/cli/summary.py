@@ -1,6 +1,7 @@
 """What a replay prints at its end."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ from streamfold.cli.advice import Advice
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
 from streamfold.cli.grids import counted, print_grid
-from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, write_line
+from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planned_lines, write_line
 from streamfold.cli.rows import Sample, print_items, samples
 from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
@@ -35,7 +36,7 @@ def print_json(
     report = summary.report
     done: dict[str, Any] = {}
     if engine is None:
-        done = {"transactions": summary.transactions, "writes": summary.writes}
+        done = asdict(summary.planned)
     elif rows_max:
         done = {
             "samples": [
@@ -125,11 +126,8 @@ def print_plan(plan: Plan, settings: Settings) -> None:
 
 def print_dry_run(summary: Summary) -> None:
     """What a dry run would have written in all."""
-    click.echo(
-        f"Dry run: {counted(summary.records, 'record')} would make {counted(summary.writes, 'write')} in "
-        f"{counted(summary.transactions, 'transaction')}; nothing was written, chains were not followed, and nothing "
-        "was taken to be stored already."
-    )
+    for line in planned_lines(summary.records, summary.planned):
+        click.echo(line)
     _print_unwanted(summary)
     _print_troubles(summary)
 

@@ -19,6 +19,7 @@ from streamfold.records.values import RawImage
 from streamfold.replay.cursor import ReplayCursor
 from streamfold.replay.garbage import garbage_between_batches
 from streamfold.replay.lines import BadLine, Line
+from streamfold.replay.planned import PlannedWrites
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
@@ -52,8 +53,7 @@ class Summary:
     bad_lines: list[BadLine] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     bad_line_count: int = 0
     stopped: bool = False  # at the first bad line
-    transactions: int = 0  # planned by a dry run
-    writes: int = 0  # planned by a dry run
+    planned: PlannedWrites = field(default_factory=PlannedWrites)  # by a dry run
 
     @property
     def clean(self) -> bool:
@@ -171,9 +171,7 @@ class Replay:
         postponed = len(self.run.postponed or ())
         if self.dry_run:
             plan, report = plan_changes(self.app, changes, self.engine, self.run)
-            self.summary.transactions += len(plan.chunks)
-            rows = sum(hasattr(each, "row") for each in plan.deferred)
-            self.summary.writes += sum(len(chunk.writes) for chunk in plan.chunks) + len(plan.puts) + rows
+            self.summary.planned.add(plan)
             self.dry_run(plan)
         else:
             if self.put_sources:
