@@ -252,6 +252,7 @@ def test_faults_are_listed_whatever_else_is_given(folder, given):
 
     assert ran.code == 0
     assert {"dies-after", "overlap", "raises-once"} <= set(ran.out.split())
+    assert "last-first of the calls in flight the last one is made first" in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="LIST",
             is_eager=True,
             callback=_print_faults,
-            help="With --chaos, use only these faults (comma-separated). 'list' prints all names, without FILES.",
+            help="With --chaos, use only these faults (comma-separated). 'list' explains all names, without FILES.",
         ),
         click.option(
             "--seed",
@@ -122,9 +122,9 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _print_faults(context: click.Context, _: click.Parameter, faults: str | None) -> str | None:
     if faults is not None and faults.strip() == "list":
-        from streamfold.testing.names import FAULTS
+        from streamfold.testing.meanings import MEANINGS
 
-        click.echo("\n".join(FAULTS))
+        print_grid(("fault", "meaning"), MEANINGS.items())
         context.exit()
     return faults
 

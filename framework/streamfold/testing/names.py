@@ -9,7 +9,7 @@ from streamfold.app import App
 from streamfold.errors import shown
 from streamfold.keys.key import Key
 from streamfold.records.envelope import KINESIS, STREAM
-from streamfold.testing import doorbells, driver, faults, handlers, kinesis
+from streamfold.testing import doorbells, driver, faults, handlers, in_flight, kinesis, writers
 from streamfold.testing.errors import TwinError
 
 STORE = tuple(dict.fromkeys(fault for options in faults.FAULTS.values() for fault in options))
@@ -22,8 +22,10 @@ DELIVERY = (
     *driver.REDRIVE,
     *driver.END,
 )
-FAULTS = tuple(dict.fromkeys((*STORE, *faults.LANDING, *DELIVERY, *handlers.FAULTS)))
-"""Every fault: of the store's calls, of deliveries, of user code."""
+FAULTS = tuple(
+    dict.fromkeys((*STORE, *faults.LANDING, *in_flight.OTHERWISE, *DELIVERY, *writers.PUTS, *handlers.FAULTS))
+)
+"""Every fault: of the store's calls, of deliveries, of the application's writes, of user code."""
 
 
 def chosen(names: Collection[str] | None) -> frozenset[str] | None:
