@@ -871,6 +871,22 @@ def test_external_handlers_are_called_once_when_asked_for(folder, source):
     assert (folder.path / "mails.txt").read_text() == "12"
 
 
+def test_replay_that_goes_on_says_so_before_it_reads_a_record_and_in_json(folder, records):
+    folder.app(TELLING)
+    good = [json.dumps(record) for record in records]
+    folder.write("records.jsonl", "\n".join([*good[:3], "{bad", *good[3:]]))
+    folder.run("replay", "records.jsonl", *STATE)
+    first = summary(folder.run("replay", "records.jsonl", *STATE, "--json"))
+
+    ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
+
+    said, then = ran.err.splitlines()[:2]
+    assert said.startswith("Goes on behind the first 3 records, which an earlier replay of the same files has applied.")
+    assert then == "handler called"
+    assert (first["went_on_behind"], first["bad_lines"][0]["line"]) == (3, "records.jsonl:4")
+    assert summary(folder.run("replay", "records.jsonl", *STATE, "--json"))["went_on_behind"] == 0
+
+
 def test_dry_run_prints_the_writes_and_makes_none(folder, source):
     folder.app(CHAINED)
     folder.records(source.put("ORDER#1", "ITEM#a", price=5))
@@ -1006,6 +1022,22 @@ def test_state_that_another_process_writes_is_an_error_that_says_so(folder, reco
     assert "does another process use it?" in ran.err
 
 
+TELLING = """
+import sys
+
+from streamfold import App, Count, Key, Router, Row
+
+router = Router()
+
+
+@router.view(Key("ORDER#{order_id}", "ITEM#{sku}"), into=Key("ORDER#{order_id}", "TOTAL"))
+def lines(item):
+    print("handler called", file=sys.stderr)
+    return Row(lines=Count())
+
+
+app = App("shop", routers=[router])
+"""
 AUDITED = """
 from streamfold import App, Key, Router
 

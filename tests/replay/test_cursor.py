@@ -68,6 +68,8 @@ def place(tmp_path):
     """A folder with a file of records and room for states."""
 
     class Folder:
+        file = tmp_path / "records.jsonl"
+
         def write(self, records, *more):
             lines = [json.dumps(record) for record in records]
             (tmp_path / "records.jsonl").write_text("\n".join([*lines, *more]) + "\n")
@@ -197,7 +199,7 @@ def test_a_record_that_failed_comes_again_when_the_replay_goes_on(place):
     summary, behind = place.replay("state.db")
     assert behind == 20
     assert summary.failure_count
-    assert {str(failed.line) for failed in summary.failures} == {"kept from an earlier run:1"}
+    assert {str(failed.line) for failed in summary.failures} == {f"{place.file}:3"}
 
 
 def test_children_of_items_that_were_removed_before_the_stop_are_removed_in_the_end(place):
@@ -220,7 +222,42 @@ def test_bad_lines_before_the_place_are_told_again(place):
     with pytest.raises(Stopped):
         place.replay("state.db", stop=after(5), keep_going=True)
     summary, behind = place.replay("state.db", keep_going=True)
-    assert (behind, summary.bad_line_count) == (26, 1)
+    assert (behind, summary.bad_line_count) == (25, 1)
+
+
+def test_a_bad_record_is_told_again_and_never_passed_over(place):
+    records = recorded(1)
+    records[10]["eventSourceARN"] = {}
+    place.write(records)
+    for _ in range(2):
+        summary, behind = place.replay("state.db")
+        assert (summary.stopped, [str(bad.line) for bad in summary.bad_lines]) == (True, [f"{place.file}:11"])
+    assert behind == 10
+    summary, behind = place.replay("state.db", keep_going=True)
+    assert (behind, summary.bad_line_count, summary.records) == (10, 1, 49)
+    assert place.kept("state.db") == 0
+
+
+def test_bad_records_before_the_place_are_told_again(place):
+    records = recorded(1)
+    records[2]["eventSourceARN"] = records[12]["eventSourceARN"] = {}
+    place.write(records)
+    for batches in (2, 2):  # the second time, the bad record comes with the first of them
+        with pytest.raises(Stopped):
+            place.replay("state.db", stop=after(batches), keep_going=True)
+    summary, behind = place.replay("state.db", keep_going=True)
+    assert (behind, summary.bad_line_count) == (20, 2)
+
+
+def test_with_too_many_bad_records_the_place_stays(place, monkeypatch):
+    monkeypatch.setattr("streamfold.replay.cursor.KEPT_RECORDS_MAX", 2)
+    records = recorded(1)
+    for record in records[5:10]:
+        record["eventSourceARN"] = {}
+    place.write(records)
+    with pytest.raises(Stopped):
+        place.replay("state.db", stop=after(4), keep_going=True)
+    assert place.replay("state.db", keep_going=True)[1] == 5
 
 
 def test_a_replay_that_stopped_at_a_bad_line_goes_on_once_the_line_may_be_skipped(place):

@@ -23,6 +23,7 @@ from streamfold.cli.engines import (
     open_memory,
     real_tables,
 )
+from streamfold.cli.grids import counted
 from streamfold.cli.prints import prints_of_handlers
 from streamfold.cli.replay_lines import Lines, replay_lines
 from streamfold.cli.replay_options import ReplayOptions
@@ -49,9 +50,8 @@ NO_STREAM = (
     "The table of the rows that they read has no stream. Rows that are there by now will not come through it: "
     "switch it on, and replay onto empty tables."
 )
-WENT_ON = (
-    "Went on behind the first {entries:,} records, which an earlier replay of the same files has applied. "
-    "--fresh begins anew."
+GOES_ON = (
+    "Goes on behind the first {records}, which an earlier replay of the same files has applied. --fresh begins anew."
 )
 
 
@@ -110,9 +110,7 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
         )
         with prints_of_handlers(aside=options.json_output):
             summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
-    if replay.cursor and replay.cursor.behind:
-        click.echo(WENT_ON.format(entries=replay.cursor.behind), err=True)
-    elif summary.clean and not summary.records:
+    if summary.clean and not summary.records and not summary.behind:
         click.echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
     with prints_of_handlers(aside=options.json_output):
         not_run = _run_chains(replay, opened)
@@ -132,7 +130,13 @@ def _cursor(app: App, settings: Settings, engine: Engine, recorded: RecordedFile
 
     Not where it also writes elsewhere: what an interrupted batch wrote there would be ahead of the state.
     """
-    return ReplayCursor(app, settings, engine, recorded) if isinstance(engine, EmbeddedEngine) else None
+    if not isinstance(engine, EmbeddedEngine):
+        return None
+    return ReplayCursor(app, settings, engine, recorded, _tell_behind)
+
+
+def _tell_behind(records: int) -> None:
+    click.echo(GOES_ON.format(records=counted(records, "record")), err=True)
 
 
 def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:

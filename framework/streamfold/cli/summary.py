@@ -47,6 +47,7 @@ def print_json(
     line = to_json(
         {
             "records": summary.records,
+            "went_on_behind": summary.behind,
             "derived": summary.derived,
             "known": report.known,
             "handlers": as_counts(summary, app),

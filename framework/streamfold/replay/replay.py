@@ -47,6 +47,7 @@ class Summary:
 
     report: Report = field(default_factory=Report)  # of all batches, without their failures
     records: int = 0
+    behind: int = 0  # records that an earlier replay of the same files has applied, and this one has passed over
     derived: int = 0  # records of declared targets, which are not delivered
     failures: list[FailedRecord] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     failure_count: int = 0
@@ -110,6 +111,7 @@ class Replay:
                 self._process(batch)
                 batch.clear()
                 garbage.done(records)
+        self.summary.behind = self.cursor.behind if self.cursor else 0
         with self._transaction():
             self._finish()
             if self.cursor and not self.summary.stopped:
@@ -134,6 +136,8 @@ class Replay:
             read = entry if isinstance(entry, BadLine) else self._read(*entry)
             if isinstance(read, BadLine):
                 self._note_bad(read)
+                if self.cursor and not isinstance(entry, BadLine):
+                    self.cursor.keep(*entry)
                 if not self.keep_going:
                     self.summary.stopped = True
                     return
@@ -179,7 +183,7 @@ class Replay:
             report = process_changes(self.app, changes, self.engine, self.run, self.origins.sources)
             _stop_if_unreachable(report)
             if self.cursor:
-                self.cursor.note(changes, report, self._postponed(postponed))
+                self.cursor.note(batch, report, self._postponed(postponed))
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         postponed = len(self.run.postponed or ())
         self._chain()
