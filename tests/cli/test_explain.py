@@ -144,6 +144,7 @@ def test_json_has_keys_and_values_that_are_typed(state):
         "adds": {"lines": {"N": "1"}, "total": {"N": "1"}},
         "plain": [],
         "entries": {},
+        "orderings": {},
     }
 
 
@@ -218,6 +219,40 @@ def test_an_item_that_the_state_holds_otherwise_is_told(state):
     assert first["now"][0]["adds"]["total"] == {"N": "10"}
     assert first["stored"][0]["adds"]["total"] == {"N": "5"}
     assert first["stored"][0]["row"] == {"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "TOTAL"}}}
+
+
+def test_an_ordered_value_of_the_code_is_not_that_of_the_state(state):
+    state.app(SHOP.replace('Max(item["price"])', 'Max(2 * item["price"])'))
+
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE)
+    best = report(state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE, "--json"))["handlers"][1]
+
+    lines = [words(line) for line in ran.out.splitlines()]
+    assert lines[lines.index("best (view) differs") + 2 :][:2] == [
+        "now BEST#1 / PRICE most: 10",
+        "stored BEST#1 / PRICE most: 5",
+    ]
+    assert [best[when][0]["entries"]["most"] for when in ("now", "stored")] == [[{"N": "10"}], [{"N": "5"}]]
+
+
+def test_plain_values_of_a_unique_row_are_those_of_the_code(state):
+    state.app(SHOP.replace('Row(price=str(item["price"]))', 'Row(price=str(item["price"]), name="a lamp")'))
+
+    lines = [words(line) for line in state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE).out.splitlines()]
+
+    assert "now PRICE#5 / ITEM the row: {name: a lamp}" in lines
+    assert "stored PRICE#5 / ITEM the row: {}" in lines
+
+
+def test_values_that_are_ordered_otherwise_are_told_from_each_other(state):
+    state.app(SHOP.replace("Max", "Min"))
+
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE)
+    best = report(state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE, "--json"))["handlers"][1]
+
+    assert "now      BEST#1 / PRICE  most by min:1: 5" in ran.out
+    assert "stored   BEST#1 / PRICE  most by max:1: 5" in ran.out
+    assert [best[when][0]["orderings"] for when in ("now", "stored")] == [{"most": "min:1"}, {"most": "max:1"}]
 
 
 def test_a_handler_that_raises_on_an_item_is_told(state):

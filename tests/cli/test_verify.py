@@ -25,6 +25,20 @@ def titles(book):
 app = App("shop", routers=[router])
 """
 
+LARGEST = """
+from streamfold import App, Key, Max, Router, Row
+
+router = Router()
+
+
+@router.view(Key("BOOK#{isbn}", "TITLE"), into=Key("PRICES", "ALL"))
+def prices(book):
+    return Row(most=Max(book["price"]))
+
+
+app = App("shop", routers=[router])
+"""
+
 
 @pytest.fixture
 def records(source):
@@ -77,8 +91,20 @@ def test_plain_values_that_differ_are_named(folder, source):
 
     assert folder.run("verify", *STATE).out.splitlines()[:3] == [
         "Different: BOOK#1 / TITLE, handler 'titles'",
-        "  stored    TITLES / BOOK#1  title (plain)",
-        "  expected  TITLES / BOOK#1  title (plain)  (with other values)",
+        "  both      TITLES / BOOK#1  title (plain)  (with other values)",
+        "1 item: 0 parts equal, 1 different, 0 moving, 0 failed.",
+    ]
+
+
+def test_entries_that_differ_only_in_their_order_are_told_by_it(folder, source):
+    folder.app(LARGEST)
+    folder.run("replay", folder.records(source.put("BOOK#1", "TITLE", price=5)), *STATE)
+    folder.app(LARGEST.replace("Max", "Min"))
+
+    assert folder.run("verify", *STATE).out.splitlines()[:3] == [
+        "Different: BOOK#1 / TITLE, handler 'prices'",
+        "  stored    PRICES / ALL  most by max:1 (entries)",
+        "  expected  PRICES / ALL  most by min:1 (entries)",
     ]
 
 

@@ -9,6 +9,7 @@ from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.items import item_object, item_text, row_object, row_text
 from streamfold.cli.rows import name_text, text
 from streamfold.ledger.contribution import Contribution, RowPart
+from streamfold.ledger.entries import HeldEntries
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, time_of
 from streamfold.lifecycle.explained_rows import Contributor, RowExplained
 from streamfold.records.change import ItemKey
@@ -29,8 +30,8 @@ def print_item(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) ->
         if not each.route.kind.contributes:
             continue
         click.echo(f"  version  {each.version or '-'}{_at(each.version)}")
-        for what, rows in (("now", each.expected), ("stored", each.stored)):
-            lines = list(_row_lines(by, each.route, item, rows))
+        for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
+            lines = list(_row_lines(by, each.route, item, rows, other))
             if what == "stored" or each.error is None:
                 click.echo("\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"]))
 
@@ -86,28 +87,42 @@ def _at(version: str) -> str:
     return f"  at {at}" if at else ""
 
 
-def _row_lines(by: Explaining, route: Route, item: ItemKey, rows: Contribution) -> Iterator[str]:
+def _row_lines(by: Explaining, route: Route, item: ItemKey, rows: Contribution, other: Contribution) -> Iterator[str]:
     for row, part in rows.items():
-        values = _part_texts(part, entry_values(by, route, item, row, part))
+        values = _part_texts(part, entry_values(by, route, item, row, part), other.get(row, part))
         yield f"{row_text(row)}  {'  '.join(values)}".rstrip()
 
 
-def contribution_text(rows: Contribution) -> str:
-    """A contribution in one line, with the names of what only its entries or the row hold."""
-    return "; ".join(f"{row_text(row)}  {'  '.join(_part_texts(part, {}))}".rstrip() for row, part in rows.items())
+def contribution_text(rows: Contribution, other: Contribution) -> str:
+    """A contribution in one line, with the names of what only its entries or the row hold.
+
+    other: what it is compared with.
+    """
+    return "; ".join(
+        f"{row_text(row)}  {'  '.join(_part_texts(part, {}, other.get(row, part)))}".rstrip()
+        for row, part in rows.items()
+    )
 
 
-def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]]) -> list[str]:
+def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]], other: RowPart) -> list[str]:
     amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(part.amounts.items())]
     plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((part.plain or {}).items())]
     names = [f"{name_text(name)} (plain)" for name in part.names] if part.plain is None else []
-    listed = [_entries_text(name_text(name) or "the row", entries.get(name, ())) for name in part.ordered]
+    listed = [
+        _entries_text(name_text(name) or "the row", entries.get(name, ()), _ordering(held, other.ordered.get(name)))
+        for name, held in part.ordered.items()
+    ]
     whole = ["(a whole row)"] if part.digest and part.plain is None and not (names or listed) else []
     return [*amounts, *plain, *names, *listed, *whole]
 
 
-def _entries_text(name: str, values: Sequence[Any]) -> str:
-    return f"{name}: {', '.join(map(text, values))}" if values else f"{name} (entries)"
+def _ordering(held: HeldEntries, other: HeldEntries | None) -> str:
+    """How entries are ordered, and how many of them count, where the other side says otherwise."""
+    return f" by {held.ordering}" if other is not None and other.ordering != held.ordering else ""
+
+
+def _entries_text(name: str, values: Sequence[Any], ordering: str) -> str:
+    return f"{name}{ordering}: {', '.join(map(text, values))}" if values else f"{name}{ordering} (entries)"
 
 
 def _item_part(by: Explaining, item: ItemKey, each: ItemExplained) -> dict[str, Any]:
@@ -134,6 +149,7 @@ def _part_object(by: Explaining, route: Route, item: ItemKey | None, row: RowKey
         "adds": encode(part.amounts)["M"],
         "plain": sorted(part.names) if part.plain is None else encode(part.plain)["M"],
         "entries": {name: encode(values)["L"] for name, values in entries.items()},
+        "orderings": {name: held.ordering for name, held in part.ordered.items()},
     }
 
 
@@ -142,7 +158,7 @@ def _item_name(each: Contributor) -> str:
 
 
 def _adds(by: Explaining, each: Contributor, row: RowKey) -> str:
-    return "  ".join(_part_texts(each.part, entry_values(by, each.route, each.item, row, each.part)))
+    return "  ".join(_part_texts(each.part, entry_values(by, each.route, each.item, row, each.part), each.part))
 
 
 def _sum_text(contributions: int, values: Mapping[str, Any]) -> str:

@@ -46,9 +46,12 @@ def _head(each: Difference) -> str:
 
 
 def _readable(each: Difference) -> dict[str, str]:
-    """Both sides as rows with what they get. The state keeps a digest of plain values, not the values."""
-    stored, expected = (contribution_text(stored_rows(text)) if text else "" for text in (each.stored, each.expected))
-    return {"stored": stored, "expected": f"{expected}  (with other values)" if expected == stored else expected}
+    """Both sides as rows with what they get: one text where they differ only in values, of which there are digests."""
+    stored, expected = (stored_rows(text) if text else {} for text in (each.stored, each.expected))
+    sides = {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
+    if sides["stored"] == sides["expected"]:
+        return {"both": f"{sides['stored']}  (with other values)"}
+    return sides
 
 
 def _sides(each: Difference) -> dict[str, str]:

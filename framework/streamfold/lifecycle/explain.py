@@ -11,7 +11,7 @@ from streamfold.derivations.derivation import contribution
 from streamfold.engines import Engine
 from streamfold.errors import is_fatal
 from streamfold.ledger.contribution import Contribution, RowPart, stored_rows, stored_text
-from streamfold.ledger.entries import partition, place, source_text
+from streamfold.ledger.entries import HeldEntries, partition, place, source_text
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
@@ -86,15 +86,22 @@ def entry_values(
     """The values that an item has below a row, by attribute; "" is the name of all plain attributes together."""
     if not part.ordered or item is None:
         return {}
-    keys = {
-        StateKey(partition(by.app.name, route.name, name, row), place(order, source_text(item))): name
+    return {
+        name: [
+            decode(json.loads(text))
+            for text in _contents(by, partition(by.app.name, route.name, name, row), item, held)
+        ]
         for name, held in part.ordered.items()
-        for order in held.entries
     }
-    found: dict[str, list[Any]] = {name: [] for name in part.ordered}
-    for key, entry in by.engine.read_state(keys, consistent=True).items():
-        found[keys[key]].append(decode(json.loads(entry["s"])))
-    return found
+
+
+def _contents(by: Explaining, where: str, item: ItemKey, held: HeldEntries) -> list[str]:
+    """The texts of an item's entries, in order. What a handler makes now has them with it, the state holds others."""
+    source, orders = source_text(item), sorted(held.entries)
+    keys = {order: StateKey(where, place(order, source)) for order in orders if held.entries[order].content is None}
+    stored = by.engine.read_state(keys.values(), consistent=True) if keys else {}
+    texts = [stored.get(keys[order], {}).get("s") if order in keys else held.entries[order].content for order in orders]
+    return [text for text in texts if text is not None]
 
 
 def _explained(by: Explaining, route: Route, fields: Fields, image: Any, held: LedgerItem) -> ItemExplained:
