@@ -103,6 +103,17 @@ def test_a_state_that_is_not_there_is_told(folder):
     assert "Error: There is no state in .streamfold/replay.db: make one with" in ran.err
 
 
+@pytest.mark.parametrize("command", [("verify",), ("replay", "records.jsonl"), ("replay", "records.jsonl", "--fresh")])
+def test_a_folder_in_place_of_a_state_is_told(folder, command):
+    folder.write("records.jsonl", "")
+    folder.write("states/shop.db", "")
+
+    ran = folder.run(*command, "--state", "states")
+
+    assert ran.code == 2
+    assert ran.err == "Error: State file states is a folder: expected a file, for example states/replay.db.\n"
+
+
 def test_a_state_on_dynamodb_is_marked_once_it_was_said_where(on_aws, source):
     on_aws.deliver(source.put("ORDER#1", "ITEM#a", price=1))
     on_aws.deliver(source.remove("ORDER#1", "ITEM#a"))

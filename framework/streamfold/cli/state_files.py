@@ -20,7 +20,7 @@ STATE_SUFFIXES = ("", "-wal", "-shm")
 
 def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedEngine:
     """The embedded engine over a state file."""
-    file = read_path("State file", path)
+    file = _file(path)
     if must_exist and not (file.is_file() and file.stat().st_size):
         raise SettingsError(
             f"There is no state in {path}: make one with streamfold replay FILES --state {path}, or name yours "
@@ -28,6 +28,14 @@ def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedE
         )
     _make_folder(file.parent)
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
+
+
+def _file(path: str) -> Path:
+    """Where a state file is, or is to be. Raises ``SettingsError`` for a folder."""
+    file = read_path("State file", path)
+    if file.is_dir():
+        raise SettingsError(f"State file {path} is a folder: expected a file, for example {file / 'replay.db'}.")
+    return file
 
 
 def _make_folder(folder: Path) -> None:
@@ -54,7 +62,7 @@ def open_copy(app: App, path: str) -> Iterator[EmbeddedEngine]:
 
 def remove_state(path: str) -> None:
     """Removes a state file for ``--fresh``; refuses one that streamfold did not make, or that another process uses."""
-    file = read_path("State file", path)
+    file = _file(path)
     if not file.is_file():
         return
     if not all(os.access(place, os.R_OK | os.W_OK) for place in (file, file.parent)):
