@@ -182,8 +182,46 @@ def test_bad_line_stops_the_replay_with_everything_before_it_applied_at_any_batc
     assert ran.code == 1
     assert "Bad line: records.jsonl:6: this is not JSON (" in ran.err
     assert 'expected a Lambda event {"Records": [...]}, a list' in ran.err
-    assert "everything before it is applied. --keep-going skips bad lines" in ran.err
+    assert ran.err.endswith("Stopped at the bad line; everything before it is applied.\n")
     assert list(folder.totals()) == [f"ORDER#{number}" for number in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "second"),
+    [
+        (STATE, "the same command    applies the rest, once", "the same command, with --keep-going    skips"),
+        ((*STATE, "--fresh"), "the same command without --fresh    applies", "the same command without --fresh, with"),
+        ((), "the same command    begins anew, once", "the same command, with --keep-going    skips bad lines"),
+    ],
+)
+def test_a_replay_that_stopped_at_a_bad_line_says_how_it_goes_on(folder, records, options, first, second):
+    folder.write("records.jsonl", json.dumps(records[0]) + "\n{\n")
+
+    _, _, said = folder.run("replay", "records.jsonl", *options).out.partition("\nNext: ")
+
+    assert said.startswith(first)
+    assert "once records.jsonl:2 is mended; nothing counts twice" in said
+    assert said.splitlines()[1].startswith(f"      {second}")
+    assert said.count("\n") == 2
+
+
+def test_a_dry_run_that_stopped_at_a_bad_line_says_that_nothing_is_applied(folder, records):
+    folder.write("records.jsonl", json.dumps(records[0]) + "\n{\n")
+
+    ran = folder.run("replay", "records.jsonl", "--dry-run")
+
+    assert ran.err.endswith("Stopped at the bad line; everything before it is planned.\n")
+    assert "Next: mend the line; the same command with --keep-going skips bad lines" in ran.out
+
+
+def test_bad_lines_that_were_skipped_are_applied_once_they_are_mended(folder, records):
+    folder.write("records.jsonl", "{\n" + json.dumps(records[1]))
+    ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
+    assert "the same command    applies the bad lines too, once they are mended" in ran.out
+
+    folder.run("replay", folder.records(*records[:2]), *STATE, "--keep-going")
+
+    assert list(folder.totals()) == ["ORDER#1", "ORDER#2"]
 
 
 def test_bad_lines_are_skipped_and_all_reported_with_keep_going(folder, records):

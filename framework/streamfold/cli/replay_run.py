@@ -208,6 +208,13 @@ def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: 
         print_dry_run(summary)
     else:
         written = Written(
-            options.application, options.store, opened.real_names, options.search_url, _parking(options, run.settings)
+            options.application,
+            options.store,
+            opened.real_names,
+            options.search_url,
+            opened.engine,
+            run.settings,
+            _parking(options, run.settings),
+            options.fresh,
         )
-        print_summary(summary, app, opened.engine, advice(app, written), options.sample_rows, documents)
+        print_summary(summary, app, opened.engine, advice(app, written, summary), options.sample_rows, documents)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from streamfold.app import App
-from streamfold.cli.advice import Advice
-from streamfold.cli.application import program, user_frames
+from streamfold.cli.advice import Advice, print_next
+from streamfold.cli.application import user_frames
 from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
 from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planned_lines, write_line
@@ -115,8 +115,8 @@ def print_summary(
     whole = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
     click.echo(f"\n{counted(summary.records, 'record')} replayed.{whole}")
     _print_unwanted(summary)
-    _print_troubles(summary)
-    _print_next(summary, advice)
+    _print_troubles(summary, "applied")
+    print_next(summary, advice)
 
 
 def print_plan(plan: Plan, settings: Settings) -> None:
@@ -130,7 +130,9 @@ def print_dry_run(summary: Summary) -> None:
     for line in planned_lines(summary.records, summary.planned):
         click.echo(line)
     _print_unwanted(summary)
-    _print_troubles(summary)
+    _print_troubles(summary, "planned")
+    if summary.stopped:
+        click.echo("Next: mend the line; the same command with --keep-going skips bad lines, and reports them all.")
 
 
 def _print_sample(app: App, sample: Sample, busy: Collection[str], advice: Advice) -> None:
@@ -171,7 +173,7 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"{count} {were} parked for handler {name}. {why[0].upper()}{why[1:]}", err=True)
 
 
-def _print_troubles(summary: Summary) -> None:
+def _print_troubles(summary: Summary, done: str) -> None:
     causes: dict[tuple[str | None, int], list[FailedRecord]] = {}
     said: dict[str, int] = {}
     for failed in summary.failures:  # one row, or one store, that fails has one error for all records behind it
@@ -189,11 +191,7 @@ def _print_troubles(summary: Summary) -> None:
     for bad in summary.bad_lines:
         click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
     if summary.stopped:
-        click.echo(
-            "Stopped at the bad line; everything before it is applied. --keep-going skips bad lines and reports them "
-            "all.",
-            err=True,
-        )
+        click.echo(f"Stopped at the bad line; everything before it is {done}.", err=True)
 
 
 def _places(failure: Failure) -> list[str]:
@@ -204,22 +202,3 @@ def _places(failure: Failure) -> list[str]:
     lines = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
     left_out = len(lines) - 2 * FRAMES_SHOWN
     return lines if left_out <= 0 else [*lines[:FRAMES_SHOWN], f"... {left_out} more ...", *lines[-FRAMES_SHOWN:]]
-
-
-def _print_next(summary: Summary, advice: Advice) -> None:
-    show = f"{program()} show{advice.application}{advice.store}"
-    if advice.store is None:
-        click.echo(f"\nNext: the same with --state FILE    keeps the result, for {program()} show --state FILE")
-    else:
-        click.echo(f"\nNext: {show}    prints all derived rows; add a partition key to see those of one")
-    if advice.documents is not None:
-        click.echo(f"      {program()} show{advice.application}{advice.documents}    prints documents")
-    click.echo(f"      {program()} routes{advice.application}    prints the key chart")
-    if summary.report.parked and advice.parked is not None:
-        redrive = f"{program()} redrive{advice.application}{advice.parked} --apply"
-        click.echo(f"      {redrive}    processes the parked records, once their cause is mended")
-    if summary.failures and advice.store is not None:
-        click.echo("      the same command    processes the failed records, once their cause is mended")
-    if summary.report.known and advice.anew:
-        known = counted(summary.report.known, "record")
-        click.echo(f"Known to the state before: {known}. Nothing counts twice; {advice.anew} anew.")
