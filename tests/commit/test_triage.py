@@ -310,6 +310,15 @@ def test_record_without_a_parking_place_is_reported_with_what_to_set():
     )
 
 
+def test_report_of_a_malformed_record_without_a_parking_place_begins_with_the_fault():
+    shop = Shop()
+    record = shop.put(1)
+    record["dynamodb"]["NewImage"]["price"] = {"N": "many"}
+    shop.deliver(record, parking=False)
+    for failure in shop.report.failures:
+        assert failure.what.startswith("Unprocessable: The record is malformed: Attribute 'price' is {'N': 'many'}")
+
+
 def test_record_that_is_parked_without_a_policy_of_parking_is_told_why():
     shop = Shop()
     shop.errors[13] = Unprocessable("the currency is unknown")

@@ -4,7 +4,7 @@ import sys
 from traceback import walk_tb
 from typing import NamedTuple
 
-from streamfold.errors import NOT_TOLD, StreamfoldError, public, reason, shortened
+from streamfold.errors import NOT_TOLD, ParkingError, StreamfoldError, public, reason, shortened
 from streamfold.routes.route import Route
 
 ITEM_LENGTH_MAX = 400
@@ -27,7 +27,10 @@ class Failure(NamedTuple):
     @property
     def what(self) -> str:
         """The error's type and text; a text of any length is cut."""
-        return f"{type(self.error).__name__}: {shortened(str(self.error))}"
+        text = shortened(str(self.error))
+        if isinstance(self.error, ParkingError):  # begins with why the record failed
+            return text
+        return f"{type(self.error).__name__}: {text}"
 
     @property
     def reason(self) -> str:
