@@ -61,6 +61,17 @@ def buckets(item, order_id):
 app = App("shop", routers=[router])
 """
 
+WITH_OTHERS = SHOP.replace(
+    "\n\napp =",
+    """
+
+for name in ("first", "second"):
+    router.audit(Key("OTHER#{other}", name), name=name)
+
+
+app =""",
+)
+
 
 @pytest.fixture
 def alone(monkeypatch):
@@ -227,6 +238,37 @@ def test_a_bad_line_stops_unless_it_is_to_be_left_out(folder, records):
     assert "Bad line: bad.jsonl:1: " in stopped.err
     assert went_on.code == 1
     assert "0 diverged" in went_on.out
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("view", "image"), [("KEYS_ONLY", "old"), ("NEW_IMAGE", "old"), ("OLD_IMAGE", "new")])
+def test_a_record_without_an_image_is_told_with_its_line(folder, source, view, image):
+    first, second = source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#1", "ITEM#a", price=2)
+    second["dynamodb"]["StreamViewType"] = view
+    for name in {"NewImage", "OldImage"} - {"NewImage" if view == "NEW_IMAGE" else "OldImage" if "OLD" in view else ""}:
+        del second["dynamodb"][name]
+    records = folder.records(first, second)
+
+    stopped = folder.run("replay", records, "--chaos", "--runs", 1)
+
+    assert stopped.code == 2
+    assert stopped.err == (
+        f"Error: Bad line: records.jsonl:2: The {image} image of ORDER#1 / ITEM#a was asked for, but the stream's view "
+        f"type is {view}. Switch the stream to NEW_AND_OLD_IMAGES. --keep-going leaves bad lines out.\n"
+    )
+    assert folder.run("replay", records, "--chaos", "--runs", 1, "--keep-going").code == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_handlers_that_are_not_proved_are_told_together_and_in_json_each(folder, records):
+    folder.app(WITH_OTHERS)
+    found = json.loads(folder.run("replay", records, "--chaos", "--runs", 1, "--json").out)
+
+    assert (
+        "Not proved: first, second (each: none of its items are in the histories).\n"
+        in folder.run("replay", records, "--chaos", "--runs", 1).out
+    )
+    assert len(found["unproved"]) == 2
 
 
 @pytest.mark.usefixtures("alone")

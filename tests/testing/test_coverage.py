@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.testing import Write, check
-from streamfold.testing.coverage import item_keys, unproved
+from streamfold.testing.coverage import by_reason, item_keys, unproved
 from streamfold.testing.recorded import Recording
 from tests.helpers.records import change, item
 
@@ -66,6 +66,13 @@ def test_report_of_a_proof_names_them(app):
     proof = check(app, {ORDER: {}, ORDER_ITEM: {"price": 1}}, histories=2)
     assert proof.unproved == (EXTERNAL,)
     assert f"\n  not proved: {EXTERNAL}" in str(proof)
+
+
+def test_handlers_with_one_reason_are_named_together():
+    assert by_reason(("a (no (such) items)", "b (external handlers are not called)", "c (no (such) items)")) == [
+        "a, c (each: no (such) items)",
+        "b (external handlers are not called)",
+    ]
 
 
 def test_recording_names_those_of_which_it_has_no_items(app):

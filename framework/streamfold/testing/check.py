@@ -19,7 +19,7 @@ from streamfold.replay.files import RecordedFiles, check_files
 from streamfold.replay.lines import BadLine
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
-from streamfold.testing.coverage import item_keys, missing, not_injected, unproved
+from streamfold.testing.coverage import by_reason, item_keys, missing, not_injected, unproved
 from streamfold.testing.determinism import check_deterministic
 from streamfold.testing.driver import Driver
 from streamfold.testing.elsewhere import PROCESSES, Elsewhere
@@ -99,7 +99,8 @@ class Proof:
 
     @property
     def _gaps(self) -> list[str]:
-        return [f"  not proved: {each}" for each in self.unproved] + [f"  left out: {each}" for each in self.left_out]
+        unproved = [f"  not proved: {each}" for each in by_reason(self.unproved)]
+        return unproved + [f"  left out: {each}" for each in self.left_out]
 
 
 class Diverged(AssertionError):  # noqa: N818 - what it says

@@ -1,6 +1,6 @@
 """Which handlers a proof does not prove, so that none is left out silently."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
@@ -31,6 +31,15 @@ def unproved(app: App, keys: Collection[Key], yielded: Collection[str] | None = 
     """
     found = ((route.name, _why_not(app, route, keys) or _idle(route, yielded)) for route in app.routes)
     return tuple(f"{name} ({why})" for name, why in found if why)
+
+
+def by_reason(unproved: Iterable[str]) -> list[str]:
+    """What ``unproved`` gives, with the names of all handlers that have the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for each in unproved:
+        name, _, why = each.removesuffix(")").partition(" (")
+        names.setdefault(why, []).append(name)
+    return [f"{', '.join(own)} ({'each: ' if len(own) > 1 else ''}{why})" for why, own in names.items()]
 
 
 def missing(events: Collection[str]) -> tuple[str, ...]:
