@@ -154,11 +154,13 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
     ("name", "text", "message"),
     [
         (
-            "STREAMFOLD_EPOCHS",
+            "STREAMFOLD_OTHER",
             "1",
-            "Setting STREAMFOLD_EPOCHS is not known: expected STREAMFOLD_APP, STREAMFOLD_ARCHIVE",
+            "Setting STREAMFOLD_OTHER is not known: expected STREAMFOLD_APP, STREAMFOLD_ARCHIVE",
         ),
-        ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known: expected "),
+        ("STREAMFOLD_EPOCHS", "1", "Setting STREAMFOLD_EPOCHS is not known. Did you mean STREAMFOLD_EPOCH?"),
+        ("STREAMFOLD_TABLE", "x", "Setting STREAMFOLD_TABLE is not known. Did you mean STREAMFOLD_TABLE_<NAME>?"),
+        ("STREAMFOLD_TABLE_", "x", "Setting STREAMFOLD_TABLE_ is not known. Did you mean STREAMFOLD_TABLE_<NAME>?"),
         ("STREAMFOLD_TABLE_SHOP", "", "Setting STREAMFOLD_TABLE_SHOP is empty: give a value or leave it out."),
         ("STREAMFOLD_GROUP", "", "Setting STREAMFOLD_GROUP is empty: give a value or leave it out."),
         ("STREAMFOLD_ENGINE", "shop.db", "Setting STREAMFOLD_ENGINE='shop.db' names no engine: expected embedded:FILE"),

@@ -122,7 +122,7 @@ def test_settings_for_a_person_are_a_table(folder):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("STREAMFOLD_CHUNKS", "5", "Setting STREAMFOLD_CHUNKS is not known: expected STREAMFOLD_APP, "),
+        ("STREAMFOLD_CHUNKS", "5", "Setting STREAMFOLD_CHUNKS is not known. Did you mean STREAMFOLD_CHUNK_ACTIONS?"),
         ("STREAMFOLD_CHUNK_ACTIONS", "101", "='101' does not fit: expected a whole number from 2 to 100."),
         ("STREAMFOLD_TRACER", "maybe", "='maybe' is no switch: expected on or off."),
         ("STREAMFOLD_STATE_TABLE", "", "STREAMFOLD_STATE_TABLE is empty: give a value or leave it out."),

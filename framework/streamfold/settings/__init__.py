@@ -149,11 +149,20 @@ def _names_of(variable: str) -> str | None:
 def _known(variable: str) -> str:
     setting = variable[len(PREFIX) :].lower()
     if setting not in READERS:
-        known = ", ".join(sorted(PREFIX + known.upper() for known in READERS))
-        raise SettingsError(
-            f"Setting {variable} is not known: expected {known}, {TABLE_PREFIX}<NAME> or {INDEX_PREFIX}<NAME>."
-        )
+        raise SettingsError(f"Setting {variable} is not known{_expected(setting)}")
     return setting
+
+
+def _expected(setting: str) -> str:
+    """How a message about an unknown setting ends: with the one that is near it, or else with all of them."""
+    from difflib import get_close_matches  # only needed where a name is wrong
+
+    variables = {known: PREFIX + known.upper() for known in sorted(READERS)}
+    variables |= {prefix[len(PREFIX) :].lower(): f"{prefix}<NAME>" for prefix in NAMED.values()}
+    if near := get_close_matches(setting, variables, n=1):
+        return f". Did you mean {variables[near[0]]}?"
+    *others, last = variables.values()
+    return f": expected {', '.join(others)} or {last}."
 
 
 def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
@@ -164,9 +173,9 @@ def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
 
 
 def _undeclared(name: str, names: Mapping[str, str]) -> str:
-    import difflib  # only needed where a name is wrong
+    from difflib import get_close_matches  # only needed where a name is wrong
 
-    near = difflib.get_close_matches(name, names, n=1)
+    near = get_close_matches(name, names, n=1)
     known = ", ".join(f"{TABLE_PREFIX}{known} for table {logical!r}" for known, logical in names.items())
     hint = f"Did you mean {TABLE_PREFIX}{near[0]}?" if near else "It has no effect."
     return f"{TABLE_PREFIX}{name} names no table of the application: expected {known}. {hint}"
