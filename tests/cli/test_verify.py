@@ -39,6 +39,20 @@ def prices(book):
 app = App("shop", routers=[router])
 """
 
+WHOLE = """
+from streamfold import App, Key, Router, Row
+
+router = Router()
+
+
+@router.index(Key("ORDER#{order_id}", "ITEM#{sku}"), into=Key("COPY#{order_id}", "ITEM#{sku}"))
+def copies(item):
+    return Row(text="x" * 99 + "y" + "x" * 99)
+
+
+app = App("shop", routers=[router])
+"""
+
 
 @pytest.fixture
 def records(source):
@@ -270,3 +284,54 @@ def test_what_differs_on_dynamodb_waits_for_a_minute_unless_told_otherwise(on_aw
 
     assert on_aws.run("verify").code == 1
     assert seconds == [60]
+
+
+def change(folder, statement):
+    """Changes the tables behind the back of everybody."""
+    with closing(sqlite3.connect(folder.path / "state.db")) as connection, connection:
+        connection.execute(statement)
+
+
+def test_a_row_that_differs_is_shown_as_its_attributes_with_what_to_do(state):
+    change(state, """UPDATE items SET item = replace(item, '"2"', '"9"') WHERE pk = 'ORDER#2' AND sk = 'TOTAL'""")
+
+    ran = state.run("verify", "--rows", *STATE)
+
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        "Different: ORDER#2 / TOTAL",
+        "  shown     lines=1  total=9",
+        "  expected  lines=1  total=2",
+        "3 rows: 1 different, 0 moving; a handler failed on 0 items.",
+        "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them.",
+    ]
+    assert "Next:" not in state.run("verify", "--rows", "--repair", *STATE).out
+
+
+def test_a_row_that_differs_is_in_json_with_its_typed_attributes(state):
+    change(state, "DELETE FROM items WHERE pk = 'ORDER#2' AND sk = 'TOTAL'")
+
+    (found,) = report(state.run("verify", "--rows", "--json", *STATE))["different"]
+
+    assert (found["what"], found["shown"]) == ("missing", None)
+    assert found["expected"] == {"lines": {"N": "1"}, "total": {"N": "2"}}
+
+
+def test_a_row_that_lacks_entries_is_shown_once(folder, source):
+    folder.app(LARGEST)
+    folder.run("replay", folder.records(source.put("BOOK#1", "TITLE", price=5)), *STATE)
+    change(folder, "DELETE FROM state WHERE pk LIKE 'entries#%'")
+
+    assert folder.run("verify", "--rows", *STATE).out.splitlines()[:3] == [
+        "Unfounded: PRICES / ALL",
+        "  both      most=5  (entries below it are missing)",
+        "1 row: 1 different, 0 moving; a handler failed on 0 items.",
+    ]
+
+
+def test_sides_that_look_the_same_are_shown_once(state):
+    state.app(WHOLE)
+    state.run("replay", "records.jsonl", "--fresh", *STATE)
+    change(state, """UPDATE items SET item = replace(item, 'xyx', 'xzx') WHERE pk = 'COPY#2'""")
+
+    assert state.run("verify", "--rows", *STATE).out.splitlines()[1].endswith("(with other values)")

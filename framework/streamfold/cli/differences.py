@@ -10,7 +10,7 @@ from streamfold.errors import shortened
 SHOWN_MAX = 100
 """Differences for a person; ``--json`` has every one."""
 TEXT_LETTERS_MAX = 300
-NOTHING = "nothing"
+NOTHING, BOTH = "nothing", "both"
 Differing = TypeVar("Differing")
 
 
@@ -24,7 +24,16 @@ def print_differences(
     """
     for each in found[:SHOWN_MAX]:
         click.echo(head(each))
-        for word, text in sides(each).items():
-            click.echo(f"  {word:9} {shortened(text, TEXT_LETTERS_MAX) or NOTHING}")
+        for word, text in _told(sides(each)).items():
+            click.echo(f"  {word:9} {text}")
     if (left := len(found) - SHOWN_MAX) > 0:
         click.echo(f"... and {left:,} more; --json has them all.")
+
+
+def _told(sides: Mapping[str, str]) -> dict[str, str]:
+    """The texts of both sides; one where they look the same, because what differs was left out of them."""
+    texts = {word: shortened(text, TEXT_LETTERS_MAX) or NOTHING for word, text in sides.items()}
+    first = next(iter(texts.values()))
+    if len(texts) > 1 and all(text == first for text in texts.values()):
+        return {BOTH: f"{first}  (with other values)"}
+    return texts

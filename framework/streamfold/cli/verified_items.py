@@ -46,12 +46,9 @@ def _head(each: Difference) -> str:
 
 
 def _readable(each: Difference) -> dict[str, str]:
-    """Both sides as rows with what they get: one text where they differ only in values, of which there are digests."""
+    """Both sides as rows with what they get. The state keeps digests of plain and of ordered values, not the values."""
     stored, expected = (stored_rows(text) if text else {} for text in (each.stored, each.expected))
-    sides = {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
-    if sides["stored"] == sides["expected"]:
-        return {"both": f"{sides['stored']}  (with other values)"}
-    return sides
+    return {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
 
 
 def _sides(each: Difference) -> dict[str, str]:

@@ -5,16 +5,20 @@ from typing import Any
 
 import click
 
-from streamfold.cli.differences import SHOWN_MAX, print_differences
+from streamfold.cli.differences import BOTH, SHOWN_MAX, print_differences
 from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
 from streamfold.cli.repaired import failed_object, print_failed
+from streamfold.cli.rows import name_text, text
 from streamfold.lifecycle.row_mending import RowMending, RowsMended
-from streamfold.lifecycle.rows import RowDifference, RowsVerifier, VerifiedRows
+from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
+from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
+
+NEXT = "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them."
 
 
 def compare_rows(
@@ -36,6 +40,8 @@ def compare_rows(
         click.echo(as_json(rows_report(opened.app, handlers, found) | _mended_report(opened.app, mended)))
     else:
         print_rows(found)
+        if found.different and mended is None:
+            click.echo(NEXT)
         _print_mended(mended)
     return REPORTED if found.different or found.failed else 0
 
@@ -58,7 +64,7 @@ def _print_mended(mended: RowsMended | None) -> None:
 
 def print_rows(found: VerifiedRows) -> None:
     """Prints the first differences, and counts."""
-    print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _sides)
+    print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _readable)
     print_failed(found.failed)
     click.echo(
         f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
@@ -66,9 +72,17 @@ def print_rows(found: VerifiedRows) -> None:
     )
 
 
-def _sides(each: RowDifference) -> dict[str, str]:
-    sides = {"shown": each.shown, "expected": each.expected}
-    return {word: "" if row is None else str(dict(row)) for word, row in sides.items()}
+def _readable(each: RowDifference) -> dict[str, str]:
+    """Both sides of a row; one where they are the same, and the row lacks what it stands on."""
+    if each.what == UNFOUNDED:
+        return {BOTH: f"{_row_text(each.shown)}  (entries below it are missing)"}
+    return {"shown": _row_text(each.shown), "expected": _row_text(each.expected)}
+
+
+def _row_text(row: ShownRow | None) -> str:
+    if row is None:
+        return ""
+    return "  ".join(f"{name_text(name)}={text(value)}" for name, value in sorted(row.items())) or "no attributes"
 
 
 def rows_report(app: Application, handlers: Sequence[str], found: VerifiedRows) -> dict[str, Any]:
@@ -84,8 +98,8 @@ def rows_report(app: Application, handlers: Sequence[str], found: VerifiedRows) 
 
 
 def _object(app: Application, each: RowDifference) -> dict[str, Any]:
-    sides = {word: text or None for word, text in _sides(each).items()}
-    return item_object(app, each.row) | {"what": each.what} | sides
+    shown, expected = (None if row is None else encode(dict(row))["M"] for row in (each.shown, each.expected))
+    return item_object(app, each.row) | {"what": each.what, "shown": shown, "expected": expected}
 
 
 def _mended_report(app: Application, mended: RowsMended | None) -> dict[str, Any]:

@@ -46,6 +46,8 @@ WATCHED_ROWS = 100
 """Rows that are looked at after each page of a fold that is about some rows alone: those of one BatchGetItem."""
 ACTIONS = 2_000
 """Writes in one transaction of a fold, or of loaded items: their stores on this machine know no limit."""
+UNFOUNDED = "unfounded"
+"""What is said of a row that is right, and lacks entries below it."""
 ShownRow = Mapping[str, Any]
 
 
@@ -59,7 +61,7 @@ class RowDifference(NamedTuple):
     @property
     def what(self) -> str:
         if alike(self.shown, self.expected):
-            return "unfounded"  # entries below it are missing: it would be wrong after the next change
+            return UNFOUNDED  # entries below it are missing: it would be wrong after the next change
         return "missing" if self.shown is None else "extra" if self.expected is None else "different"
 
 
