@@ -305,6 +305,21 @@ def test_mistake_is_told(state, arguments, message):
     assert message in ran.err
 
 
+def test_a_history_row_leads_to_the_history_of_its_item(state, records):
+    state.app(SHOP.replace("\n\napp =", '\n\nrouter.audit(ITEM, name="audit")\n\n\napp ='))
+    state.run("replay", "records.jsonl", "--fresh", *STATE)
+    (row,) = [key for key in state.rows(*STATE) if key.startswith("AUDIT#ORDER#1|ITEM#c c!")]
+
+    ran = state.run("explain", *row.split(" / "), *STATE)
+
+    assert ran.code == 2
+    assert ran.err == (
+        f"Error: The row {row} is written by handler 'audit' of kind audit: the state keeps no contributions to it. "
+        "Next: streamfold history 'ORDER#1' 'ITEM#c c!' shows all changes of its item.\n"
+    )
+    assert "INSERT" in state.run("history", "ORDER#1", "ITEM#c c!", *STATE).out
+
+
 @pytest.mark.parametrize("command", [("explain", "--item"), ("repair", "--key")])
 def test_an_item_that_only_bears_attributes_is_told_from_those_that_handlers_read(state, command):
     on_head = """@router.attributes(ITEM, of=Key("ORDER#{order_id}", "HEAD"), name="on_head")"""

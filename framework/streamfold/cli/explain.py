@@ -5,9 +5,11 @@ from typing import Any
 
 import click
 
+from streamfold.app import App
 from streamfold.cli.engines import REPORTED, Store, state_options
 from streamfold.cli.explained import item_report, print_item, print_row, row_report
-from streamfold.cli.items import read_keys, tell_absent, typed_item, typed_keys
+from streamfold.cli.histories import item_of_row
+from streamfold.cli.items import command_key, read_keys, tell_absent, typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
 from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError
@@ -101,8 +103,15 @@ def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) 
     if found:
         writers = [route for route in app.routes if found[0] in typed_keys(route.into, partition, sort)]
         kinds = ", ".join(f"{route.name!r} of kind {route.kind}" for route in writers)
-        raise SettingsError(f"The row {name} is written by handler {kinds}: the state keeps no contributions to it.")
+        what = f"The row {name} is written by handler {kinds}: the state keeps no contributions to it."
+        raise SettingsError(what + _next(app, found[0]))
     if typed_keys(read_keys(app.routes), partition, sort):
         raise SettingsError(f"{name} is the key of an item, and of no derived row: explain it with --item.")
     templates = ", ".join(dict.fromkeys(key.template for route in app.routes for key in route.into))
     raise SettingsError(f"No handler writes a row {name}: expected PARTITION and SORT of {templates}.")
+
+
+def _next(app: App, row: RowKey) -> str:
+    """What shows more of a row that no contributions lead to: of a history row, the history of its item."""
+    item = item_of_row(app, row)
+    return f" Next: streamfold history {command_key(item)} shows all changes of its item." if item else ""

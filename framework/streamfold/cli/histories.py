@@ -19,6 +19,7 @@ from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.records.values import decode
 from streamfold.routes.route import Route
+from streamfold.writes.guarded import RowKey
 
 HistoryRow = dict[str, Any]
 
@@ -67,6 +68,16 @@ def audits_of(app: App, handler: str | None) -> list[Route]:
         names = ", ".join(route.name for route in audits)
         raise SettingsError(f"--handler {handler!r} is no audit of {app.name!r}: expected {names}.")
     return chosen
+
+
+def item_of_row(app: App, row: RowKey) -> ItemKey | None:
+    """The item whose change a history row tells of; None for another row, and for one whose key does not name it."""
+    for route in audit_routes(app):
+        for target in (key for key in route.into if key.table.name == row[0]):
+            item = (target.match_values(*row[1:]) or {}).get("item")
+            if item is not None and (key := _key_of(str(item), route.sources)[0]) is not None:
+                return key
+    return None
 
 
 def rows_of(store: Engine, found: Audited) -> list[HistoryRow]:

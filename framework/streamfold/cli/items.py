@@ -1,6 +1,7 @@
 """Keys of items: as they are typed, as lines of a file, and as commands print them."""
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ def item_text(item: ItemKey) -> str:
     table, *values = item
     name = " / ".join(name_text(value) for value in values if value is not None)
     return name if table == MAIN.name else f"{table}: {name}"
+
+
+def command_key(item: ItemKey) -> str:
+    """An item's key as the arguments of a command."""
+    return shlex.join(str(value) for value in item[1:] if value is not None)
 
 
 def tell_absent(engine: Engine, item: ItemKey) -> None:
