@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,8 +82,12 @@ def test_the_readmes_tests_pass(project: Path) -> None:
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_project_is_tried_on_moto(project: Path) -> None:
-    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_on_moto.py")
+@pytest.mark.parametrize("beside", [(), ("handlers",)], ids=["alone", "in this repository"])
+def test_a_project_is_tried_on_moto(project: Path, tmp_path: Path, beside: tuple[str, ...]) -> None:
+    shutil.copytree(project, tmp_path, dirs_exist_ok=True)
+    for name in beside:
+        shutil.copytree(ROOT / name, tmp_path / name, dirs_exist_ok=True)
+    done = run(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_on_moto.py")
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
