@@ -39,6 +39,14 @@ TITLES = {
     "backfill": "A backfill that is killed, and one beside a writer",
     "verified": "Planted faults, found beside a writer",
 }
+WORKLOADS = {
+    "memory": "Two views of 5,000 items, into a state: further records amend the same items.",
+    "state": (
+        "Seven handlers, and more items and rows with more records. Its peaks are of another workload than those of "
+        "*Memory of a replay*: the two are not to be compared."
+    ),
+}
+"""What sections measure that a reader may compare with another, in a line above their figures."""
 INDENT = "   "
 PACKAGES = ("boto3", "aws-lambda-powertools")
 
@@ -50,8 +58,14 @@ def page(said: Mapping[str, Sequence[str]]) -> str:
     parts = [head + "\n".join(line if line.startswith("|") else _folded(line, "") for line in said["strategies"])]
     for name, title in TITLES.items():
         if name in said:
-            parts.append(f"## {title}\n\n```text\n" + "\n".join(_folded(line, INDENT) for line in said[name]) + "\n```")
+            figures = "\n".join(_folded(line, INDENT) for line in said[name])
+            parts += [f"## {title}", *workload(name), f"```text\n{figures}\n```"]
     return "\n\n".join(parts) + "\n"
+
+
+def workload(name: str) -> list[str]:
+    """The paragraph about what a section measures, if it has one."""
+    return [_folded(WORKLOADS[name], "")] if name in WORKLOADS else []
 
 
 def _folded(line: str, indent: str, width: int = 116) -> str:

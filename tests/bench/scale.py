@@ -38,6 +38,9 @@ UNIT_DOLLARS = 0.625e-6
 """A write request unit on demand, us-east-1 (aws.amazon.com/dynamodb/pricing/on-demand, 2025)."""
 GB_SECOND_DOLLARS, CALL_DOLLARS, MEMORY_GB = 13.3334e-6, 0.2e-6, 0.5
 """Lambda on Arm, us-east-1 (aws.amazon.com/lambda/pricing, 2025), and the memory of the function."""
+KEEPS_UP_SHARE = 0.85
+"""Of the records whose window ends within the time: with less, the units of batches that are not done would count for
+no record, and a cost would say nothing."""
 UNITS_A_RECORD = 5
 """That a warm table is ready for: two items in transactions, and room."""
 ORDER = Key("ORDER#{order_id}", "ORDER")
@@ -151,16 +154,23 @@ def dollars(seen: Seen) -> float:
     return (seen.units * UNIT_DOLLARS + lambda_dollars) / seen.records * 1e6 if seen.records else 0.0
 
 
+def keeps_up(setting: Setting, seen: Seen, seconds: float) -> bool:
+    """Whether the function takes about as many records as come."""
+    due = setting.shards * RECORDS_A_SECOND * (seconds - setting.window_seconds)
+    return seen.records >= KEEPS_UP_SHARE * due
+
+
 def told(setting: Setting, seen: Seen, seconds: float) -> str:
     offered = setting.shards * RECORDS_A_SECOND
     rate = seen.records / seconds
+    cost = f"${dollars(seen):.2f} a million" if keeps_up(setting, seen, seconds) else "does not keep up"
     return (
         f"{setting.shards:,} shards x {setting.factor}{'' if setting.warm else ', cold table'}, up to "
         f"{setting.batch_records} records or {setting.window_seconds:.0f} s: "
         f"{rate:,.0f} of {offered:,.0f} records/s, age {seen.age(0.5):.1f} s "
         f"(99%: {seen.age(0.99):.1f} s), {seen.conflicts / max(1, seen.sent):.0%} conflicts, "
-        f"{seen.throttled / max(1, seen.sent):.0%} throttled, {seen.units / max(1, seen.records):.1f} units a record, "
-        f"${dollars(seen):.2f} a million"
+        f"{seen.throttled / max(1, seen.sent):.0%} throttled, "
+        f"{seen.units / max(1, seen.records):.1f} units a record, {cost}"
     )
 
 

@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from tests.bench.__main__ import BENCHMARKS
-from tests.bench.performance import TITLES
+from tests.bench.performance import TITLES, WORKLOADS, workload
 from tests.helpers.tables import make_table
 from tests.tools import cli_docs
 
@@ -227,6 +227,12 @@ def table_rows(page: str) -> list[list[str]]:
 
 def test_every_benchmark_is_on_the_page_of_performance() -> None:
     assert set(BENCHMARKS) == {"strategies", *TITLES}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_page_of_performance_says_which_workload_a_section_measures(name: str) -> None:
+    page = (ROOT / "docs/performance.md").read_text("utf-8")
+    assert "\n\n".join([f"## {TITLES[name]}", *workload(name), "```text\n"]) in page
 
 
 def test_the_command_lines_page_is_what_help_says() -> None:

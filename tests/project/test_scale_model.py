@@ -1,5 +1,10 @@
 """The model behind docs/scale.md: what it says of cases that can be told without it."""
 
+import re
+from pathlib import Path
+
+from tests.bench.scale import SECONDS as SIMULATED_SECONDS
+from tests.bench.scale import Setting, keeps_up
 from tests.bench.scale_model import (
     LANES,
     START_SECONDS,
@@ -7,11 +12,15 @@ from tests.bench.scale_model import (
     UNITS_A_SECOND,
     Arrivals,
     Chunk,
+    Seen,
     Tables,
     World,
 )
 
 SECONDS = 20.0
+PAGE = Path(__file__).parents[2] / "docs/scale.md"
+LINE = re.compile(r"\| ([\d,]+) x (\d+) \| (\d) s \| ([\d,]+) of [\d,]+ \|.* (\S+) \|")
+"""Of the table: shards, factor, window, records a second, and the cost of a million."""
 
 
 def world(lanes, chunks, records_a_second=100.0, size=1, **options):
@@ -59,3 +68,13 @@ def test_a_partition_of_one_hot_item_is_never_split_and_one_of_many_is():
 def test_the_same_seed_gives_the_same_run():
     one, other = (world(8, lambda lane: [Chunk(("row",), 2)]).run(SECONDS) for _ in range(2))
     assert one == other
+
+
+def test_the_page_has_the_cost_of_each_setting_that_keeps_up_and_of_no_other():
+    found = [line.groups() for line in map(LINE.search, PAGE.read_text("utf-8").splitlines()) if line]
+    assert len(found) > 30
+    for *numbers, cost in found:
+        shards, factor, window_seconds, rate = (int(text.replace(",", "")) for text in numbers)
+        setting = Setting(shards, factor, window_seconds=window_seconds)
+        seen = Seen(records=rate * int(SIMULATED_SECONDS))
+        assert (cost != "-") == keeps_up(setting, seen, SIMULATED_SECONDS), numbers
