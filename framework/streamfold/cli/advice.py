@@ -57,7 +57,7 @@ def advice(app: App, written: Written, summary: Summary) -> Advice:
     if store.engine == "embedded":
         anew = "--fresh starts" if store.state is not None else None
         kept = _kept(store)
-        has_rows = any(rows for _, rows in samples(app, written.engine, 1))
+        has_rows = any(each.rows or each.ended_after for each in samples(app, written.engine, 1))
         return Advice(named, kept, anew, documents, _parked(written, kept), has_rows, written.fresh)
     at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
     tables = "".join(f" --table {name}={real_name}" for name, real_name in written.real_names.items())

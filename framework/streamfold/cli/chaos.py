@@ -13,6 +13,7 @@ from streamfold.cli.application import load_application
 from streamfold.cli.chaos_output import ChaosOutcome, TakenRecords, print_json, print_outcome
 from streamfold.cli.chaos_progress import shown_runs
 from streamfold.cli.engines import REPORTED, check_tables, make_settings, warn, warn_of_tables
+from streamfold.cli.grids import print_grid
 from streamfold.cli.prints import prints_of_handlers
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import Origins, RawRecord

@@ -9,7 +9,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.advice import Advice, print_next
-from streamfold.cli.application import user_frames
+from streamfold.cli.application import program, user_frames
 from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
 from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planned_lines, write_line
