@@ -22,7 +22,17 @@ def image(item):
     return Image(encode(item)["M"] if item else {})
 
 
-def record(old, new, sequence=1, *, names=("PK", "SK"), view="NEW_AND_OLD_IMAGES", table="main", label=LABEL):
+def record(
+    old,
+    new,
+    sequence=1,
+    *,
+    names=("PK", "SK"),
+    view="NEW_AND_OLD_IMAGES",
+    table="main",
+    label=LABEL,
+    at=1_772_355_600.0,
+):
     """The record of an item's change from ``old`` to ``new``; None stands for an item that is not there."""
     images = {name: encode(there)["M"] for name, there in (("OldImage", old), ("NewImage", new)) if there}
     return {
@@ -31,7 +41,7 @@ def record(old, new, sequence=1, *, names=("PK", "SK"), view="NEW_AND_OLD_IMAGES
         "eventSource": "aws:dynamodb",
         "eventSourceARN": ARN.format(table=table, label=label),
         "dynamodb": {
-            "ApproximateCreationDateTime": 1_772_355_600.0,
+            "ApproximateCreationDateTime": at,
             "Keys": {name: encode((new or old)[name]) for name in names},
             "SequenceNumber": str(sequence),
             "StreamViewType": view,

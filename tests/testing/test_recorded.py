@@ -5,6 +5,10 @@ from itertools import groupby
 import pytest
 
 from streamfold import App, Router
+from streamfold.testing.choices import Scripted
+from streamfold.testing.driver import Driver
+from streamfold.testing.handlers import FaultyHandlers
+from streamfold.testing.invoker import NOW
 from streamfold.testing.recorded import SHARDS, Recording
 from tests.helpers.expenses import EXPENSE, GROUP, group_total
 from tests.helpers.records import change, item
@@ -45,6 +49,12 @@ def test_changes_of_an_item_stay_in_one_shard_in_their_order(recording):
             versions = [change.version_text for change in changes]
             assert versions == sorted(versions)
             assert len(versions) == 3
+
+
+def test_no_run_is_earlier_than_its_last_record():
+    later = change(None, item("EXPENSE#1", group="a", amount=1), at=NOW + 86_400)
+    driver = Driver(FaultyHandlers(make_app()), [[later]], Scripted({}), 25)
+    assert driver.now == NOW + 86_400
 
 
 def test_partition_is_in_the_same_shard_of_every_recording():

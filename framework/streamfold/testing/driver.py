@@ -5,21 +5,22 @@ late writes land, the rest is delivered, records that were given up are redriven
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from random import Random
 
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import NotStarted, parts_text
+from streamfold.errors import NotStarted, RecordError, parts_text
 from streamfold.failures.repair import Repaired
 from streamfold.records.change import Change
 from streamfold.testing.choices import Choices
 from streamfold.testing.doorbells import answer_all
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.handlers import FaultyHandlers, tells_of_conflict
-from streamfold.testing.invoker import Invoker
+from streamfold.testing.invoker import NOW, Invoker
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.oracle import ExpectedRows, expected_all, outside_rows, read_rows
@@ -69,7 +70,7 @@ class Driver(Invoker):
     ) -> None:
         self.given = [change for changes in shards for change in changes]
         proof = ProofStore(handlers.app.tables.values(), handlers.app.chains)
-        super().__init__(handlers, choices, actions, tell, proof, store or proof)
+        super().__init__(handlers, choices, actions, tell, proof, store or proof, _latest(self.given))
         if store is None and changes_items(self.app):
             self.lanes = _lanes([], shards)
             self.writers = Writers(proof, self.lanes, choices, tell, pace)
@@ -254,6 +255,15 @@ class Driver(Invoker):
         for failure in failures or ():
             if not isinstance(failure.error, Held | NotStarted) and not tells_of_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
+
+
+def _latest(changes: Iterable[Change]) -> float:
+    """The time of the latest change; ``NOW`` if that is later."""
+    latest = NOW
+    for change in changes:
+        with suppress(RecordError):  # a record without its time
+            latest = max(latest, change.at.timestamp())
+    return latest
 
 
 def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[WriterLane]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from streamfold.testing.writers import WriterLane, Writers
 
 NOW = 1_772_355_600.0
+"""The time of a run whose records are not later."""
 
 
 class Invoker:
@@ -52,6 +53,7 @@ class Invoker:
         tell: Callable[[str], None],
         proof: ProofStore,
         store: MemoryEngine,
+        now: float = NOW,
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
@@ -72,6 +74,7 @@ class Invoker:
         self.pace = SendingPace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
+        self.now = now
         self.deliveries = 0
         self._running: list[WriterLane | None] = []  # what is going on, the innermost last; None: no lane's
         self._repairs_failed: list[Repaired] = []
@@ -129,7 +132,7 @@ class Invoker:
         last = None if calls is None else self.engine.calls + calls
         return Run(
             self.settings._replace(handlers_off=tuple(self.handlers.off)),
-            clock=lambda: NOW,
+            clock=lambda: self.now,
             pause=lambda _: None,
             opened=self.opened,
             learned=self.learned,
