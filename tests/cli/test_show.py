@@ -213,6 +213,7 @@ def test_rows_of_one_handler_are_shown_or_the_items_that_it_reads(folder, source
     folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=2), source.put("USER#1", n=1)), *STATE)
 
     assert keys(folder.run("show", *STATE, "--handler", "users", "--json")) == [("ALL", "USERS")]
+    assert keys(folder.run("show", "ALL", *STATE, "--handler", "users", "--json")) == [("ALL", "USERS")]
     assert keys(folder.run("show", *STATE, "--handler", "users", "--source", "--json")) == [("USER#1", "METADATA")]
     ran = folder.run("show", *STATE, "--handler", "user")
     assert (ran.code, ran.out) == (2, "")
