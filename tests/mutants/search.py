@@ -162,6 +162,7 @@ class LateDriver(Driver):
             store.rows.pop(key, None)
             self._invariants.state.pop(key, None)
             self._invariants.versions.pop(key, None)
+            self._invariants.noted.pop(key, None)  # the rows that it noted stay as they are
 
 
 def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed | None:
