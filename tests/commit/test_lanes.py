@@ -11,9 +11,11 @@ from streamfold.batch.process import process_event
 from streamfold.commit.attempts import most_shared_first
 from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.plan import pack
+from streamfold.commit.sending import read_state
 from streamfold.engines import MemoryEngine
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable
+from streamfold.ledger.state_keys import claim_key
 from streamfold.run import Lanes, Run
 from streamfold.run.pace import ACTIONS_LEAST, SendingPace
 from streamfold.settings import Settings
@@ -327,3 +329,11 @@ def test_a_proof_notices_two_calls_in_flight_that_share_an_item():
     flight.begin(1, lambda: None, Several(("a", "b")))
     flight.begin(2, lambda: None, Several(("b", "c")))
     assert [str(each) for each in broken] == ["Two calls in flight share b."]
+
+
+def test_many_claims_of_one_item_are_read_side_by_side(app):
+    """Changes of an item are written one after another. What is read of them has no order."""
+    keys = [claim_key("shop", "seen", ("main", "ITEM#1", "META"), f"{number:03}") for number in range(150)]
+    store = MemoryEngine(app.tables.values())
+    store.transact([Claim(key) for key in keys[:100]], 0)
+    assert read_state(store, ChosenLanes(Choices, pytest.fail), keys).keys() == {*keys[:100]}

@@ -98,7 +98,8 @@ def read_state(
     found: dict[StateKey, dict[str, Any]] = {}
     failed: EngineError | HandlerError | None = None
     read = partial(engine.read_state, consistent=consistent)
-    calls = ((Several(some), partial(read, some)) for some in slices(lanes, [*dict.fromkeys(keys)], KEYS_MAX))
+    some = enumerate(slices(lanes, [*dict.fromkeys(keys)], KEYS_MAX))
+    calls = ((number, partial(read, part)) for number, part in some)  # reads may touch what others read
     for _, answer in in_lanes(lanes, calls, stops=lambda _: True):
         if isinstance(answer, EngineError | HandlerError):
             failed = failed or answer
