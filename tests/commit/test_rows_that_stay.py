@@ -1,5 +1,6 @@
 """A step that leaves others on its row needs no note and no removal: the row refuses it if it would be empty."""
 
+from importlib import import_module
 from unittest.mock import patch
 
 import pytest
@@ -12,15 +13,17 @@ from streamfold.commit.unfinished import Unfinished
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
-from streamfold.records.values import decode
+from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.run.pace import STAYED_LEAST, Emptying, SendingPace
 from streamfold.settings import Settings
-from streamfold.writes.guarded import AddRow, DeleteRow
+from streamfold.testing import check
+from streamfold.writes.guarded import AddRow, DeleteRow, Refused
 from tests.helpers.counting import CountingEngine
 from tests.helpers.source import Source
 
 ITEM = Key("ITEM#{i}", "META")
+ORDER, PARENT = Key("ORDER#{order}", "META"), ("main", "ORDER#a", "META")
 ROW = ("main", "GROUP#a", "TOTAL")
 TOTAL, TAG = Key("GROUP#{group}", "TOTAL"), Key("TAG#{tag}", "TOTAL")
 
@@ -163,6 +166,41 @@ def test_a_large_transaction_of_a_local_store_notes_every_row(shop):
     assert shop.called() == {"transact": 1, "remove_empty": 1, "forget": 1, "refused": 0}
 
 
+class TellsOfOne(MemoryEngine):
+    """A store whose refusals tell of one row at a time."""
+
+    refusals = 0
+
+    def transact(self, writes, expires_at):
+        refused = super().transact(writes, expires_at)
+        if refused is None:
+            return None
+        self.refusals += 1
+        first = next(reason for reason in refused.reasons if reason)
+        return Refused(tuple(reason if reason is first else None for reason in refused.reasons))
+
+
+def group_count(item):
+    yield Row(group=item["group"], items=Count())
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class DiesAfterCommit(MemoryEngine):
+    """A store whose process dies after a commit, where it is told to."""
+
+    dies = False
+
+    def transact(self, writes, expires_at):
+        refused = super().transact(writes, expires_at)
+        if self.dies and refused is None:
+            self.dies = False
+            raise Died
+        return refused
+
+
 class DiesBeforeRemoving(CountingEngine):
     """A store whose process dies after the commit."""
 
@@ -181,6 +219,58 @@ def test_a_row_whose_step_was_refused_is_noted_until_it_is_removed(shop):
     shop.pace = SendingPace()
     assert shop.deliver(record) == []
     assert (shop.rows(), shop.notes()) == ({"GROUP#b": 1}, [])
+
+
+def test_a_parent_that_an_item_left_is_noted_until_it_shows_what_is_left():
+    router = Router()
+
+    @router.attributes(ITEM, of=ORDER)
+    def items(item):
+        yield Row(order=item["order"], items=Count())
+
+    app, source = App("shop", routers=[router]), Source()
+    engine = DiesAfterCommit(app.tables.values())
+    engine.put_sources([(PARENT, encode({"PK": PARENT[1], "SK": PARENT[2]})["M"], "1")])
+
+    def deliver(*records):
+        return process_event(app, list(records), engine, Run(Settings(), pause=lambda _: None)).failures
+
+    deliver(*(source.put(f"ITEM#{n}", "META", order="a") for n in range(2)))
+    engine.dies = True
+    with pytest.raises(Died):
+        deliver(source.put("ITEM#0", "META", order="b"))
+    assert deliver(source.put("ITEM#0", "META", order="c")) == []
+    assert decode({"M": engine.read_sources([PARENT])[PARENT]})["items"] == 1
+
+
+@pytest.mark.ci
+def test_parents_are_right_after_deaths_in_batches_of_many_transactions(monkeypatch):
+    router = Router()
+
+    @router.attributes(ITEM, of=ORDER)
+    def items(item):
+        yield Row(order=item["order"], items=Count())
+
+    module = import_module("streamfold.testing.check")
+    monkeypatch.setattr(module, "ACTIONS", (2,))
+    monkeypatch.setattr(module, "SHARDS", (1,))
+    examples = {
+        ITEM: [{"order": order, "i": str(i)} for order in "ABCD" for i in range(10)],
+        ORDER: [{"order": order, "x": 1} for order in "ABCD"],
+    }
+    check(App("shop", routers=[router]), examples, histories=500, changes=60, seed=1, processes=0)
+
+
+def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once(shop):
+    router = Router()
+    for number in range(12):
+        router.view(ITEM, into=Key(f"ROW{number}#{{group}}", "TOTAL"), name=f"view{number}")(group_count)
+    app, source = App("shop", routers=[router]), Source()
+    engine = TellsOfOne(app.tables.values())
+    for group in "ab":
+        batch = [source.put(f"ITEM#{n}", "META", group=f"{group}{n}") for n in range(5)]
+        assert process_event(app, batch, engine, Run(Settings(), pause=lambda _: None)).failures == []
+    assert engine.refusals <= 2
 
 
 def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty():

@@ -172,3 +172,13 @@ def _() -> Iterator[None]:
 
     with patch.object(Unfinished, "_count", only_others):
         yield
+
+
+@mutant(
+    "a parent that an item left is not noted",
+    None,
+    tests=STAY + "test_a_parent_that_an_item_left_is_noted_until_it_shows_what_is_left",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.ledger.difference.is_in_state", lambda key: False):
+        yield

@@ -116,8 +116,8 @@ def again(unit: Unit, found: LedgerItem, retired: Collection[str] = ()) -> Unit 
     return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added, retired)
 
 
-def noted(unit: Unit, emptying: Container[str]) -> Unit:
-    """An optimistic unit, with a note of the rows that steps of these handlers may leave empty."""
+def noted(unit: Unit, emptying: Container[str] | None) -> Unit:
+    """An optimistic unit, with a note of the rows that steps of these handlers may leave empty; None: of all."""
     if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
         return unit
     transition = optimistic(unit.guard.key, unit.item, unit.steps, unit.added, emptying)

@@ -136,7 +136,7 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     more = form.collects or not form.in_store  # one more tells whether there are more, or whether there is a tie
     found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
     shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
-    edge = shown[-1][0] if len(found) >= ordering.most + form.collects else ""
+    edge = shown[-1][0] if shown and len(found) >= ordering.most + form.collects else ""
     places, contents = zip(*shown, strict=True) if shown else ((), ())
     return Shows(contents, edge, places)
 

@@ -1,6 +1,7 @@
 """Why a row refused a write: because the row is as new already, or because it will never take the write."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, TypeGuard
 
 from streamfold.errors import HandlerError, RowTaken, told
@@ -42,7 +43,9 @@ def would_be_empty(write: GuardedWrite, reason: Reason) -> bool:
         return False
     found = reason.item or {}
     has_version = write.unversioned and VERSION in found
-    return reason.code == CONDITION and not has_version and found[CONTRIBUTORS] >= (write.least or 0)
+    counted = found[CONTRIBUTORS]
+    enough = isinstance(counted, int | Decimal) and counted >= (write.least or 0)
+    return reason.code == CONDITION and not has_version and enough
 
 
 def only_empty(writes: Sequence[GuardedWrite], refused: Refused) -> bool:

@@ -74,7 +74,7 @@ class Replanner:
             return [without(unit, [write.key]) for unit in units]
         if would_be_empty(write, reason):
             self._learn(units, write.key)
-            return self.noted(units)
+            return [noted(unit, None) for unit in units]  # a refusal may not tell of every row
         if isinstance(write, AddRow) and write.least is not None:
             there = counts_contributors(reason)
             return [unit._replace(effects=without_row(unit.effects, write.key, there=there)) for unit in units]

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
+from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES, is_in_state
 from streamfold.ledger.contribution import NO_PART, Contribution, RowPart, left_rows, stored_text
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, HeldByName, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
@@ -49,7 +49,8 @@ def difference(
     """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
-    here too. ``stay``: refused if a row that is taken back from, and has no entries, would be empty.
+    here too. ``stay``: refused if a row that is taken back from would be empty. Rows with
+    entries, and those that are shown on a parent, have work to be noted in any case.
     """
     writes = StepWrites()
     for key, part in after.items():
@@ -74,7 +75,7 @@ def difference(
                 writes.removed += 1
                 writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
-                stays = stay and not part.ordered
+                stays = stay and not part.ordered and not is_in_state(key)
                 writes.leaves = writes.leaves or not stays
                 writes.append(_taken_back(key, part, stays=stays))
     return writes

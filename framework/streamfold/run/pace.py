@@ -10,7 +10,7 @@ ACTIONS_GROWN = 12
 """Writes by which transactions grow again with each batch that meets no conflict."""
 STAYED_LEAST = 500
 """Steps of a handler in a row that leave no row empty, after which it is expected to leave none. A refused transaction
-costs up to 200 write units, and a step that notes nothing saves two: more than one empty row in a hundred is too many.
+costs up to 200 write units, perhaps one in each lane, and a step that notes nothing saves two.
 """
 
 
