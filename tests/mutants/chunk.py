@@ -177,7 +177,10 @@ def _() -> Iterator[None]:
 @mutant(
     "a parent that an item left is not noted",
     None,
-    tests=STAY + "test_a_parent_that_an_item_left_is_noted_until_it_shows_what_is_left",
+    tests=(
+        STAY + "test_a_parent_that_an_item_left_is_noted_until_it_shows_what_is_left",
+        STAY + "test_parents_that_many_items_left_are_right_when_the_batch_comes_again",
+    ),
 )
 def _() -> Iterator[None]:
     with patch("streamfold.ledger.difference.is_in_state", lambda key: False):
