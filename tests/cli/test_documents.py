@@ -421,17 +421,6 @@ class TestRedrive:
         assert ran.code == 0, ran.err
         assert documents(folder, "products", *STATE)["PRODUCT#1|METADATA"]["title"] == "new"
 
-    def test_no_documents_are_offered_where_there_are_none(self, folder, source):
-        out = folder.run("replay", folder.records(source.put("OTHER#1")), *STATE).out
-
-        assert "Next: streamfold routes    prints the key chart\n" in out
-        assert "streamfold show" not in out
-
-    def test_the_first_search_that_has_documents_is_offered(self, folder, source):
-        out = folder.run("replay", folder.records(source.put("ORDER#7", status="open")), *STATE).out
-
-        assert "Next: streamfold show --index orders --state state.db    prints documents\n" in out
-
     def test_documents_go_to_a_server(self, broken, server):
         ran = broken.run("redrive", "parked.jsonl", *STATE, "--apply", "--search-url", URL)
 

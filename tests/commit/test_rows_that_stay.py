@@ -270,7 +270,7 @@ def test_parents_that_many_items_left_are_right_when_the_batch_comes_again(commi
     assert orders.shown() == 30
 
 
-def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once(shop):
+def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once():
     router = Router()
     for number in range(12):
         router.view(ITEM, into=Key(f"ROW{number}#{{group}}", "TOTAL"), name=f"view{number}")(group_count)

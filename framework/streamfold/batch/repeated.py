@@ -74,13 +74,10 @@ def _sample(app: Application, changes: Sequence[Change], run: Run) -> Mapping[St
         for change in some
         if change.has_old  # the others' ledger items are read anyway
         for route, _ in app.sources(change.item)
-        if route.kind.contributes and run.settings.serves(route.group) and _is_called(route.name, run)
+        if route.kind.contributes and run.settings.runs(route.name, route.group)
+        if run.handlers is None or route.name in run.handlers
     }
     return dict([*found.items()][:: -(-len(found) // SAMPLE) or 1])
-
-
-def _is_called(handler: str, run: Run) -> bool:
-    return handler not in run.settings.handlers_off and (run.handlers is None or handler in run.handlers)
 
 
 def ledger_of_repeated(

@@ -247,7 +247,7 @@ def _writes(transition: Transition, odd: OddRows) -> list[GuardedWrite]:
 
 
 def _lowered(writes: Iterable[GuardedWrite]) -> set[RowKey]:
-    return {write.key for write in writes if isinstance(write, AddRow) and write.contributors < 0}
+    return {write.key for write in writes if isinstance(write, AddRow) and write.may_empty}
 
 
 def _named(application: str, work: RepairWork, changes: Sequence[Change], forms: Forms) -> NamedRows:
