@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from streamfold.cli import chaos
-from streamfold.cli.chaos_progress import by_the_minute
+from streamfold.cli.chaos_progress import by_the_minute, shown_tries
 from streamfold.cli.replay import command
 from tests.cli.conftest import SHOP
 from tests.helpers.commands import ROOT
@@ -116,6 +116,13 @@ def test_what_is_done_is_told_before_it_is_done(folder, records):
     ran = folder.run("replay", records, "--chaos", "--runs", 2)
     assert ran.err == "Replaying 24 records without faults, then 2 times with faults.\n"
     assert folder.run("replay", records, "--chaos", "--runs", 2, "--json").err == ""
+
+
+def test_that_a_diverged_run_is_made_shorter_is_told_before_it_is_done(capsys):
+    tried = shown_tries(7, 2)
+    assert [tried() for _ in range(4)] == [0, 1, 2, None]
+    said = "The run with seed 7 diverged. Looking for the fewest records and faults that do, in 2 runs at most.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_progress_of_runs_is_told_once_a_minute(capsys):

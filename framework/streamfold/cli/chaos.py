@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from streamfold.app import App
 from streamfold.cli.application import load_application
 from streamfold.cli.chaos_output import ChaosOutcome, TakenRecords, print_json, print_outcome
-from streamfold.cli.chaos_progress import shown_runs
+from streamfold.cli.chaos_progress import shown_runs, shown_tries
 from streamfold.cli.engines import REPORTED, check_tables, make_settings, warn, warn_of_tables
 from streamfold.cli.grids import print_grid
 from streamfold.cli.prints import prints_of_handlers
@@ -129,6 +129,10 @@ def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> i
     seeds, aside = range(seed, seed + runs), options["json_output"]
     with prints_of_handlers(aside=aside):
         outcome = _outcome(recording, seeds if aside else shown_runs(seeds, len(taken.changes)), only)
+        if outcome.diverged:
+            first = outcome.diverged[0]
+            tried = (lambda: None) if aside else shown_tries(first.seed, recording.tries_max)
+            outcome = outcome._replace(shortest=recording.shortest(first, tried))
     if options["json_output"]:
         print_json(outcome, taken, seed)
     else:
@@ -185,5 +189,4 @@ def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] 
     runs = [recording.run(seed, only) for seed in seeds]
     injected = {fault for run in runs for fault in run.faults}
     left_out = (*recording.left_out, *not_injected(recording.offered, injected))
-    outcome = ChaosOutcome(None, runs, None, recording.unproved, left_out)
-    return outcome._replace(shortest=recording.shortest(outcome.diverged[0])) if outcome.diverged else outcome
+    return ChaosOutcome(None, runs, None, recording.unproved, left_out)

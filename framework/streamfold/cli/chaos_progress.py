@@ -24,6 +24,17 @@ def shown_runs(seeds: Sequence[int], records: int) -> Iterable[int]:
     return track(seeds, "runs", console=console, transient=True)
 
 
+def shown_tries(seed: int, tries_max: int) -> Callable[[], object]:
+    """Says that a run diverged and is made shorter; returns what is called before each try, and tells of progress."""
+    click.echo(
+        f"The run with seed {seed} diverged. Looking for the fewest records and faults that do, in "
+        f"{counted(tries_max, 'run')} at most.",
+        err=True,
+    )
+    tries = by_the_minute(range(tries_max + 1))
+    return lambda: next(tries, None)
+
+
 def by_the_minute(seeds: Sequence[int], clock: Callable[[], float] = time.monotonic) -> Iterator[int]:
     """Says on standard error, once a minute, how many runs are done."""
     begin = told = clock()

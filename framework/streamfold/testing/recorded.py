@@ -128,14 +128,19 @@ class Recording:
         faults = Counter(taken.option.partition(" ")[0] for taken in choices.taken)
         return Run(seed, faults, choices.script, actions, pace, driver.deliveries, problem)
 
-    def shortest(self, run: Run) -> Shortest:
-        """The shortest steps found on which a run that diverged still does."""
+    @property
+    def tries_max(self) -> int:
+        """How many runs are spent at most on making one that diverged short."""
+        return max(SHORTEN_RUNS_MIN, min(SHORTEN_RUNS_MAX, SHORTEN_RECORDS_MAX // max(1, self.records)))
+
+    def shortest(self, run: Run, tried: Callable[[], object] = lambda: None) -> Shortest:
+        """The shortest steps found on which a run that diverged still does; ``tried`` is called before each try."""
 
         def again(items: Sequence[PlacedItem], script: Script) -> bool:
+            tried()
             return self._problem(items, script, run) is not None
 
-        budget = Budget(max(SHORTEN_RUNS_MIN, min(SHORTEN_RUNS_MAX, SHORTEN_RECORDS_MAX // max(1, self.records))))
-        items, script = shortened(again, self.items, run.script, budget)
+        items, script = shortened(again, self.items, run.script, Budget(self.tries_max))
         found = Shortest("")
         found.problem = self._problem(items, script, run, found.story.append) or run.problem or ""
         found.records = [
