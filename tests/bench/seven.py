@@ -15,8 +15,10 @@ FIRST_VERSION = 10**24
 CUSTOMERS, PRODUCTS, SHOPS = 4_000, 900, 40
 INSERTED, REMOVED = 0.45, 0.1
 """The shares of records that insert and that remove an item; the others amend one."""
-RECENT = 20_000
-"""An amended item is one of the last that were inserted."""
+RECENT, RECENT_STEADY = 20_000, 2_000
+"""An amended item is one of so many that were inserted last. The first records of a file amend less, as there are not
+so many yet: with the larger number until the 57,000th record, with the smaller one until the 6,000th.
+"""
 
 ORDER = Key("ORDER#{order_id}", "ORDER")
 CUSTOMER = Key("CUSTOMER#{customer}", "SPENT")
@@ -65,13 +67,13 @@ router.audit(ORDER)
 app = App("market", routers=[router])
 
 
-def records(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+def records(count: int, seed: int = 1, recent_max: int = RECENT) -> Iterator[dict[str, Any]]:
     """Inserts, amendments and removals of orders, with both images."""
     random = Random(seed)
     stored: dict[str, dict[str, Any]] = {}
     recent: list[str] = []
     for number in range(count):
-        name, old, new = _step(random, number, stored, recent)
+        name, old, new = _step(random, number, stored, recent, recent_max)
         body = {"Keys": _keys(name), "SequenceNumber": str(FIRST_VERSION + number), "SizeBytes": 600}
         body |= {"StreamViewType": "NEW_AND_OLD_IMAGES", "ApproximateCreationDateTime": 1772359200.0 + number}
         yield {
@@ -86,13 +88,13 @@ def records(count: int, seed: int = 1) -> Iterator[dict[str, Any]]:
 
 
 def _step(
-    random: Random, number: int, stored: dict[str, dict[str, Any]], recent: list[str]
+    random: Random, number: int, stored: dict[str, dict[str, Any]], recent: list[str], recent_max: int
 ) -> tuple[str, dict[str, Any] | None, dict[str, Any] | None]:
     kind = random.random()
     if kind < INSERTED or not recent:
         name = f"{random.getrandbits(64):016x}"
         recent.append(name)
-        if len(recent) > RECENT:
+        if len(recent) > recent_max:
             stored.pop(recent.pop(0), None)
         stored[name] = _order(random, name, number)
         return name, None, stored[name]
@@ -137,5 +139,6 @@ def _text(text: str) -> dict[str, str]:
     return {"S": text}
 
 
-def lines(count: int) -> Iterator[str]:
-    return (json.dumps(record, separators=(",", ":")) + "\n" for record in records(count))
+def lines(count: int, recent_max: int = RECENT) -> Iterator[str]:
+    found = records(count, recent_max=recent_max)
+    return (json.dumps(record, separators=(",", ":")) + "\n" for record in found)

@@ -48,24 +48,29 @@ def run(*, large: bool) -> Iterator[str]:
         yield f"{FEW:,} records in memory: {_told(memory, FEW)}"
         yield f"{FEW:,} records into a state: {_told(state, FEW)}"
         yield f"CPU {state.cpu_seconds / memory.cpu_seconds:.2f} of that in memory (goal: at most 1.15)"
-        many = MANY_LARGE if large else MANY
-        file = _recorded(Path(folder), many)
-        more, more_in_memory = _used(file, Path(folder, "many.db")), _used(file)
-        ratio, of_file = (
-            after.cpu_seconds / many / (before.cpu_seconds / FEW)
-            for after, before in ((more, state), (more_in_memory, memory))
-        )
-        yield f"{many:,} records into a state: {_told(more, many)}, {ratio:.2f} of the CPU a record (goal: at most 1.3)"
-        yield (
-            f"{many:,} records in memory: {_told(more_in_memory, many)}, {of_file:.2f} of the CPU a record: so much is "
-            f"the file, whose later records amend more; the state adds {ratio / of_file:.2f}"
-        )
+        yield from _growth(Path(folder), MANY_LARGE if large else MANY)
 
 
-def _recorded(folder: Path, count: int) -> Path:
-    path = folder / f"{count}.jsonl"
+def _growth(folder: Path, many: int) -> Iterator[str]:
+    """How much more CPU a record takes where the state has grown, over files whose mix of records is steady."""
+    few_file, many_file = (_recorded(folder, count, seven.RECENT_STEADY) for count in (FEW, many))
+    yield f"The mix of these records is the same all along: an amended order is one of {seven.RECENT_STEADY:,}"
+    few, more = _used(few_file, folder / "few.db"), _used(many_file, folder / "many.db")
+    few_in_memory, more_in_memory = _used(few_file), _used(many_file)
+    yield f"{FEW:,} records into a state: {_told(few, FEW)}"
+    yield f"{many:,} records into a state: {_told(more, many)}"
+    ratio, in_memory = _grown(few, more, many), _grown(few_in_memory, more_in_memory, many)
+    yield f"CPU a record {ratio:.2f} of that of {FEW:,} (goal: at most 1.3); in memory {in_memory:.2f}: rows grow too"
+
+
+def _grown(few: Used, more: Used, many: int) -> float:
+    return more.cpu_seconds / many / (few.cpu_seconds / FEW)
+
+
+def _recorded(folder: Path, count: int, recent_max: int = seven.RECENT) -> Path:
+    path = folder / f"{count}-{recent_max}.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(seven.lines(count))
+        file.writelines(seven.lines(count, recent_max))
     return path
 
 
