@@ -154,6 +154,27 @@ def test_a_malformed_record_is_reported_by_its_number(app, client):
     assert found == [bad["dynamodb"]["SequenceNumber"]]
 
 
+@pytest.mark.parametrize("malformed", [*range(0, 120, 7)])
+def test_a_malformed_record_of_a_batch_that_came_before_is_reported_alone(local, malformed):
+    source = Source()
+    records = [source.put(f"ORDER#{n}", customer="eve", total=3) for n in range(120)]
+    good = [each for n, each in enumerate(records) if n != malformed]
+    local(event(*good), Context(60_000))
+    del records[malformed]["dynamodb"]["Keys"]
+    local.pace.began()  # the last invocation did not end well
+    answer = local(event(*records), Context(60_000))
+    assert answer == {"batchItemFailures": [{"itemIdentifier": records[malformed]["dynamodb"]["SequenceNumber"]}]}
+
+
+def test_the_state_is_read_while_records_are_parsed(local, monkeypatch):
+    told = []
+    local(event(Source().put("ORDER#0", customer="eve", total=3)), Context(60_000))
+    monkeypatch.setattr("streamfold.lambda_entry.begin_with_records", lambda *_: told.append("begun"))
+    monkeypatch.setattr("streamfold.lambda_entry.read_changes", lambda *_: (told.append("parsed"), ([], []))[1])
+    local(event(), Context(60_000))
+    assert told == ["begun", "parsed"]
+
+
 def test_a_record_without_a_number_fails_the_batch_instead_of_being_acknowledged(app, client):
     bad = Source().put("ORDER#1", customer="ada", total=3)
     del bad["dynamodb"]["SequenceNumber"]

@@ -513,6 +513,6 @@ def test_the_manifest_is_read_while_the_changes_are_routed():
 
 def test_a_manifest_that_is_written_meanwhile_is_read_again():
     application, state, known = app(), State(busy=1), Knowledge()
-    begun = begin_reading(application, state, Run(Settings()), known)
-    assert check_manifest(application, state, Run(Settings(), pause=lambda _: None), known, begun=begun) is known
+    read = begin_reading(application, state, Run(Settings()), known)()
+    assert check_manifest(application, state, Run(Settings(), pause=lambda _: None), known, read=read) is known
     assert (state.swaps, known.revision) == (2, 1)

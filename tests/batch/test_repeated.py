@@ -1,5 +1,6 @@
 """A batch that came before is found out by a few reads, and costs no more than the reads of its ledger items."""
 
+from itertools import islice
 from unittest.mock import patch
 
 import pytest
@@ -8,11 +9,13 @@ from streamfold import App, Count, Key, Max, Router, Row
 from streamfold.batch.process import process_event
 from streamfold.batch.repeated import LOOKED_AT, SAMPLE
 from streamfold.commit import committer
+from streamfold.commit.sending import read_state_in_parts
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
+from streamfold.limits import KEYS_MAX
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.run import Lanes, Run
 from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
@@ -22,6 +25,10 @@ from tests.helpers.source import Source
 ITEM, GROUP = Key("ITEM#{i}", "META"), Key("GROUP#{group}", "TOTAL")
 ITEMS, GROUPS = 40, 4
 ACTIONS = 20
+
+
+class Beside(Lanes):
+    count = 2
 
 
 class Shop:
@@ -63,10 +70,9 @@ class Shop:
         return [decode({"M": row}) for row in self.engine.items(MAIN)]
 
     def reads(self):
-        """How many ledger items each read asked for. One reads the manifest and the forms of one target."""
-        asked = [call.actions for call in self.engine.named("read_state")]
-        asked.remove(len(("manifest", "forms")))
-        return asked
+        """How many ledger items each read asked for. The first reads the manifest and the forms too."""
+        first, *others = [call.actions for call in self.engine.named("read_state")]
+        return [first - len(("manifest", "forms")), *others]
 
 
 @pytest.fixture
@@ -110,12 +116,12 @@ def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
     assert shop.reads() == [SAMPLE]
     assert shop.pace.careful is False
     shop.deliver(*shop.puts(2), new=False)
-    assert shop.reads() == []
+    assert shop.reads() == [0]
 
 
 def test_a_batch_that_may_fit_one_transaction_is_not_asked_for(shop):
     shop.deliver(*shop.puts(1, items=ACTIONS))
-    assert shop.reads() == []
+    assert shop.reads() == [0]
 
 
 @pytest.mark.parametrize("committed", range(0, ITEMS, 7))
@@ -149,12 +155,13 @@ def test_a_sample_that_is_not_answered_leaves_the_batch_as_it_is(shop):
 
     def throttled(keys, **how):
         keys = list(keys)
-        if any("ITEM#" in key.pk for key in keys) and not how:
+        if how["consistent"] and any("ITEM#" in key.pk for key in keys):
             raise EngineUnavailable("throttled")
         return read(keys, **how)
 
     with patch.object(shop.engine, "read_state", throttled):
         assert shop.deliver(*batch).known == ITEMS
+    assert [call.refused for call in shop.engine.named("transact")] == [True]
 
 
 def test_a_handler_that_did_not_see_a_batch_is_not_taken_to_have_seen_it():
@@ -187,7 +194,7 @@ def test_a_sample_is_no_larger_for_many_groups():
     engine, source = CountingEngine(MemoryEngine(app.tables.values())), Source()
     records = [source.put(f"ITEM#{n}", "META", group="1") for n in range(ITEMS)]
     process_event(app, records, engine, Run(Settings(chunk_actions=ACTIONS)))
-    assert engine.named("read_state")[0].actions <= SAMPLE
+    assert engine.named("read_state")[0].actions == SAMPLE + len(("manifest", *app.routes))
 
 
 def test_a_batch_with_newer_changes_than_came_before_is_sent(shop):
@@ -218,11 +225,18 @@ def test_rows_that_a_dead_process_left_empty_are_removed(shop):
     assert shop.rows() == {}
 
 
-def test_a_store_that_does_not_answer_the_question_is_taken_for_a_new_batch(shop):
-    batch = shop.puts(1)
+@pytest.mark.parametrize("answered", [0, 1])
+def test_what_is_not_read_of_a_batch_that_came_before_is_sent_and_refused(shop, answered):
+    batch = shop.puts(1, items=2 * KEYS_MAX)
     shop.deliver(*batch)
     before = shop.rows()
-    with patch("streamfold.batch.repeated.read_state", side_effect=EngineUnavailable("busy")):
-        assert shop.deliver(*batch).known == ITEMS
+
+    def read(_, lanes, keys):
+        yield from islice(read_state_in_parts(shop.engine, Beside(), keys), answered)
+        raise EngineUnavailable("busy")
+
+    with patch("streamfold.batch.settling.read_state_in_parts", read):
+        assert shop.deliver(*batch).known == 2 * KEYS_MAX
+    assert shop.called == (2 - answered) * KEYS_MAX
     assert len(shop.engine.named("transact")) == 1
     assert shop.rows() == before

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import order, steps
+from streamfold.batch import order, settling
 from streamfold.batch.steps import Steps
+from streamfold.ledger.item import settled_texts
 from streamfold.records.images import WatchedImage
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
@@ -87,12 +88,10 @@ def _() -> Iterator[None]:
     tests=REPEATED + "test_rows_that_a_dead_process_left_empty_are_removed",
 )
 def _() -> Iterator[None]:
-    settled = steps.settled
-
     def whatever_was_left(found: Any, *more: Any) -> Any:
-        return settled({name: value for name, value in found.items() if not name.endswith(".u")}, *more)
+        return settled_texts({name: value for name, value in found.items() if not name.endswith(".u")}, *more)
 
-    with patch.object(steps, "settled", whatever_was_left):
+    with patch.object(settling, "settled_texts", whatever_was_left):
         yield
 
 
@@ -102,12 +101,10 @@ def _() -> Iterator[None]:
     tests=REPEATED + "test_a_batch_with_newer_changes_than_came_before_is_sent",
 )
 def _() -> Iterator[None]:
-    settled = steps.settled
+    def whatever_came(found: Any, names: Any, version: Any) -> Any:
+        return settled_texts({**found, **{of_version: ALWAYS for of_version, _ in names}}, names, version)
 
-    def whatever_came(found: Any, work: Any, routed: Any) -> Any:
-        return settled({**found, **{f"{route.name}.v": ALWAYS for route, _ in routed if found}}, work, routed)
-
-    with patch.object(steps, "settled", whatever_came):
+    with patch.object(settling, "settled_texts", whatever_came):
         yield
 
 
@@ -117,7 +114,7 @@ def _() -> Iterator[None]:
     tests=REPEATED + "test_rows_that_a_dead_process_did_not_recompute_are_recomputed_though_nothing_is_derived",
 )
 def _() -> Iterator[None]:
-    with patch.object(steps, "needs_no_finishing", lambda text: True):
+    with patch.object(settling, "needs_no_finishing", lambda text: True):
         yield
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.known_forms import forms_keys, learn
 from streamfold.batch.manifest_rules import ManifestEntry, check_handlers, check_retired, is_lacking, table_entry
-from streamfold.engines import Engine
+from streamfold.engines import Engine, StateItems
 from streamfold.errors import Contended, damaged
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
@@ -30,8 +30,6 @@ last filled from all items."""
 FILLING = "filling"
 """The run over all items that was begun last for a handler; code without the handler takes the mark away."""
 MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING)
-ReadState = Callable[[], dict[StateKey, dict[str, Any]]]
-"""Waits for state items."""
 
 
 class Manifest(NamedTuple):
@@ -63,10 +61,16 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
     return Manifest.of(engine.read_state([key], consistent=True).get(key, {}))
 
 
-def begin_reading(app: Application, engine: Engine, run: Run, found: Knowledge) -> ReadState:
-    """Begins to read what ``check_manifest`` needs, beside other work; returns what waits for the answer."""
+def begin_reading(
+    app: Application, engine: Engine, run: Run, found: Knowledge, others: Iterable[StateKey] = ()
+) -> Callable[[], StateItems]:
+    """Begins to read what ``check_manifest`` needs, and other state items, beside other work.
+
+    Returns what waits for the answer.
+    """
     key = manifest_key(app.name)
-    keys = [key] if found.revision is not None else [key, *forms_keys(app)]  # forms are read while nothing is known
+    forms = forms_keys(app) if found.revision is None else ()  # they are read while nothing is known
+    keys = [key, *forms, *others]
     flight = run.lanes.flight()
     flight.begin(None, partial(engine.read_state, keys, consistent=True), keys)
     flight.give_way()
@@ -81,24 +85,24 @@ def check_manifest(
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
-    begun: ReadState | None = None,
+    read: StateItems | None = None,
 ) -> Knowledge:
     """Compares the application with the state, unless that is of the revision known, and adds what is new to it.
 
-    ``sources`` are the tables as far as records were seen. ``begun`` is the first read, if it was begun already. Raises
-    ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and when a
-    table is another or comes through another source and the epoch is not higher; ``Contended`` when others write the
-    manifest at every try.
+    ``sources`` are the tables as far as records were seen. ``read`` is what was read at first, if it was read already.
+    Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and
+    when a table is another or comes through another source and the epoch is not higher; ``Contended`` when others write
+    the manifest at every try.
     """
     key = manifest_key(app.name)
     for _ in run.tries():
-        read, begun = (begun or begin_reading(app, engine, run, found))(), None
-        before = Manifest.of(read.get(key, {}))
+        items, read = begin_reading(app, engine, run, found)() if read is None else read, None
+        before = Manifest.of(items.get(key, {}))
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
         after = _after(app, run, before, sources)
         if found.revision is None:
-            learn(found, read, app, _gone(app, before))
+            learn(found, items, app, _gone(app, before))
         check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
         if after != before and write:
             attributes = {name: json.dumps(getattr(after, name), sort_keys=True) for name in ("handlers", "tables")}

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from operator import ge
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
 from streamfold.errors import shown, told
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.dispatch import DispatchEntry, FoundEntries
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.run import Run
+
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import StateKey
 
 RoutedFields = tuple[Route, Fields]
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -25,7 +29,7 @@ class ItemWork:
     def __init__(self, item: ItemKey, of_key: "Sorted | None" = None) -> None:
         self.item = item
         self.of_key = of_key  # counts the item's records; None if others than contributing routes listen to the item
-        self.ledger: dict[str, list[RoutedFields]] = {}  # routes that contribute, by group
+        self.ledger: dict[StateKey, list[RoutedFields]] = {}  # routes that contribute, a ledger item for each group
         self.others: list[tuple[Route, str, Fields]] = []  # routes of other kinds, with the item's role
         self.heard: list[tuple[Route, str, Fields]] = []  # routes whose handlers are not called
         self.off: list[Route] = []  # routes whose handlers are switched off
@@ -61,7 +65,7 @@ class Routing:
 
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
-        found = self.application.found(item)
+        name, found = self.application.name, self.application.found(item)
         alone = len(found) == 1
         if alone:  # as nearly always
             ((entry, fields),) = found
@@ -69,20 +73,21 @@ class Routing:
             if for_key.contributes:
                 work = ItemWork(item, for_key)
                 for group, routes in for_key.ledger.items():
-                    work.ledger[group] = [(route, fields) for route in routes]
+                    work.ledger[ledger_key(name, group, item)] = [(route, fields) for route in routes]
                 return work
         work = ItemWork(item)
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
             alone = alone and for_key.alone
             for group, routes in for_key.ledger.items():
-                work.ledger.setdefault(group, []).extend([(route, fields) for route in routes])
+                own = work.ledger.setdefault(ledger_key(name, group, item), [])
+                own.extend([(route, fields) for route in routes])
             if for_key.others or for_key.heard:
                 work.others += [(route, role, fields) for route, role in for_key.others]
                 work.heard += [(route, role, fields) for route, role in for_key.heard]
             work.off += for_key.off
         if len(found) > 1:  # a route with two sources, of which one holds the other
-            work.ledger = {group: _once(routed) for group, routed in work.ledger.items()}
+            work.ledger = {key: _once(routed) for key, routed in work.ledger.items()}
             work.others, work.heard = _once(work.others), _once(work.heard)
         if (work.others or work.off) and self.application.derived(item):
             # Derived rows come back through the stream. Only kinds that can read them get them.

@@ -1,27 +1,32 @@
 """Planning of a batch: its changes are routed, ordered per item and derived."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from streamfold.batch.failing import Failing
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, by_item
-from streamfold.batch.repeated import Sampled
 from streamfold.batch.report import Report
-from streamfold.batch.steps import Steps
+from streamfold.batch.settling import Settling
+from streamfold.batch.steps import Settled, Steps
 from streamfold.commit.outcome import HELD, Failed, Held
 from streamfold.commit.plan import Plan, pack
 from streamfold.commit.triage import Triage
 from streamfold.derivations.derivation import Planned, Planning, Work, derivation
-from streamfold.engines import Engine
+from streamfold.engines import Engine, StateItems
 from streamfold.errors import RecordError, SwitchedOff
-from streamfold.records.change import Change
+from streamfold.records.change import Change, ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
+from streamfold.writes.guarded import StateKey
 
 
 class Batch:
-    """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done."""
+    """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done.
+
+    asked: items of it by the keys of ledger items that are being read, to tell whether it came before.
+    """
 
     def __init__(
         self,
@@ -31,6 +36,7 @@ class Batch:
         run: Run,
         knowledge: Knowledge,
         triage: Triage | None = None,
+        asked: Mapping[StateKey, ItemKey] = MappingProxyType({}),
     ) -> None:
         self.application = application
         self.run = run
@@ -39,13 +45,18 @@ class Batch:
         self.done: list[Change] = []
         self.work = by_item(application, changes, run, self.report)
         self.steps = Steps(application, engine, run, knowledge.forms, self.work, self.failing, self.done)
+        self.settling = Settling(self.work, asked) if asked else None
 
-    def plan(self, sampled: Sampled = ()) -> Plan:
+    def plan(self, sampled: StateItems | None = None) -> Plan:
         """Derives every handler's effects and plans them; reads state only where an old image is not known.
 
-        sampled: ledger items of the batch that tell whether it came before; then state is read too.
+        sampled: holds the ledger items that were asked for, if they were read, and tells whether the batch came before;
+        then state is read too.
         """
-        units = self.steps.units(sampled)
+        settled = Settled()
+        if self.settling is not None and sampled is not None:
+            settled = self.settling.settle(sampled, self.steps)
+        units = self.steps.units(settled)
         works: dict[Route, list[Work]] = {}
         for item in self.work.values():
             for route in dict.fromkeys(item.off):

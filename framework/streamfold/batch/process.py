@@ -5,11 +5,11 @@ from decimal import localcontext
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from streamfold.batch.beginning import Beginning, begin
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
-from streamfold.batch.manifest import begin_reading, check_manifest
+from streamfold.batch.manifest import check_manifest
 from streamfold.batch.planning import Batch
-from streamfold.batch.repeated import begin_sampling
 from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer
 from streamfold.commit.failure import Failure
@@ -65,28 +65,30 @@ def process_changes(
     engine: Engine,
     run: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
+    begun: Beginning | None = None,
 ) -> Report:
     """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns what became of them.
 
     sources: the tables that records came from, which are checked against the manifest.
+    begun: what is being read for the batch, if that was begun before its records were parsed.
     """
     _check_handlers(app, run.settings)
     known, timed = knowledge(run, app, engine), Timed(engine, run)
     with localcontext(EXACT):
-        sampled = begin_sampling(app, changes, timed, run)
-        begun = begin_reading(app, timed, run, known)
+        begun = begun or begin(app, changes, engine, run)
         triage = Triage(app.name, timed, run)
-        batch = Batch(app, changes, engine, run, known, triage)  # which routes the changes meanwhile
-        sample = sampled()
+        batch = Batch(app, changes, engine, run, known, triage, begun.asked)  # which routes the changes meanwhile
         try:
-            check_manifest(app, timed, run, known, sources, begun=begun)
+            read = begun.answer()
+            check_manifest(app, timed, run, known, sources, read=read)
         except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
         run.pace.began()
-        plan = batch.plan(sample)
+        plan = batch.plan(read)
         if not keep_forms(app, timed, known, run):
-            batch = Batch(app, changes, engine, run, known, triage)  # others made an attribute otherwise meanwhile
-            plan = batch.plan(sample)
+            # Others made an attribute otherwise meanwhile.
+            batch = Batch(app, changes, engine, run, known, triage, begun.asked)
+            plan = batch.plan(read)
         unfinished = batch.steps.unfinished
         outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).carry_out(plan)
         outcome.failed[:0] = batch.failed

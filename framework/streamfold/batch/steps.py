@@ -1,24 +1,23 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from streamfold.batch.failing import Failing
 from streamfold.batch.order import ItemWork, RoutedFields
-from streamfold.batch.repeated import NOT_STORED, Sampled, StoredLedger, ledger_of_repeated, settled
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedByHandler, NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
-from streamfold.engines import Engine
+from streamfold.engines import Engine, StateItems
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.contribution import Contribution, left_rows, needs_no_finishing, stored_rows
+from streamfold.ledger.contribution import Contribution, left_rows
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
-from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
@@ -26,8 +25,16 @@ from streamfold.routes.application import Application
 from streamfold.routes.checks import BOTH, check_view
 from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.run import Run
+from streamfold.writes.guarded import StateKey
 
-Unread = tuple[ItemWork, str, tuple[Step, ...]]
+Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
+
+
+class Settled(NamedTuple):
+    """What is settled of a batch: the ledger has all changes of these items."""
+
+    keys: Collection[StateKey] = ()  # of the ledger items
+    stored: StateItems | None = None  # the other ledger items of the batch; None: they were not all read
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -45,19 +52,19 @@ class Steps:
     unfinished: Unfinished = field(default_factory=Unfinished)
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
-    def units(self, sampled: Sampled) -> list[Unit]:
-        """The units of all items; reads state only where an old image is not known, or for a batch that came before."""
-        stored = ledger_of_repeated(self.application.name, self.work, self.engine, self.run, sampled)
+    def units(self, settled: Settled) -> list[Unit]:
+        """The units of all items that are not settled; reads state only where an old image is not known."""
+        keys, stored = settled
         units: list[Unit] = []
         unread: list[Unread] = []
         for work in self.work.values():
-            for group, routed in work.ledger.items():
-                if stored is not None and self._settled(work, group, routed, stored):
+            for key, routed in work.ledger.items():
+                if key in keys:
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps and (stored is not None or not is_known):
-                    unread.append((work, group, steps))
-                elif steps and (unit := self._unit(work, group, steps, None)) is not None:
+                    unread.append((work, key, steps))
+                elif steps and (unit := self._unit(work, key, steps, None)) is not None:
                     units.append(unit)
         return units + self._read(unread, stored)
 
@@ -121,65 +128,41 @@ class Steps:
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
             return None
 
-    def _unit(self, work: ItemWork, group: str, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
-        key = ledger_key(self.application.name, group, work.item)
+    def _unit(self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
         retired = self.application.retired
         emptying = self.run.emptying
         return ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired, emptying=emptying)
 
-    def _settled(self, work: ItemWork, group: str, routed: Sequence[RoutedFields], stored: StoredLedger) -> bool:
-        """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
-        key = stored.keys[work.item, group]
-        texts = settled(stored.items.get(key, NOT_STORED), work, routed)
-        if texts is None:
-            return False
-        routes = [route for route, _ in routed if not needs_no_finishing(texts[route.name])]
-        if routes:
-            try:
-                found = filled(self.engine, key, LedgerItem.of(stored.items[key]), {route.name for route in routes})
-            except EngineUnavailable:
-                return False
-            for route in routes:
-                self.unfinished.take(self._held(work.item, route, found), [route], work.changes)
-        self._note_done(work, (route for route, _ in routed))
-        return True
-
-    def _held(self, item: ItemKey, route: Route, found: LedgerItem) -> NamedRows:
-        """The rows that a ledger item holds of a handler, which may have to be recomputed or copied."""
-        named = NamedRows()
-        named.add_stored(self.application.name, route, item, found)
-        named.hold(self.application.name, route, item, stored_rows(found.parts[route.name].text))
-        return named
-
-    def _read(self, unread: Sequence[Unread], stored: StoredLedger | None) -> list[Unit]:
+    def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
         """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""
         if not unread:
             return []
-        keys = [ledger_key(self.application.name, group, work.item) for work, group, _ in unread]
+        keys = [key for _, key, _ in unread]
         try:
-            items = stored.items if stored is not None else read_state(self.engine, self.run.lanes, keys)
+            items = read_state(self.engine, self.run.lanes, keys) if stored is None else stored
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)
             return []
         units: list[Unit] = []
-        for key, (work, group, steps) in zip(keys, unread, strict=True):
+        for work, key, steps in unread:
             try:
                 found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
             except EngineUnavailable as error:
                 self._unread(work, steps, error)
                 continue
-            planned = self._unit(work, group, steps, found)
+            planned = self._unit(work, key, steps, found)
             units += () if planned is None else (planned,)
             routes = tuple(step.route for step in steps)
             for some, named in self._unfinished(work.item, steps, found):
                 self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
-                self._note_done(work, routes)
+                self.note_done(work, routes)
         return units
 
-    def _note_done(self, work: ItemWork, routes: Iterable[Route]) -> None:
+    def note_done(self, work: ItemWork, routes: Iterable[Route]) -> None:
+        """Notes that the state holds all of an item's changes."""
         self.done += work.changes
         for route in routes:
             self.unchanged[route.name] += 1

@@ -19,22 +19,24 @@ def in_lanes(
     calls: Iterable[tuple[Tag, Callable[[], T]]],
     stops: Callable[[BaseException], bool] = lambda _: False,
     at: Callable[[Tag], Hashable] = lambda tag: tag,
+    count: int | None = None,
 ) -> Iterator[tuple[Tag, T | EngineError | HandlerError]]:
     """What comes of each call, as it ends: its answer, or the error of the store or of a handler.
 
     calls: are asked for one by one, as lanes get free.
     stops: once an error stops them, no further call is begun; nothing is told of calls that were not begun.
     at: the place that a call touches; a call waits for another one of the same place.
+    count: how many calls are made side by side; as many as there are lanes if not given.
 
     Other errors are raised when all that was begun has ended.
     """
-    flight, flying = lanes.flight(), set[Hashable]()
+    flight, flying, flying_max = lanes.flight(), set[Hashable](), count or lanes.count
     given = iter(calls)
     waiting: tuple[Tag, Callable[[], T]] | None = None
     stopped: BaseException | None = None
     unexpected: BaseException | None = None
     while True:
-        while stopped is None and len(flying) < lanes.count:
+        while stopped is None and len(flying) < flying_max:
             waiting = waiting or next(given, None)
             if waiting is None or (place := at(waiting[0])) in flying:
                 break

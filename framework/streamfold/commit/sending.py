@@ -96,15 +96,23 @@ def read_state(
 ) -> dict[StateKey, dict[str, Any]]:
     """State items, read side by side. Raises the first error of a read, when all have ended."""
     found: dict[StateKey, dict[str, Any]] = {}
+    for some in read_state_in_parts(engine, lanes, keys, consistent=consistent):
+        found.update(some)
+    return found
+
+
+def read_state_in_parts(
+    engine: Engine, lanes: Lanes, keys: Iterable[StateKey], *, consistent: bool = False
+) -> Iterator[dict[StateKey, dict[str, Any]]]:
+    """State items as they come, read side by side. Raises the first error of a read, when all have ended."""
     failed: EngineError | HandlerError | None = None
     read = partial(engine.read_state, consistent=consistent)
     some = enumerate(slices(lanes, [*dict.fromkeys(keys)], KEYS_MAX))
     calls = ((number, partial(read, part)) for number, part in some)  # reads may touch what others read
-    for _, answer in in_lanes(lanes, calls, stops=lambda _: True):
+    for _, answer in in_lanes(lanes, calls, stops=lambda _: True, count=lanes.reads):
         if isinstance(answer, EngineError | HandlerError):
             failed = failed or answer
         else:
-            found.update(answer)
+            yield answer
     if failed is not None:
         raise failed
-    return found

@@ -28,6 +28,8 @@ PUBLIC = {"DynamoEngine": "dynamodb", "EmbeddedEngine": "embedded", "MemoryEngin
 """The modules of engines, which bring along what few users of this package need: SQLite, boto3."""
 StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
+StateItems = Mapping[StateKey, dict[str, Any]]
+"""State items as read, with Python values; none of those that are absent."""
 
 
 Finished = Mapping[StateKey, Mapping[str, str]]

@@ -8,11 +8,12 @@ of items, at any level.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
+from streamfold.batch.beginning import Beginning, begin_with_records
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
@@ -24,7 +25,7 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import observer
 from streamfold.parking import FileParking, Parking, open_parking
-from streamfold.records.envelope import Origins, records_of
+from streamfold.records.envelope import Origins, RawRecord, records_of
 from streamfold.routes.application import Application
 from streamfold.run import Run, time_left
 from streamfold.run.pace import SendingPace
@@ -78,13 +79,14 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
-        run = self.run_of(context)
-        changes, malformed = read_changes(records_of(event), self.origins)
+        run, records = self.run_of(context), records_of(event)
+        begun = self._begun(records, run)
+        changes, malformed = read_changes(records, self.origins)
         engine = self.engine_of(run)
         if not run.enough_time():
             run.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
-            report = process_changes(self.app, changes, engine, run, self.origins.sources)
+            report = process_changes(self.app, changes, engine, run, self.origins.sources, begun)
         except ManifestError:  # what was learnt from records that are not taken says nothing about others
             self.origins = self._new_origins()
             raise
@@ -92,6 +94,10 @@ class Function:
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed), self.pace)
         return response_of(report.failures)
+
+    def _begun(self, records: Sequence[RawRecord], run: Run) -> Beginning | None:
+        """What can be read while records are parsed: without an engine, they have to tell the table's name first."""
+        return begin_with_records(self.app, records, self.origins, self.engine_of(run), run) if self.engine else None
 
     def run_of(self, context: Any) -> Run:
         """The run of one invocation."""

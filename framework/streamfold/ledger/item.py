@@ -8,7 +8,7 @@ took away and that are not known to be finished). A contribution over 4 KB lives
 here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -34,6 +34,17 @@ class StoredPart(NamedTuple):
     left: str = ""  # rows and entries that its steps left behind, and that may be unfinished
 
 
+class PartNames(NamedTuple):
+    """The names of a handler's attributes in a ledger item."""
+
+    version: str
+    contribution: str
+
+    @classmethod
+    def of(cls, handler: str) -> "PartNames":
+        return cls(handler + ".v", handler + ".s")
+
+
 class LedgerItem(NamedTuple):
     """A ledger item as read."""
 
@@ -54,18 +65,17 @@ class LedgerItem(NamedTuple):
         return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
 
 
-def settled_texts(attributes: Mapping[str, Any], handlers: Iterable[str], version: str) -> Mapping[str, str] | None:
+def settled_texts(attributes: Mapping[str, Any], names: Sequence[PartNames], version: str) -> Sequence[str] | None:
     """What a ledger item as read holds of handlers, if it has their steps to a version and nothing was left behind.
 
     Otherwise None. It makes no ``LedgerItem``, because it is asked for every item of a batch that comes again.
     """
-    texts, seen = {}, 0
-    for handler in handlers:
-        if attributes.get(handler + ".v", "") < version:
+    texts = []
+    for of_version, of_contribution in names:
+        if attributes.get(of_version, "") < version:
             return None
-        text = attributes.get(handler + ".s")
-        seen += 1 if text is None else 2
-        texts[handler] = text or ""
+        texts.append(attributes.get(of_contribution, ""))
+    seen = 2 * len(names) - texts.count("")
     others = len(attributes) - seen - len(OF_THE_ITEM.intersection(attributes))
     return None if others and any(text and name.endswith(".u") for name, text in attributes.items()) else texts
 

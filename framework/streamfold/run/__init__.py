@@ -124,6 +124,11 @@ class Lanes:
 
     count: int = 1
 
+    @property
+    def reads(self) -> int:
+        """How many calls that read state items are made side by side."""
+        return self.count
+
     def flight(self) -> Flight:
         """Takes calls to be made side by side, and hands back what came of them to the thread that asks."""
         return Flight()

@@ -1,0 +1,96 @@
+"""What a batch that came before has done already: its ledger is read, and what that holds is neither derived nor sent.
+
+What a sample or a ledger item says is never trusted for more than an economy: a batch that seems new is planned and
+guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamfold.batch.order import ItemWork
+from streamfold.batch.repeated import is_as_new
+from streamfold.batch.steps import Settled, Steps
+from streamfold.commit.ledger_reads import filled
+from streamfold.commit.sending import read_state_in_parts
+from streamfold.commit.unfinished import NamedRows
+from streamfold.engines import StateItems
+from streamfold.errors import EngineUnavailable
+from streamfold.ledger.contribution import needs_no_finishing, stored_rows
+from streamfold.ledger.item import LedgerItem, PartNames, settled_texts
+from streamfold.records.change import ItemKey
+from streamfold.routes.route import Route
+from streamfold.run.pace import SendingPace
+from streamfold.writes.guarded import StateKey
+
+Unsettled = tuple[ItemWork, Sequence[Route], Sequence[PartNames], str]
+"""An item's work, the handlers whose contributions its ledger item holds, under which names, and the newest version."""
+
+
+class Settling:
+    """Settles the items of a batch that may have come before. It is made while the sample is read.
+
+    asked: the items of the sample by the keys of their ledger items.
+    """
+
+    def __init__(self, work: Mapping[ItemKey, ItemWork], asked: Mapping[StateKey, ItemKey]) -> None:
+        self.work = work
+        self.asked = asked
+        self._unsettled: dict[StateKey, Unsettled] = {}
+        named: dict[Sequence[Route], Sequence[PartNames]] = {}
+        for each in work.values():
+            version = each.changes[-1].version_text
+            for key, routed in each.ledger.items():
+                routes = tuple([route for route, _ in routed])
+                names = named.get(routes) or named.setdefault(routes, [PartNames.of(route.name) for route in routes])
+                self._unsettled[key] = each, routes, names, version
+
+    def settle(self, sampled: StateItems, steps: Steps) -> Settled:
+        """Settles what the ledger has of a batch that came before; of one that seems new, nothing is read.
+
+        sampled: holds the ledger items of the sample, none of those that are absent.
+        """
+        if not self._came_before(sampled, steps.run.pace):
+            return Settled()
+        keys, stored = set[StateKey](), dict[StateKey, dict[str, Any]]()
+        try:
+            for found in read_state_in_parts(steps.engine, steps.run.lanes, self._unsettled):
+                for key, attributes in found.items():
+                    if self._is_settled(key, attributes, steps):
+                        keys.add(key)
+                    else:
+                        stored[key] = attributes
+        except EngineUnavailable:  # the others are sent, and refused if they came before
+            return Settled(keys)
+        return Settled(keys, stored)
+
+    def _came_before(self, sampled: StateItems, pace: SendingPace) -> bool:
+        """Whether the batch came before. Once it seems new its transactions need not be careful."""
+        if pace.careful:
+            found = ((sampled.get(key, {}), self.work[item]) for key, item in self.asked.items())
+            pace.careful = any(is_as_new(stored, work) for stored, work in found)
+        return pace.careful
+
+    def _is_settled(self, key: StateKey, attributes: dict[str, Any], steps: Steps) -> bool:
+        """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
+        work, routes, names, version = self._unsettled[key]
+        texts = settled_texts(attributes, names, version)
+        if texts is None:
+            return False
+        if not needs_no_finishing("\n".join(texts)):
+            unfinished = [route for route, text in zip(routes, texts, strict=True) if not needs_no_finishing(text)]
+            try:
+                found = filled(steps.engine, key, LedgerItem.of(attributes), {route.name for route in unfinished})
+            except EngineUnavailable:
+                return False
+            for route in unfinished:
+                steps.unfinished.take(_held(steps, work.item, route, found), [route], work.changes)
+        steps.note_done(work, routes)
+        return True
+
+
+def _held(steps: Steps, item: ItemKey, route: Route, found: LedgerItem) -> NamedRows:
+    """The rows that a ledger item holds of a handler, which may have to be recomputed or copied."""
+    named, application = NamedRows(), steps.application.name
+    named.add_stored(application, route, item, found)
+    named.hold(application, route, item, stored_rows(found.parts[route.name].text))
+    return named
