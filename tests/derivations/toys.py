@@ -2,12 +2,13 @@
 
 from streamfold import Count, Router, Row
 from streamfold.commit.outcome import Outcome
+from streamfold.commit.sending import send
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
 from streamfold.derivations.view.fold import fold
 from streamfold.derivations.view.rows import Making, row_part
 from streamfold.derivations.yielded import split, target_of
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import image_of
 from streamfold.routes.route import Listening
@@ -63,7 +64,7 @@ class Join(Derivation):
             try:
                 finishing.run.begin()
                 self._join(work, finishing, outcome)
-            except EngineError as error:
+            except (EngineError, HandlerError) as error:
                 outcome.failed += finishing.failures(work.changes, work.route, error)
         return outcome
 
@@ -78,7 +79,7 @@ class Join(Derivation):
         number = self._raised(engine, event_key("join", finishing.application.name, route.name, keys[0], ""))
         values = self._values(route, [image_of(engine.read_source(key) or {}) for key in keys])
         row = GuardedPut((target.table.name, *target.compose(work.fields)), values, f"{number:020}")
-        engine.transact([row], int(finishing.run.clock()) + 10**6)
+        send(engine, [row], finishing.run)  # refused if a newer one is there
         outcome.tally(route.name).written += 1
 
     @staticmethod
