@@ -1,6 +1,7 @@
 """The changes of a batch by item: routed by key, in the order of their versions, each once."""
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from operator import ge
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,9 +31,9 @@ class ItemWork:
         self.item = item
         self.of_key = of_key  # counts the item's records; None if others than contributing routes listen to the item
         self.ledger: dict[StateKey, list[RoutedFields]] = {}  # routes that contribute, a ledger item for each group
-        self.others: list[tuple[Route, str, Fields]] = []  # routes of other kinds, with the item's role
-        self.heard: list[tuple[Route, str, Fields]] = []  # routes whose handlers are not called
-        self.off: list[Route] = []  # routes whose handlers are switched off
+        self.others: tuple[tuple[Route, str, Fields], ...] = ()  # routes of other kinds, with the item's role
+        self.heard: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
+        self.off: tuple[Route, ...] = ()  # routes whose handlers are switched off
         self.changes: list[Change] = []  # oldest first, each once
 
     def works(self, routed: Iterable[tuple[Route, str, Fields]]) -> list[Work]:
@@ -73,7 +74,7 @@ class Routing:
             if for_key.contributes:
                 work = ItemWork(item, for_key)
                 for group, routes in for_key.ledger.items():
-                    work.ledger[ledger_key(name, group, item)] = [(route, fields) for route in routes]
+                    work.ledger[ledger_key(name, group, item)] = list(zip(routes, repeat(fields)))
                 return work
         work = ItemWork(item)
         for entry, fields in found:
@@ -83,16 +84,16 @@ class Routing:
                 own = work.ledger.setdefault(ledger_key(name, group, item), [])
                 own.extend([(route, fields) for route in routes])
             if for_key.others or for_key.heard:
-                work.others += [(route, role, fields) for route, role in for_key.others]
-                work.heard += [(route, role, fields) for route, role in for_key.heard]
-            work.off += for_key.off
+                work.others += tuple([(route, role, fields) for route, role in for_key.others])
+                work.heard += tuple([(route, role, fields) for route, role in for_key.heard])
+            work.off += tuple(for_key.off)
         if len(found) > 1:  # a route with two sources, of which one holds the other
             work.ledger = {key: _once(routed) for key, routed in work.ledger.items()}
-            work.others, work.heard = _once(work.others), _once(work.heard)
+            work.others, work.heard = tuple(_once(work.others)), tuple(_once(work.heard))
         if (work.others or work.off) and self.application.derived(item):
             # Derived rows come back through the stream. Only kinds that can read them get them.
-            work.others = [each for each in work.others if each[0].kind.reads_derived]
-            work.off = [route for route in work.off if route.kind.reads_derived]
+            work.others = tuple([each for each in work.others if each[0].kind.reads_derived])
+            work.off = tuple([route for route in work.off if route.kind.reads_derived])
         if not alone:
             _warn_of_near_misses(self.application, item, found, self.run)
         return work
@@ -125,7 +126,7 @@ class Routing:
                     report.records[route.name] += found.records
 
 
-def _once(routed: list[T]) -> list[T]:
+def _once(routed: Iterable[T]) -> list[T]:
     """What is routed, each route once for every role: the fields are those of the narrowest key, which comes first."""
     found: dict[tuple[Any, ...], T] = {}
     for each in routed:

@@ -22,8 +22,8 @@ from streamfold.routes.route import Route
 from streamfold.run.pace import SendingPace
 from streamfold.writes.guarded import StateKey
 
-Unsettled = tuple[ItemWork, Sequence[Route], Sequence[PartNames], str]
-"""An item's work, the handlers whose contributions its ledger item holds, under which names, and the newest version."""
+Unsettled = tuple[ItemWork, Sequence[Route], Sequence[PartNames]]
+"""An item's work, and the handlers whose contributions its ledger item holds, under which names."""
 
 
 class Settling:
@@ -38,11 +38,10 @@ class Settling:
         self._unsettled: dict[StateKey, Unsettled] = {}
         named: dict[Sequence[Route], Sequence[PartNames]] = {}
         for each in work.values():
-            version = each.changes[-1].version_text
             for key, routed in each.ledger.items():
                 routes = tuple([route for route, _ in routed])
                 names = named.get(routes) or named.setdefault(routes, [PartNames.of(route.name) for route in routes])
-                self._unsettled[key] = each, routes, names, version
+                self._unsettled[key] = each, routes, names
 
     def settle(self, sampled: StateItems, steps: Steps) -> Settled:
         """Settles what the ledger has of a batch that came before; of one that seems new, nothing is read.
@@ -51,17 +50,20 @@ class Settling:
         """
         if not self._came_before(sampled, steps.run.pace):
             return Settled()
-        keys, stored = set[StateKey](), dict[StateKey, dict[str, Any]]()
+        settled, others = dict[StateKey, Unsettled](), dict[StateKey, dict[str, Any]]()
+        stored: StateItems | None = others
         try:
             for found in read_state_in_parts(steps.engine, steps.run.lanes, self._unsettled):
                 for key, attributes in found.items():
-                    if self._is_settled(key, attributes, steps):
-                        keys.add(key)
+                    unsettled = self._unsettled[key]
+                    if self._is_settled(unsettled, key, attributes, steps):
+                        settled[key] = unsettled
                     else:
-                        stored[key] = attributes
-        except EngineUnavailable:  # the others are sent, and refused if they came before
-            return Settled(keys)
-        return Settled(keys, stored)
+                        others[key] = attributes
+        except EngineUnavailable:  # what was not read is sent, and refused if it came before
+            stored = None
+        steps.note_done([(work, routes) for work, routes, _ in settled.values()])
+        return Settled(settled.keys(), stored)
 
     def _came_before(self, sampled: StateItems, pace: SendingPace) -> bool:
         """Whether the batch came before. Once it seems new its transactions need not be careful."""
@@ -70,10 +72,11 @@ class Settling:
             pace.careful = any(is_as_new(stored, work) for stored, work in found)
         return pace.careful
 
-    def _is_settled(self, key: StateKey, attributes: dict[str, Any], steps: Steps) -> bool:
+    @staticmethod
+    def _is_settled(unsettled: Unsettled, key: StateKey, attributes: dict[str, Any], steps: Steps) -> bool:
         """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
-        work, routes, names, version = self._unsettled[key]
-        texts = settled_texts(attributes, names, version)
+        work, routes, names = unsettled
+        texts = settled_texts(attributes, names, work.changes[-1].version_text)
         if texts is None:
             return False
         if not needs_no_finishing("\n".join(texts)):
@@ -84,7 +87,6 @@ class Settling:
                 return False
             for route in unfinished:
                 steps.unfinished.take(_held(steps, work.item, route, found), [route], work.changes)
-        steps.note_done(work, routes)
         return True
 
 

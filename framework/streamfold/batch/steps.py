@@ -158,14 +158,14 @@ class Steps:
                 self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
-                self.note_done(work, routes)
+                self.note_done([(work, routes)])
         return units
 
-    def note_done(self, work: ItemWork, routes: Iterable[Route]) -> None:
-        """Notes that the state holds all of an item's changes."""
-        self.done += work.changes
-        for route in routes:
-            self.unchanged[route.name] += 1
+    def note_done(self, works: Sequence[tuple[ItemWork, Sequence[Route]]]) -> None:
+        """Notes that the state holds all changes of items, as far as these handlers go."""
+        for work, _ in works:
+            self.done += work.changes
+        self.unchanged.update(route.name for _, routes in works for route in routes)
 
     def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
         self.failing.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]

@@ -20,8 +20,6 @@ LETTERS_KEPT = PART_BYTES_MAX // LETTER_BYTES_MAX
 """Letters of a contribution that is not above it, whatever they are."""
 REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
-OF_THE_ITEM = frozenset(("pk", "sk", "r", "live", "ttl"))
-"""Attributes of a ledger item that are of no handler."""
 BEFORE_ALL = "0"
 """The version of what did not come through a stream: it sorts before the version of every record."""
 
@@ -76,8 +74,9 @@ def settled_texts(attributes: Mapping[str, Any], names: Sequence[PartNames], ver
             return None
         texts.append(attributes.get(of_contribution, ""))
     seen = 2 * len(names) - texts.count("")
-    others = len(attributes) - seen - len(OF_THE_ITEM.intersection(attributes))
-    return None if others and any(text and name.endswith(".u") for name, text in attributes.items()) else texts
+    if len(attributes) == seen + 2 and "r" in attributes and "live" in attributes:  # as nearly always
+        return texts
+    return None if any(text and name.endswith(".u") for name, text in attributes.items()) else texts
 
 
 def kept_text(text: str) -> str:
