@@ -307,6 +307,20 @@ def test_whatever_a_thread_raises_reaches_the_one_who_asks(threads):
     assert isinstance(flight.join().error, SystemExit)
 
 
+def test_the_ledger_items_of_a_thousand_records_are_read_at_once(app, threads):
+    class Together(MemoryEngine):
+        """Answers no read before all are asked."""
+
+        asked = threading.Barrier(10, timeout=10)
+
+        def read_state(self, keys, *, consistent=False):
+            self.asked.wait()
+            return super().read_state(keys, consistent=consistent)
+
+    keys = [claim_key("shop", "seen", ("main", "ITEM#1", "META"), f"{number:03}") for number in range(1000)]
+    assert read_state(Together(app.tables.values()), threads, keys) == {}
+
+
 # The lanes of proofs.
 
 

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 )
 
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
-from streamfold.limits import CONNECT_SECONDS_MAX, LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 
 def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -30,7 +30,7 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
-        max_pool_connections=LANES_MAX,
+        max_pool_connections=READ_LANES_MAX,
     )
     try:
         return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)

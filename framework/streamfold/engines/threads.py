@@ -7,17 +7,13 @@ from queue import SimpleQueue
 from time import sleep
 from typing import Any
 
+from streamfold.limits import LANES_MAX, READ_LANES_MAX
 from streamfold.records.numbers import EXACT
 from streamfold.run import Flight, Joined, LaneCall, Lanes, made
 
 GIVE_WAY_SECONDS = 0.001
 """A thread gets its request on its way, which takes 0.7 ms, where it would wait 5 ms for Python's lock otherwise
 (``sys.getswitchinterval``)."""
-
-
-READS_LEAST = 10
-"""Reads of state items side by side, however few writes are: with so many, the ledger items of 1,000 records are read
-in the time of one call. Reads are in nobody's way."""
 
 
 class Threads(Lanes):
@@ -29,7 +25,7 @@ class Threads(Lanes):
 
     @property
     def reads(self) -> int:
-        return max(self.count, READS_LEAST) if self.count > 1 else 1
+        return self.count * READ_LANES_MAX // LANES_MAX
 
     def flight(self) -> Flight:
         return _ThreadFlight(self) if self.count > 1 else Flight()

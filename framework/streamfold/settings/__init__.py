@@ -26,7 +26,7 @@ TEXTS = {
         "raised by one at a failover to another region, and when a table comes through another source or is another"
     ),
     "chunk_actions": "the most writes in one transaction, 2 to 100; fewer for a while after a conflict",
-    "lanes": f"calls of DynamoDB side by side in one invocation, 1 to {LANES_MAX}",
+    "lanes": f"calls of DynamoDB side by side in one invocation, 1 to {LANES_MAX}; reads of the state a quarter more",
     "retention_days": "how long claims and tombstones are kept; longer than the longest redrive",
     "stop_seconds": "no further call is begun when the invocation has less time left",
     "park": "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file",
