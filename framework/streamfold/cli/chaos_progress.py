@@ -31,7 +31,7 @@ def shown_tries(seed: int, tries_max: int) -> Callable[[], object]:
         f"{counted(tries_max, 'run')} at most.",
         err=True,
     )
-    tries = by_the_minute(range(tries_max + 1))
+    tries = by_the_minute(range(tries_max))
     return lambda: next(tries, None)
 
 
