@@ -2,7 +2,7 @@
 
 A process whose last invocation did not end well, or that is new, may be given what another one has committed. To find
 that out by a refused transaction costs what planning the batch costs, and the units of the transaction. So a few ledger
-items are read beside the manifest. What they say is never trusted for more than an economy: a batch that seems new is
+items are read with the manifest. What they say is never trusted for more than an economy: a batch that seems new is
 planned and guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
 """
 
@@ -41,15 +41,24 @@ def looked_at(records: Sequence[T], run: Run) -> Sequence[T]:
 
 def sample(app: Application, some: Iterable[Change], run: Run) -> Mapping[StateKey, ItemKey]:
     """A few items of changes by the keys of their ledger items."""
-    found = {
-        ledger_key(app.name, route.group, change.item): change.item
-        for change in some
-        if change.has_old  # the others' ledger items are read anyway
-        for route, _ in app.sources(change.item)
-        if route.kind.contributes and run.settings.runs(route.name, route.group)
-        if run.handlers is None or route.name in run.handlers
-    }
-    return dict([*found.items()][:: -(-len(found) // SAMPLE) or 1])
+    known = ((change.item, _groups(app, change, run)) for change in some if change.has_old)  # others are read anyway
+    found = [(item, groups) for item, groups in known if groups]
+    taken = found[:: -(-len(found) // SAMPLE) or 1]
+    # Of several ledger items of an item one, each time that of another group.
+    chosen = ((item, groups[number % len(groups)]) for number, (item, groups) in enumerate(taken))
+    return {ledger_key(app.name, group, item): item for item, group in chosen}
+
+
+def _groups(app: Application, change: Change, run: Run) -> Sequence[str]:
+    """The groups that keep a ledger item for a change's item here."""
+    return list(
+        dict.fromkeys(
+            route.group
+            for route, _ in app.sources(change.item)
+            if route.kind.contributes and run.settings.runs(route.name, route.group)
+            if run.handlers is None or route.name in run.handlers
+        )
+    )
 
 
 def is_as_new(found: Mapping[str, Any], work: ItemWork) -> bool:
