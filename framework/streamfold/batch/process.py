@@ -86,7 +86,7 @@ def process_changes(
         run.pace.began()
         plan = batch.plan(read)
         if not keep_forms(app, timed, known, run):
-            # Others made an attribute otherwise meanwhile.
+            # Another process has stored a form meanwhile that contradicts one of this batch.
             batch = Batch(app, changes, engine, run, known, triage, begun.asked)
             plan = batch.plan(read)
         unfinished = batch.steps.unfinished

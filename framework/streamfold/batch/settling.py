@@ -79,11 +79,13 @@ class Settling:
         texts = settled_texts(attributes, names, work.changes[-1].version_text)
         if texts is None:
             return False
-        if not needs_no_finishing("\n".join(texts)):
-            unfinished = [route for route, text in zip(routes, texts, strict=True) if not needs_no_finishing(text)]
+        unfinished = [route for route, text in zip(routes, texts, strict=True) if not needs_no_finishing(text)]
+        if unfinished:
             try:
                 found = filled(steps.engine, key, LedgerItem.of(attributes), {route.name for route in unfinished})
             except EngineUnavailable:
+                return False
+            if any(route.name not in found.parts for route in unfinished):  # the item was read again, and is gone
                 return False
             for route in unfinished:
                 steps.unfinished.take(_held(steps, work.item, route, found), [route], work.changes)

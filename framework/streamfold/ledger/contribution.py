@@ -9,6 +9,7 @@ from streamfold.errors import damaged
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE
 from streamfold.ledger.entries import NOTHING, Entry, HeldByName, HeldEntries
+from streamfold.ledger.item import REFERENCE
 from streamfold.records.encoded import CANONICAL
 from streamfold.records.numbers import Number, number_text
 from streamfold.records.value_class import Value, value
@@ -118,9 +119,10 @@ def holds_row(text: str, row: tuple[KeyValue | None, ...]) -> bool:
 def needs_no_finishing(text: str) -> bool:
     """Whether no row of a stored text is recomputed or copied: quick, and False for texts that it cannot tell.
 
-    A row with entries has a digest behind its amounts. A stored attribute names the table of the state.
+    A row with entries has a digest behind its amounts. A stored attribute names the table of the state. A text that is
+    kept elsewhere does not stand here.
     """
-    return '},"' not in text and IN_STATE not in text
+    return not text.startswith(REFERENCE) and '},"' not in text and IN_STATE not in text
 
 
 def _held(stored: dict[str, Any]) -> HeldByName:

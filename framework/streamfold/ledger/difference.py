@@ -73,6 +73,7 @@ def difference(
         if key not in after:
             if part.digest and key not in added and _is_whole(route, key):
                 writes.removed += 1
+                writes.leaves = writes.leaves or is_in_state(key)
                 writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
             else:
                 stays = stay and not part.ordered and not is_in_state(key)
@@ -132,7 +133,7 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
 
     ``known`` is the text of what earlier steps left behind and may be unfinished; it is joined.
     """
-    left = {write.key: NO_PART for write in writes if isinstance(write, AddRow) and write.may_empty}
+    left = {write.key: NO_PART for write in writes if _leaves(write)}
     for key, part in before.items():
         if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
             left[key] = RowPart({}, None, "", ordered)
@@ -228,3 +229,8 @@ def _minus(after: Number, before: Number) -> Number:
 
 def _target_of(route: Route, key: RowKey) -> Target | None:
     return route.targets[0] if len(route.targets) == 1 else route.target_of(key)
+
+
+def _leaves(write: RowWrite) -> bool:
+    """Whether a write leaves something to finish: a row that may be empty, or an attribute to be taken off its item."""
+    return write.may_empty if isinstance(write, AddRow) else isinstance(write, DeleteRow) and is_in_state(write.key)
