@@ -13,8 +13,8 @@ KEYS_MAX = 100
 LANES_MAX = 32
 """Calls that one invocation makes side by side."""
 READ_LANES_MAX = LANES_MAX * 5 // 4
-"""Reads of state items that it makes side by side, a quarter more of them, rounded down: with the default of 8 lanes, the ledger items of
-1,000 records are read in the time of one call. DynamoDB's client keeps a connection for each."""
+"""Reads of state items that it makes side by side, a quarter more, rounded down. With the default of 8 lanes, the
+ledger items of 1,000 records are read in the time of one call. DynamoDB's client keeps a connection for each."""
 
 SECONDS_A_DAY = 24 * 60 * 60
 
