@@ -16,6 +16,7 @@ from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
+from streamfold.testing import check
 from tests.helpers.source import Source
 
 ORDER, SHIP = Key("ORDER#{order_id}", "META"), Key("ORDER#{order_id}", "SHIP")
@@ -101,3 +102,14 @@ def test_the_sample_is_of_all_groups():
         assert place.deliver([place.source.put(f"ORDER#{n}", "META", price=n) for n in range(40)]) == []
     sampled = {key.pk.split("#")[2] for key in asked if key.pk.startswith("ledger#")}
     assert sampled == {"a", "b"}
+
+
+def test_large_contributions_are_proved_under_faults():
+    router = Router()
+
+    @router.view(ORDER, into=GROUP)
+    def groups(order):
+        for number in range(90):
+            yield Row(group=f"{number:030}", best=Max(order["price"]))
+
+    assert not check(App("shop", routers=[router]), {ORDER: {"price": 3}}, histories=20, processes=0).unproved
