@@ -1,6 +1,7 @@
 """What is read of the state while a batch is parsed and routed: the manifest, and a few ledger items."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from streamfold.batch.knowledge import knowledge
@@ -51,9 +52,7 @@ def _begin(app: Application, some: Iterable[Change], engine: Engine, run: Run) -
     return Beginning(asked, begin_reading(app, Timed(engine, run), run, knowledge(run, app, engine), asked))
 
 
-def _parsed(records: Iterable[RawRecord], origins: Origins) -> Iterable[Change]:
+def _parsed(records: Iterable[RawRecord], origins: Origins) -> Iterator[Change]:
     for record in records:
-        try:
+        with suppress(RecordError):  # it is told when all of them are parsed
             yield origins.change(record)
-        except RecordError:  # told when all of them are parsed
-            continue

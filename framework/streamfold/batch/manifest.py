@@ -96,7 +96,8 @@ def check_manifest(
     """
     key = manifest_key(app.name)
     for _ in run.tries():
-        items, read = begin_reading(app, engine, run, found)() if read is None else read, None
+        items = begin_reading(app, engine, run, found)() if read is None else read
+        read = None  # the next try reads anew
         before = Manifest.of(items.get(key, {}))
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found

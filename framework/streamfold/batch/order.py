@@ -82,7 +82,7 @@ class Routing:
             alone = alone and for_key.alone
             for group, routes in for_key.ledger.items():
                 own = work.ledger.setdefault(ledger_key(name, group, item), [])
-                own.extend([(route, fields) for route in routes])
+                own.extend(zip(routes, repeat(fields)))
             if for_key.others or for_key.heard:
                 work.others += tuple([(route, role, fields) for route, role in for_key.others])
                 work.heard += tuple([(route, role, fields) for route, role in for_key.heard])

@@ -1,9 +1,8 @@
-"""Whether a batch came before: then its ledger is read first, and what it holds already is neither derived nor sent.
+"""Whether a batch came before, by a sample of its ledger items.
 
 A process whose last invocation did not end well, or that is new, may be given what another one has committed. To find
 that out by a refused transaction costs what planning the batch costs, and the units of the transaction. So a few ledger
-items are read with the manifest. What they say is never trusted for more than an economy: a batch that seems new is
-planned and guarded as ever, and what is planned from a ledger item is sent on the revision that was read.
+items are read with the manifest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -29,7 +29,7 @@ class StepWrites(list[RowWrite]):
     """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
 
     removed = 0  # rows that are deleted
-    leaves = False  # whether rows or entries may be left behind
+    leaves = False  # whether rows, entries or attributes of items may be left behind
     marks = False  # whether entries may move, or plain attributes are set on a row that is added to
 
 
