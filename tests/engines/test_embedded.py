@@ -3,16 +3,17 @@
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from decimal import Decimal
 from random import Random
 from threading import Barrier
 
 import pytest
 
 from streamfold import Table
-from streamfold.engines import EmbeddedEngine, Entries, kept_entries, state_file
+from streamfold.engines import EmbeddedEngine, Entries, MemoryEngine, kept_entries, state_file
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError, SettingsError
-from streamfold.writes.guarded import AddRow, Claim, DeleteState, PutRow, PutState, StateKey
+from streamfold.writes.guarded import AddRow, Claim, DeleteRow, DeleteState, PutRow, PutState, StateKey
 
 SHOP = Table("shop", sort=None)
 CLAIM = Claim(StateKey("claim", "1"))
@@ -291,3 +292,39 @@ def test_rows_that_nobody_reads_to_their_end_outlive_their_file(tmp_path):
     assert next(rows) == (1,)
     file.close()
     rows.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_inserted_as_in_memory_whatever_is_there_before(path, seed):
+    random, engines = Random(seed), [EmbeddedEngine([SHOP], path), MemoryEngine([SHOP])]
+    with closing(engines[0]):
+        for _ in range(10):
+            with engines[0].batch():
+                for _ in range(8):
+                    call = any_call(random)
+                    file, memory = (call(engine) for engine in engines)
+                    assert file == memory
+            assert [*engines[0].items(SHOP)] == sorted(engines[1].items(SHOP), key=lambda item: item["PK"]["S"])
+
+
+def test_rows_that_are_inserted_are_in_the_stream_of_who_reads_them(opened):
+    engine = opened()
+    with engine.batch():
+        engine.insert_rows([ROW, PutRow(("shop", "2", None), {"a": 2})])
+    assert [each.record["dynamodb"]["Keys"]["PK"]["S"] for each in engine.pending(10)] == ["1", "2"]
+
+
+def any_call(random):
+    """A call that inserts, puts, deletes or reads rows, or that says of a source item that it is gone."""
+    some = [("shop", str(number), None) for number in random.choices(range(12), k=6)]
+    value, version = random.random(), f"{random.randrange(100):02d}"
+    rows = [PutRow(key, {"a": Decimal(str(value)) + place}) for place, key in enumerate(some)]
+    gone = [(some[0], None, version)]
+    calls = {
+        "insert": lambda engine: [sorted(each) for each in engine.insert_rows(rows)],
+        "put": lambda engine: engine.transact(rows[:1], 0),
+        "delete": lambda engine: engine.transact([DeleteRow(some[0])], 0),
+        "read": lambda engine: engine.read_rows(some),
+        "source": lambda engine: engine.put_sources(gone),
+    }
+    return calls[random.choice([*calls, "insert", "insert"])]

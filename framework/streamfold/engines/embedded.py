@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from streamfold.engines import OWN_VERSION, Declared, OwnRecord, Wanted, declared
+from streamfold.engines import OWN_VERSION, Declared, Inserted, OwnRecord, Wanted, declared
 from streamfold.engines.derived_stream import DerivedStream
-from streamfold.engines.embedded_reads import StateReads
+from streamfold.engines.embedded_reads import StateReads, place_of
 from streamfold.engines.guarded_items import FoundItems, GuardedItems
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.own_records import change_of
@@ -24,11 +24,13 @@ from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
-from streamfold.records.sortable import sortable
-from streamfold.writes.guarded import DeleteSource, GuardedWrite, RowKey, StateKey, UpdateSource
+from streamfold.writes.guarded import DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
 
 PLACE = itemgetter(0, 1, 2)
 PUT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
+INSERT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
+LAST_NUMBER = "SELECT coalesce(max(rowid), 0) FROM items"
+NUMBER = "SELECT rowid FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 DELETE_ROW = "DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 PUT_STATE = "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item"
 DELETE_STATE = "DELETE FROM state WHERE pk = ? AND sk = ?"
@@ -90,6 +92,30 @@ class EmbeddedEngine(StateReads, GuardedItems):
         finally:
             self._in_batch = False
 
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
+        """Inserts rows. Nearly all of a history are new, so only those that were not inserted are looked for."""
+        with self._work():
+            if any(row.key in self._rows.changed or self._depends(row) for row in rows):
+                return super().insert_rows(rows)
+            texts, missing = dict[RowKey, tuple[str, ...]](), []
+            for key, row in _first_of_each(rows).items():
+                done: FoundItems = {}
+                if self._try(row, 0, done) is not None:
+                    missing.append(key)
+                elif (item := done[key]) is not None:
+                    self._rows.drop(key)
+                    texts[key] = (*place_of(key), to_json(item))  # at once: later it is not in the processor's cache
+            there = self._not_inserted(texts)
+            found = super().insert_rows([row for row in rows if row.key in there])
+            return Inserted(missing + found.missing, found.known)
+
+    def _not_inserted(self, texts: Mapping[RowKey, tuple[str, ...]]) -> Collection[RowKey]:
+        """Inserts new rows, and returns the keys of others. What is inserted gets higher numbers than all before."""
+        last = self._file.one(LAST_NUMBER, ())[0]
+        if self._file.put_all(INSERT_ROW, [*texts.values()]) == len(texts):
+            return ()
+        return {key for key, (*place, _) in texts.items() if self._file.one(NUMBER, place)[0] <= last}
+
     # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
 
     def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
@@ -99,8 +125,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
             places = []
             for key, raw, version in images:
                 self._rows.drop(key)
-                place = key[0], sortable(key[1]), sortable(key[2])
-                places.append((*place, to_json(raw) if raw else None, version))
+                places.append((*place_of(key), to_json(raw) if raw else None, version))
             places.sort(key=PLACE)  # neighbours in the file are written one after another
             self._file.executemany(PUT_SOURCE, places)
 
@@ -145,7 +170,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         self._write_rows()
-        place, where = (write.key[0], *map(sortable, write.key[1:])), "WHERE tbl = ? AND pk = ? AND sk = ?"
+        place, where = place_of(write.key), "WHERE tbl = ? AND pk = ? AND sk = ?"
         text, version = self._file.one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
         keys = key_attributes(self.tables[write.key[0]], write.key)
         change, after = carried_out(write, keys, self._file.item(text), version or "")
@@ -163,7 +188,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         changed, self._rows.changed = self._rows.changed, {}
         texts, gone = [], []
         for key, item in changed.items():
-            place = key[0], sortable(key[1]), sortable(key[2])
+            place = place_of(key)
             if item is None:
                 gone.append(place)
                 self._rows.keep(key, None, 0)
@@ -193,3 +218,8 @@ class EmbeddedEngine(StateReads, GuardedItems):
                 self._states.drop(key)
         self._file.put_all(PUT_STATE, texts)
         self._file.put_all(DELETE_STATE, gone)
+
+
+def _first_of_each(rows: Sequence[PutRow]) -> Mapping[RowKey, PutRow]:
+    """The rows by key; of several for a key, the first."""
+    return {row.key: row for row in reversed(rows)}

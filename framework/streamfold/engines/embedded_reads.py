@@ -199,7 +199,7 @@ class StateReads(ABC):
         return item
 
     def _read_row(self, key: RowKey) -> tuple[KeptItem, int]:
-        found = self._file.one(ROW, (key[0], sortable(key[1]), sortable(key[2])))
+        found = self._file.one(ROW, place_of(key))
         return self._item(found[0] if found else None)
 
     def _read_state(self, key: StateKey) -> tuple[KeptItem, int]:
@@ -217,7 +217,7 @@ class StateReads(ABC):
             for key in some:
                 states.keep(key, *found.get(key, NO_ITEM))
         for some in _several(key for key in keys if not isinstance(key, StateKey) and rows.get(key) is UNKNOWN):
-            places = [(key[0], sortable(key[1]), sortable(key[2])) for key in some]
+            places = [place_of(key) for key in some]
             read = self._file.all(ROWS, list(chain.from_iterable(places)))
             found = _items_of(self._file, [((table, pk, sk), text) for table, pk, sk, text in read])
             for key, place in zip(some, places, strict=True):
@@ -246,6 +246,11 @@ class StateReads(ABC):
     @abstractmethod
     def _write_states(self) -> None:
         """Writes the state items that the batch has changed."""
+
+
+def place_of(key: RowKey) -> tuple[str, str, str]:
+    """The place of a row or a source item in the file."""
+    return key[0], sortable(key[1]), sortable(key[2])
 
 
 def _items_of(file: StateFile, read: Iterable[tuple[PlaceText, str | None]]) -> dict[PlaceText, tuple[KeptItem, int]]:

@@ -81,10 +81,12 @@ class StateFile:
         before, self._version = self._version, version
         return bool(version != before)
 
-    def put_all(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
-        """Executes a statement for each, in the order of their keys: neighbours in the file one after another."""
-        if values:
-            self.executemany(statement, sorted(values))
+    def put_all(self, statement: str, values: Sequence[tuple[Any, ...]]) -> int:
+        """Executes a statement for each, in the order of their keys: neighbours in the file one after another.
+
+        Returns how many rows of the file that changed.
+        """
+        return self.executemany(statement, sorted(values)).rowcount if values else 0
 
     def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
         try:
