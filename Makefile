@@ -119,7 +119,7 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 			--generate-hashes --no-annotate --no-emit-index-url $(LOCK_FLAGS) "$$@" > /dev/null; \
 	}; \
 	compile ../pyproject.toml run.in --output-file run.txt; \
-	compile ../pyproject.toml run.in dev.in --extra testing --extra search --constraint run.txt --output-file dev.txt; \
+	compile ../pyproject.toml run.in dev.in --extra testing --extra search --extra fast --constraint run.txt --output-file dev.txt; \
 	compile quick.in --constraint dev.txt --output-file quick.txt; \
 	compile lambda.in --constraint run.txt --output-file lambda.txt; \
 	compile lambda.in lambda-search.in --constraint dev.txt $(NOT_NEEDED:%=--no-emit-package %) \

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64encode
+from unittest.mock import patch
 
 import pytest
 from botocore.exceptions import ClientError
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from streamfold.engines.answers import READS as OPERATIONS
 from streamfold.engines.answers import called, watch
+from streamfold.records import fast_json
 from streamfold.records.values import encode
 from tests.helpers.values import texts, values
 from tests.helpers.wire import Wire
@@ -74,10 +76,11 @@ def told(answer):
 
 @pytest.mark.parametrize("operation", READS)
 @settings(max_examples=EXAMPLES)
-@given(found=st.lists(images, min_size=1, max_size=3))
-def test_an_answer_says_what_botocore_reads_of_it(wire, operation, found):
+@given(found=st.lists(images, min_size=1, max_size=3), library=st.sampled_from([None, fast_json.ORJSON]))
+def test_an_answer_says_what_botocore_reads_of_it(wire, operation, found, library):
     read, arguments = asked(wire, operation, found)
-    assert told(called(read, arguments)) == told(read(**arguments))
+    with patch.object(fast_json, "ORJSON", library):
+        assert told(called(read, arguments)) == told(read(**arguments))
 
 
 @pytest.mark.parametrize("operation", READS)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from streamfold.engines.bodies import Bodies
 from streamfold.engines.casts import add_cast, ledger_cast
 from streamfold.engines.expressions import Requests
 from streamfold.engines.metering import Meter
+from streamfold.records import fast_json
 from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
@@ -127,9 +129,10 @@ def sent_by_both(call):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_both_bodies_of_a_write_say_the_same_alone_and_in_a_transaction(kind, data):
-    write = data.draw(WRITES[kind])
+    write, library = data.draw(WRITES[kind]), data.draw(st.sampled_from([None, fast_json.ORJSON]))
     for writes in ([write], [write, PutState(StateKey("other", "ü"), "")]):
-        mine, theirs = sent_by_both(lambda engine, writes=writes: engine.transact(writes, 1_800_000_000))
+        with patch.object(fast_json, "ORJSON", library):
+            mine, theirs = sent_by_both(lambda engine, writes=writes: engine.transact(writes, 1_800_000_000))
         assert [(name, without_token(body)) for name, body in mine] == [
             (name, without_token(body)) for name, body in theirs
         ]
@@ -197,7 +200,7 @@ def test_a_client_whose_events_do_not_come_is_called_the_ordinary_way(wire):
 
 
 def test_a_body_that_says_something_else_is_never_sent(wire, monkeypatch):
-    monkeypatch.setattr("streamfold.engines.bodies.encoded", lambda arguments: '{"Item":{}}')
+    monkeypatch.setattr("streamfold.engines.bodies.body_json", lambda arguments: b'{"Item":{}}')
     engine = engine_of(wire)
     for _ in range(3):
         engine.transact([Claim(ITEM)], 1)

@@ -2,7 +2,7 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from decimal import Decimal
 from random import Random
 from threading import Barrier
@@ -257,6 +257,38 @@ def test_entries_are_read_in_a_batch_as_they_were_written_whatever_is_kept_of_th
                     engine.transact([DeleteState(key)], 0)
                 wanted = entries_wanted(random, key.pk)
                 assert engine.read_entries(wanted) == entries_of(stored, wanted)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_state_items_are_found_whoever_wrote_them(opened, seed):
+    random, engines, stored = Random(seed), [opened(), opened()], {}
+    for _ in range(40):
+        changed = dict(stored)
+        engine = random.choice(engines)
+        with suppress(UndoneError), engine.batch():
+            for _ in range(random.randint(1, 3)):
+                use_state(random, engine, changed)
+            if random.random() < 0.2:
+                raise UndoneError
+            stored = changed
+
+
+class UndoneError(Exception):
+    """Ends a batch."""
+
+
+def use_state(random, engine, stored):
+    """Changes a state item, and what is expected of it, or reads it."""
+    key = StateKey(random.choice("abcdefgh"), random.choice("12"))
+    if random.random() < 0.4:
+        stored[key] = str(random.random())
+        engine.transact([PutState(key, stored[key])], 0)
+    elif random.random() < 0.3:
+        stored.pop(key, None)
+        engine.transact([DeleteState(key)], 0)
+    assert engine.read_state([key]) == ({key: {"s": stored[key]}} if key in stored else {})
+    wanted = Entries(key.pk, 2)
+    assert engine.read_entries(wanted) == entries_of(stored, wanted)
 
 
 def entries_wanted(random, partition):

@@ -1,15 +1,16 @@
 """Answers of DynamoDB's reads, parsed once: botocore walks an item value by value, which costs ten times the JSON.
 
 The JSON of an answer has the form that a caller of botocore gets, but for binary values, which botocore decodes. So the
-event ``before-parse`` hands botocore what ``json.loads`` makes of the body, and an empty body in its place. Answers
-that hold binary values, errors, and the calls of others are left to botocore. So are all where the event does not come.
+event ``before-parse`` hands botocore what that JSON says, and an empty body in its place. Answers that hold binary
+values, errors, and the calls of others are left to botocore. So are all where the event does not come.
 """
 
-import json
 import re
 from collections.abc import Callable
 from threading import local
 from typing import Any
+
+from streamfold.records.fast_json import parsed_answer
 
 READS = ("BatchGetItem", "GetItem", "Query", "Scan")
 BINARY = re.compile(rb'"BS?"')
@@ -42,7 +43,7 @@ def _parse(response_dict: dict[str, Any], customized_response_dict: dict[str, An
     if not getattr(_CALLING, "ours", False) or response_dict["status_code"] != OK or BINARY.search(body):
         return
     try:
-        answer = json.loads(body)
+        answer = parsed_answer(body)
     except ValueError:  # botocore says what is wrong
         return
     customized_response_dict.update({name: value for name, value in answer.items() if value is not None})

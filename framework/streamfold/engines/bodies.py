@@ -12,12 +12,11 @@ JSON. If they do not say the same, or an event does not come, every call goes th
 """
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamfold.engines.answers import called, watch
-from streamfold.records.encoded import Encoder
+from streamfold.records.fast_json import body_json
 
 Operation = Callable[..., Any]
 
@@ -41,7 +40,7 @@ ID = "streamfold-bodies"
 class Body:
     """The JSON of a call, on its way through botocore."""
 
-    def __init__(self, text: str, given: Mapping[str, Any], *, sent: bool) -> None:
+    def __init__(self, text: bytes, given: Mapping[str, Any], *, sent: bool) -> None:
         self.text = text
         self.given = given  # parameters that botocore was given, and that the JSON has too
         self.sent = sent  # the JSON is sent; otherwise the ordinary body is, and compared with the JSON
@@ -54,7 +53,7 @@ class Body:
             return
         added = {name: value for name, value in json.loads(request["body"]).items() if name not in self.given}
         more = "," + json.dumps(added)[1:] if added else "}"
-        request["body"] = (self.text[:-1] + more).encode("ascii")
+        request["body"] = self.text[:-1] + more.encode("ascii")
 
     def _says_the_same(self, body: bytes | str) -> bool:
         try:
@@ -102,7 +101,7 @@ class Bodies:
             given = {carrier: shortest}
             if ENDPOINT in arguments:
                 given[ENDPOINT] = arguments[ENDPOINT]
-        body = Body(encoded(arguments), given, sent=bool(equal))
+        body = Body(body_json(arguments), given, sent=bool(equal))
         carried = (_List if isinstance(shortest, list) else _Map)(given[carrier])
         carried.body = body
         answered = False
@@ -126,14 +125,3 @@ def _keep(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
 def _exchange(params: dict[str, Any], context: Mapping[str, Any], **_: Any) -> None:
     if (body := context.get(KEPT_AS)) is not None:
         body.meet(params)
-
-
-def _binary(value: object) -> str:
-    """Binary values, as botocore encodes them. Raises ``TypeError`` for what no JSON is made of."""
-    if isinstance(value, bytes | bytearray):
-        return b64encode(value).decode("ascii")
-    raise TypeError(f"{type(value).__name__} is no part of a request")
-
-
-encoded: Callable[[Any], str] = Encoder(separators=(",", ":"), default=_binary).encode
-"""The JSON of parameters, in ASCII."""

@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.engines import OwnRecord
 from streamfold.engines.own_records import lambda_form
 from streamfold.engines.state_file import StateFile
-from streamfold.records.encoded import to_json
+from streamfold.records.fast_json import item_text
 
 BEHIND = "SELECT sequence, record FROM stream WHERE grp = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"
@@ -68,7 +68,7 @@ class DerivedStream:
         self._file.put_all(PUT_PLACE, list(self._places.items()))
         for group, added in self._added.items():
             self._file.execute("INSERT OR IGNORE INTO cursor VALUES (?, 0)", (group,))
-            texts = [(group, sequence, to_json(change)) for sequence, change in added.items()]
+            texts = [(group, sequence, item_text(change)) for sequence, change in added.items()]
             self._file.put_all("INSERT INTO stream VALUES (?, ?, ?)", texts)
         if self._last is not None:
             self._file.execute("UPDATE numbered SET last = ?", (self._last,))

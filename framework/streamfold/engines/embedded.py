@@ -23,7 +23,7 @@ from streamfold.engines.state_file import StateFile
 from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
-from streamfold.records.encoded import to_json
+from streamfold.records.fast_json import item_text
 from streamfold.writes.guarded import DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
 
 PLACE = itemgetter(0, 1, 2)
@@ -104,7 +104,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
                     missing.append(key)
                 elif (item := done[key]) is not None:
                     self._rows.drop(key)
-                    texts[key] = (*place_of(key), to_json(item))  # at once: later it is not in the processor's cache
+                    texts[key] = (*place_of(key), item_text(item))  # at once: later it is not in the processor's cache
             there = self._not_inserted(texts)
             found = super().insert_rows([row for row in rows if row.key in there])
             return Inserted(missing + found.missing, found.known)
@@ -125,7 +125,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
             places = []
             for key, raw, version in images:
                 self._rows.drop(key)
-                places.append((*place_of(key), to_json(raw) if raw else None, version))
+                places.append((*place_of(key), item_text(raw) if raw else None, version))
             places.sort(key=PLACE)  # neighbours in the file are written one after another
             self._file.executemany(PUT_SOURCE, places)
 
@@ -175,7 +175,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         keys = key_attributes(self.tables[write.key[0]], write.key)
         change, after = carried_out(write, keys, self._file.item(text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
-        self._file.execute(update, (after and to_json(after), change[OWN_VERSION], *place))
+        self._file.execute(update, (after and item_text(after), change[OWN_VERSION], *place))
         self._rows.drop(write.key)
         self._stream.add(change, self._readers(write.key))
 
@@ -193,7 +193,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
                 gone.append(place)
                 self._rows.keep(key, None, 0)
                 continue
-            text = to_json(item)
+            text = item_text(item)
             texts.append((*place, text))
             if CONTRIBUTORS in item or VERSION in item:
                 self._rows.keep(key, item, len(text))
@@ -210,7 +210,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
                 gone.append(key)
                 self._states.drop(key)
                 continue
-            text = to_json(item)
+            text = item_text(item)
             texts.append((*key, text))
             if len(item) > 1:
                 self._states.keep(key, item, len(text))

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.kept_entries import kept_max
@@ -41,7 +41,7 @@ STATE_ITEMS = (
 )
 """A cross join: it looks the values up by the index, and does not search the table for them."""
 
-
+T = TypeVar("T")
 NO_ITEM: tuple[KeptItem, int] = (None, 0)
 PlaceText = tuple[str, ...]
 """A place in the file: the columns of its key."""
@@ -210,18 +210,24 @@ class StateReads(ABC):
         """Reads items together that are asked for next, as far as they are not known; the last few, one by one."""
         if not self._in_batch:
             return
-        rows, states = self._rows, self._states
-        for some in _several(key for key in keys if isinstance(key, StateKey) and states.get(key) is UNKNOWN):
+        kept, rows, states = self._states, list[RowKey](), list[StateKey]()
+        for key in dict.fromkeys(keys):
+            if not isinstance(key, StateKey):
+                if self._rows.get(key) is UNKNOWN:
+                    rows.append(key)
+            elif kept.get(key) is UNKNOWN:
+                states.append(key)
+        for some in _several(states):
             read = self._file.all(STATE_ITEMS, list(chain.from_iterable(some)))
             found = _items_of(self._file, [((pk, sk), text) for pk, sk, text in read])
             for key in some:
-                states.keep(key, *found.get(key, NO_ITEM))
-        for some in _several(key for key in keys if not isinstance(key, StateKey) and rows.get(key) is UNKNOWN):
-            places = [place_of(key) for key in some]
+                kept.keep(key, *found.get(key, NO_ITEM))
+        for group in _several(rows):
+            places = [place_of(key) for key in group]
             read = self._file.all(ROWS, list(chain.from_iterable(places)))
             found = _items_of(self._file, [((table, pk, sk), text) for table, pk, sk, text in read])
-            for key, place in zip(some, places, strict=True):
-                rows.keep(key, *found.get(place, NO_ITEM))
+            for row, place in zip(group, places, strict=True):
+                self._rows.keep(row, *found.get(place, NO_ITEM))
 
     def _item(self, text: str | None) -> tuple[KeptItem, int]:
         """The item of a stored text, and the length of the text."""
@@ -260,8 +266,6 @@ def _items_of(file: StateFile, read: Iterable[tuple[PlaceText, str | None]]) -> 
     return {place: (item, len(text)) for (place, text), item in zip(texts.items(), items, strict=True)}
 
 
-def _several(keys: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Groups of ``SEVERAL`` different keys; those that make no whole group are left out."""
-    different = iter(dict.fromkeys(keys))
-    while len(some := tuple(islice(different, SEVERAL))) == SEVERAL:
-        yield some
+def _several(keys: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Groups of ``SEVERAL`` keys; those that make no whole group are left out."""
+    return (keys[end - SEVERAL : end] for end in range(SEVERAL, len(keys) + 1, SEVERAL))

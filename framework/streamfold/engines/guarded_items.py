@@ -81,7 +81,8 @@ class GuardedItems(ABC):
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         with self._work():
-            return [pair.key for pair in pairs if self._transact([pair], 0)]
+            self._look_ahead(pairs)
+            return [pair.key for pair in pairs if not self._put_pair(pair)]
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         with self._work():
@@ -158,6 +159,12 @@ class GuardedItems(ABC):
             if type(write) is DeleteSource or type(write) is UpdateSource:
                 self._write_source(write)
         return None
+
+    def _put_pair(self, pair: PutPair) -> bool:
+        done: FoundItems = {}
+        fits = self._try(pair, 0, done) is None
+        self._apply(done)
+        return fits
 
     def _try(self, write: Any, expires_at: int, done: FoundItems) -> Reason | None:
         """Adds the item after a write to ``done``, or returns why the write is refused."""
