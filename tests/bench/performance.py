@@ -13,7 +13,8 @@ What it costs to keep three counts a record exactly, beside what one would write
 `make bench` measures all of it in one run and writes this page. Ratios within a run can be trusted, times cannot: the
 machine of this run had {processors} processors and a load of {load:.1f}.
 A *goal* is what the project aims at, met or not.
-Measured with {versions}.
+Measured with {versions}; orjson comes with the extra
+`fast`, and functions run without it, too ([decision 63](decisions/0063-orjson-where-it-is-installed.md)).
 
 ## A batch of 1,000 records
 
@@ -48,7 +49,7 @@ WORKLOADS = {
 }
 """What sections measure that a reader may compare with another, in a line above their figures."""
 INDENT = "   "
-PACKAGES = ("boto3", "aws-lambda-powertools")
+PACKAGES = ("boto3", "aws-lambda-powertools", "orjson")
 
 
 def page(said: Mapping[str, Sequence[str]]) -> str:

@@ -15,6 +15,7 @@ from streamfold.engines import OWN_VERSION, Declared, Inserted, OwnRecord, Wante
 from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.embedded_reads import StateReads, place_of
 from streamfold.engines.guarded_items import FoundItems, GuardedItems
+from streamfold.engines.kept_items import KeptItem
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.own_records import change_of
 from streamfold.engines.progress import ReplayProgress
@@ -24,7 +25,7 @@ from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.fast_json import item_text
-from streamfold.writes.guarded import DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
+from streamfold.writes.guarded import ENTRIES, DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
 
 PLACE = itemgetter(0, 1, 2)
 PUT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
@@ -33,6 +34,8 @@ LAST_NUMBER = "SELECT coalesce(max(rowid), 0) FROM items"
 NUMBER = "SELECT rowid FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 DELETE_ROW = "DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 PUT_STATE = "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item"
+PUT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET text = excluded.text"
+DELETE_ENTRY = "DELETE FROM entries WHERE pk = ? AND sk = ?"
 DELETE_STATE = "DELETE FROM state WHERE pk = ? AND sk = ?"
 PUT_SOURCE = (
     "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
@@ -203,23 +206,31 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self._file.put_all(DELETE_ROW, gone)
 
     def _write_states(self) -> None:
-        changed = self._states.take()
-        texts, gone = [], []
-        for key, item in changed.items():
-            if item is None:
+        entries, texts, gone = dict[StateKey, KeptItem](), [], []
+        for key, item in self._states.take().items():
+            if key.pk.startswith(ENTRIES):
+                entries[key] = item
+            elif item is None:
                 gone.append(key)
                 self._states.drop(key)
-                continue
-            text = item_text(item)
-            texts.append((*key, text))
-            if len(item) > 1:
+            else:
+                text = item_text(item)
+                texts.append((*key, text))
                 self._states.keep(key, item, len(text))
-            else:  # an entry, which is read in the order of entries, and not by its key
-                self._states.drop(key)
+        self._write_entries(entries)
         self._file.put_all(PUT_STATE, texts)
         self._file.put_all(DELETE_STATE, gone)
+
+    def _write_entries(self, entries: Mapping[StateKey, KeptItem]) -> None:
+        for key in entries:
+            self._states.drop(key)  # it is read in the order of entries, and not by its key
+        self._file.put_all(PUT_ENTRY, [(*key, item["s"]) for key, item in entries.items() if item is not None])
+        self._file.put_all(DELETE_ENTRY, [key for key, item in entries.items() if item is None])
 
 
 def _first_of_each(rows: Sequence[PutRow]) -> Mapping[RowKey, PutRow]:
     """The rows by key; of several for a key, the first."""
-    return {row.key: row for row in reversed(rows)}
+    found: dict[RowKey, PutRow] = {}
+    for row in rows:
+        found.setdefault(row.key, row)
+    return found

@@ -20,7 +20,7 @@ from streamfold.records.value_class import Nothing, Value, value
 from streamfold.records.values import decode
 from streamfold.routes.ordered import Ordered
 from streamfold.routes.orderings import FORMS, Form, Ordering
-from streamfold.writes.guarded import DeleteState, Moved, PutState, RowKey, StateKey
+from streamfold.writes.guarded import ENTRIES, DeleteState, Moved, PutState, RowKey, StateKey
 
 ENTRIES_MAX = 48
 """Entries of one source below one row: all of them may move in one transaction, as many deletions as puts."""
@@ -130,9 +130,9 @@ def order_of(place: str) -> str:
 def partition(application: str, handler: str, name: str, row: RowKey) -> str:
     """The partition key of the entries of one attribute of a row, never the same for two."""
     escaped = name.replace("%", "%25").replace("#", "%23")
-    text = f"entries#{application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+    text = f"{ENTRIES}{application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
     if len(text) * 4 > PARTITION_BYTES_MAX and len(text.encode()) > PARTITION_BYTES_MAX:
-        text = f"entries#{application}#{handler}#sha256:{sha256(text.encode()).hexdigest()}"
+        text = f"{ENTRIES}{application}#{handler}#sha256:{sha256(text.encode()).hexdigest()}"
     return text
 
 

@@ -9,7 +9,7 @@ from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.records.item_names import item_name
 from streamfold.records.numbers import decode_number
-from streamfold.writes.guarded import RowKey, StateKey
+from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
 
 ENTRIES_MAX = 1000
 """More than any history puts below a row."""
@@ -28,7 +28,7 @@ class EntryInvariants:
 
     def wrong(self, touched: Iterable[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
         """What is wrong below the rows that were touched; ``texts`` are the contributions of touched ledger items."""
-        concerned = {key.pk for key in touched if isinstance(key, StateKey) and key.pk.startswith("entries#")}
+        concerned = {key.pk for key in touched if isinstance(key, StateKey) and key.pk.startswith(ENTRIES)}
         for key, by_handler in texts.items():
             before, after = self.named.pop(key, []), list(self._places(by_handler))
             self.expected.subtract(before)
@@ -53,7 +53,7 @@ class EntryInvariants:
 
     def _partition(self, handler: str, name: str, row: RowKey) -> str:
         escaped = name.replace("%", "%25").replace("#", "%23")
-        return f"entries#{self.application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+        return f"{ENTRIES}{self.application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
 
 
 def key_value(value: Any) -> Any:

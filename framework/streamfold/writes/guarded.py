@@ -13,6 +13,8 @@ from streamfold.records.value_class import Nothing, Value, value
 
 RowKey = tuple[str, KeyValue, KeyValue | None]
 """A row anywhere: logical table, partition key, sort key."""
+ENTRIES = "entries#"
+"""Begins the partitions of entries: state items that have a text and nothing else, and that are read in order."""
 
 
 class StateKey(NamedTuple):
