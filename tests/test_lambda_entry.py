@@ -12,6 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
+from streamfold.batch.repeated import SAMPLE
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry import Function, function_of
@@ -19,6 +20,7 @@ from streamfold.read import archived
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import ROOT, environment
+from tests.helpers.counting import CountingEngine
 from tests.helpers.records import item, record
 from tests.helpers.source import Source
 from tests.helpers.tables import make_table
@@ -173,6 +175,18 @@ def test_the_state_is_read_while_records_are_parsed(local, monkeypatch):
     monkeypatch.setattr("streamfold.lambda_entry.read_changes", lambda *_: (told.append("parsed"), ([], []))[1])
     local(event(), Context(60_000))
     assert told == ["begun", "parsed"]
+
+
+def test_the_manifest_and_the_sample_of_a_batch_are_read_in_one_request(local, monkeypatch):
+    source = Source()
+    batch = event(*(source.put(f"ORDER#{number}", customer="eve", total=3) for number in range(200)))
+    local(batch, Context(60_000))
+    local.engine = CountingEngine(local.engine)
+    local.pace.began()  # as after an invocation that did not end well
+    monkeypatch.setattr("streamfold.batch.process.begin", None)  # it was begun before records were parsed
+    local(batch, Context(60_000))
+    manifest_and_forms = 2
+    assert [call.actions for call in local.engine.named("read_state")][:2] == [manifest_and_forms + SAMPLE, 200]
 
 
 def test_a_record_without_a_number_fails_the_batch_instead_of_being_acknowledged(app, client):
