@@ -125,6 +125,10 @@ def sent_by_both(call):
     return OURS.sent, ORDINARY.sent
 
 
+def test_bodies_are_tried_with_the_extra_that_makes_them_quicker():
+    assert fast_json.ORJSON is not None
+
+
 @pytest.mark.parametrize("kind", WRITES, ids=lambda kind: kind.__name__)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())

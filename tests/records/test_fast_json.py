@@ -1,4 +1,4 @@
-"""JSON by orjson is that of the standard library."""
+"""JSON by orjson is that of the standard library, which is used where there is no orjson, as in `make quick`."""
 
 import json
 
@@ -36,10 +36,6 @@ def library(request, monkeypatch):
     if request.param == "json":
         monkeypatch.setattr(fast_json, "ORJSON", None)
     return request.param
-
-
-def test_the_development_environment_has_the_extra():
-    assert fast_json.ORJSON is not None
 
 
 @given(ITEMS)
