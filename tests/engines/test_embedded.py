@@ -351,9 +351,11 @@ def any_call(random):
     some = [("shop", str(number), None) for number in random.choices(range(12), k=6)]
     value, version = random.random(), f"{random.randrange(100):02d}"
     rows = [PutRow(key, {"a": Decimal(str(value)) + place}) for place, key in enumerate(some)]
+    unstorable = PutRow(some[0], {"a": int("9" * 39)})
     gone = [(some[0], None, version)]
     calls = {
         "insert": lambda engine: [sorted(each) for each in engine.insert_rows(rows)],
+        "insert one that is refused": lambda engine: [sorted(each) for each in engine.insert_rows([unstorable, *rows])],
         "put": lambda engine: engine.transact(rows[:1], 0),
         "delete": lambda engine: engine.transact([DeleteRow(some[0])], 0),
         "read": lambda engine: engine.read_rows(some),

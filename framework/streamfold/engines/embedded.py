@@ -98,19 +98,17 @@ class EmbeddedEngine(StateReads, GuardedItems):
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         """Inserts rows. Nearly all of a history are new, so only those that were not inserted are looked for."""
         with self._work():
-            if any(row.key in self._rows.changed or self._depends(row) for row in rows):
-                return super().insert_rows(rows)
-            texts, missing = dict[RowKey, tuple[str, ...]](), []
-            for key, row in _first_of_each(rows).items():
+            texts = dict[RowKey, tuple[str, ...]]()
+            for row in rows:
                 done: FoundItems = {}
-                if self._try(row, 0, done) is not None:
-                    missing.append(key)
-                elif (item := done[key]) is not None:
-                    self._rows.drop(key)
-                    texts[key] = (*place_of(key), item_text(item))  # at once: later it is not in the processor's cache
+                if row.key in self._rows.changed or self._depends(row) or self._try(row, 0, done) is not None:
+                    return super().insert_rows(rows)  # as nothing was written yet
+                if (item := done[row.key]) is not None and row.key not in texts:
+                    self._rows.drop(row.key)
+                    # At once: later it is not in the processor's cache.
+                    texts[row.key] = (*place_of(row.key), item_text(item))
             there = self._not_inserted(texts)
-            found = super().insert_rows([row for row in rows if row.key in there])
-            return Inserted(missing + found.missing, found.known)
+            return super().insert_rows([row for row in rows if row.key in there])
 
     def _not_inserted(self, texts: Mapping[RowKey, tuple[str, ...]]) -> Collection[RowKey]:
         """Inserts new rows, and returns the keys of others. What is inserted gets higher numbers than all before."""
@@ -226,11 +224,3 @@ class EmbeddedEngine(StateReads, GuardedItems):
             self._states.drop(key)  # it is read in the order of entries, and not by its key
         self._file.put_all(PUT_ENTRY, [(*key, item["s"]) for key, item in entries.items() if item is not None])
         self._file.put_all(DELETE_ENTRY, [key for key, item in entries.items() if item is None])
-
-
-def _first_of_each(rows: Sequence[PutRow]) -> Mapping[RowKey, PutRow]:
-    """The rows by key; of several for a key, the first."""
-    found: dict[RowKey, PutRow] = {}
-    for row in rows:
-        found.setdefault(row.key, row)
-    return found
