@@ -20,9 +20,7 @@ BEHIND = "(pk, sk) > (:pk, :sk) AND (:whole OR hash_of(pk) BETWEEN :first AND :l
 ROW_KEYS = f"SELECT pk, sk, item FROM items WHERE tbl = :tbl AND {BEHIND} AND item IS NOT NULL"  # noqa: S608 - constants
 STATE_TABLES = ("state", "entries")
 STATE_KEYS = " UNION ALL ".join(f"SELECT pk, sk, NULL FROM {table} WHERE {BEHIND}" for table in STATE_TABLES)  # noqa: S608 - constants
-ALL_STATE = (
-    "SELECT pk, sk, item FROM state UNION ALL SELECT pk, sk, json_object('s', text) FROM entries ORDER BY pk, sk"
-)
+ALL_STATE = "SELECT pk, sk, item, NULL FROM state UNION ALL SELECT pk, sk, NULL, text FROM entries ORDER BY pk, sk"
 PARTITIONS = " UNION ".join(f"SELECT pk FROM {table} WHERE pk >= :first AND pk < :end" for table in STATE_TABLES)  # noqa: S608 - constants
 ITEMS_FROM = (
     "SELECT item FROM items WHERE tbl = ? AND pk >= ? AND pk < ? AND sk >= ? AND sk < ? "
@@ -69,7 +67,8 @@ class StatePages(ABC):
 
     def state_items(self) -> Iterator[StoredItem]:
         rows = self._asked(ALL_STATE)
-        return (encode({"pk": pk, "sk": sk, **self._file.item(text)})["M"] for pk, sk, text in rows)
+        found = ((pk, sk, self._file.item(item) if entry is None else {"s": entry}) for pk, sk, item, entry in rows)
+        return (encode({"pk": pk, "sk": sk, **attributes})["M"] for pk, sk, attributes in found)
 
     def state_partitions(self, prefix: str) -> list[str]:
         """The partition keys of state items that begin with this text."""

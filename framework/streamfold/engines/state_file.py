@@ -30,8 +30,8 @@ INSERT INTO numbered SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM numbered);
 Entries are small and are read in order, so they stand in the order of their keys (docs/decisions/0063).
 """
 PAGE_BYTES = 4096
-"""A page is written whole: half of it is a sixth less written in a large state, and 2 % more CPU (docs/decisions/0063).
-"""
+"""A page is written whole. With smaller ones, of 2 KB, a large state writes a sixth less and takes 2 % more CPU
+(docs/decisions/0063)."""
 CACHE_KIB = 32_000
 """Pages in memory. A batch whose pages do not fit writes some of them twice."""
 LOG_BYTES_MAX = 256 * 1024 * 1024
