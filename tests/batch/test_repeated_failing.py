@@ -84,8 +84,8 @@ def test_an_attribute_of_one_source_is_taken_off_its_item(count, view):
 @pytest.mark.parametrize("left", ["", "what it left"])
 def test_what_a_retired_handler_left_is_finished_too(left):
     stored = {"r": 3, "live": 1, "seen.v": "2", "seen.s": "[]", "retired.u": left}
-    found = settled_texts(stored, [PartNames.of("seen")], "2")
-    assert found == (None if left else ["[]"])
+    found = settled_texts(stored, PartNames(["seen"]), "2")
+    assert found == (None if left else ("[]",))
 
 
 def test_the_sample_is_of_all_groups():

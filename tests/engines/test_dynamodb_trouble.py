@@ -8,7 +8,7 @@ from botocore.exceptions import ConnectTimeoutError, NoCredentialsError, ReadTim
 
 from streamfold import Table
 from streamfold.engines import DynamoEngine, Entries, dynamodb_client
-from streamfold.engines.dynamodb_client import make_client
+from streamfold.engines.dynamodb_client import NAMED, USER_AGENT, make_client
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
@@ -409,6 +409,24 @@ def test_endpoint_where_nobody_answers_is_an_error_that_names_it(monkeypatch, cr
         f'Nothing answers at the DynamoDB endpoint (Could not connect to the endpoint URL: "{url}/"). '
         "Check --endpoint-url and the region."
     )
+
+
+def send(request, **_):
+    raise RuntimeError(request.headers["User-Agent"])
+
+
+@pytest.mark.parametrize(("named", "begins"), [(None, f"{USER_AGENT} Botocore/"), ("shop", "Boto3/")])
+def test_requests_say_who_sends_them(monkeypatch, credentials, named, begins):
+    monkeypatch.delenv(NAMED, raising=False)
+    if named:
+        monkeypatch.setenv(NAMED, named)
+    client = make_client()
+    client.meta.events.register("before-send.dynamodb", send)
+    with pytest.raises(RuntimeError) as raised:
+        client.list_tables()
+    said = raised.value.args[0].decode()
+    assert said.startswith(begins)
+    assert ("app/shop" in said.split()) == bool(named)
 
 
 def test_endpoint_that_is_no_address_is_an_error(credentials):

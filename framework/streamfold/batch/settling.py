@@ -22,8 +22,10 @@ from streamfold.routes.route import Route
 from streamfold.run.pace import SendingPace
 from streamfold.writes.guarded import StateKey
 
-Unsettled = tuple[ItemWork, Sequence[Route], Sequence[PartNames]]
-"""An item's work, and the handlers whose contributions its ledger item holds, under which names."""
+Unsettled = tuple[ItemWork, tuple[Route, ...], PartNames, str]
+"""What is asked of a ledger item: an item's work, the handlers whose contributions it holds, their names in it, and the
+version of the item's newest change.
+"""
 
 
 class Settling:
@@ -36,12 +38,12 @@ class Settling:
         self.work = work
         self.asked = asked
         self._unsettled: dict[StateKey, Unsettled] = {}
-        named: dict[Sequence[Route], Sequence[PartNames]] = {}
+        named: dict[tuple[Route, ...], PartNames] = {}
         for each in work.values():
             for key, routed in each.ledger.items():
                 routes = tuple([route for route, _ in routed])
-                names = named.get(routes) or named.setdefault(routes, [PartNames.of(route.name) for route in routes])
-                self._unsettled[key] = each, routes, names
+                names = named.get(routes) or named.setdefault(routes, PartNames([route.name for route in routes]))
+                self._unsettled[key] = each, routes, names, each.changes[-1].version_text
 
     def settle(self, sampled: StateItems, steps: Steps) -> Settled:
         """Settles what the ledger has of a batch that came before; of one that seems new, nothing is read.
@@ -50,19 +52,23 @@ class Settling:
         """
         if not self._came_before(sampled, steps.run.pace):
             return Settled()
-        settled, others = dict[StateKey, Unsettled](), dict[StateKey, dict[str, Any]]()
+        settled: dict[StateKey, tuple[ItemWork, tuple[Route, ...]]] = {}
+        others: dict[StateKey, dict[str, Any]] = {}
         stored: StateItems | None = others
         try:
             for found in read_state_in_parts(steps.engine, steps.run.lanes, self._unsettled):
                 for key, attributes in found.items():
-                    unsettled = self._unsettled[key]
-                    if self._is_settled(unsettled, key, attributes, steps):
-                        settled[key] = unsettled
+                    work, routes, names, version = self._unsettled[key]
+                    texts = settled_texts(attributes, names, version)
+                    if texts is not None and (
+                        needs_no_finishing(*texts) or self._takes_unfinished(key, attributes, texts, steps)
+                    ):
+                        settled[key] = work, routes
                     else:
                         others[key] = attributes
         except EngineUnavailable:  # what was not read is sent, and refused if it came before
             stored = None
-        steps.note_done([(work, routes) for work, routes, _ in settled.values()])
+        steps.note_done(settled.values())
         return Settled(settled.keys(), stored)
 
     def _came_before(self, sampled: StateItems, pace: SendingPace) -> bool:
@@ -72,23 +78,19 @@ class Settling:
             pace.careful = any(is_as_new(stored, work) for stored, work in found)
         return pace.careful
 
-    @staticmethod
-    def _is_settled(unsettled: Unsettled, key: StateKey, attributes: dict[str, Any], steps: Steps) -> bool:
-        """Whether the ledger has all of an item's changes. Its rows are recomputed, as its step may not have been."""
-        work, routes, names = unsettled
-        texts = settled_texts(attributes, names, work.changes[-1].version_text)
-        if texts is None:
+    def _takes_unfinished(self, key: StateKey, attributes: dict[str, Any], texts: Sequence[str], steps: Steps) -> bool:
+        """Has an item's rows recomputed and copied, as its step may have left that. False where they are not known."""
+        work, routes, *_ = self._unsettled[key]
+        own = zip(routes, texts, strict=True)
+        unfinished = [route for route, text in own if not needs_no_finishing(text)]
+        try:
+            found = filled(steps.engine, key, LedgerItem.of(attributes), {route.name for route in unfinished})
+        except EngineUnavailable:
             return False
-        unfinished = [route for route, text in zip(routes, texts, strict=True) if not needs_no_finishing(text)]
-        if unfinished:
-            try:
-                found = filled(steps.engine, key, LedgerItem.of(attributes), {route.name for route in unfinished})
-            except EngineUnavailable:
-                return False
-            if any(route.name not in found.parts for route in unfinished):  # the item was read again, and is gone
-                return False
-            for route in unfinished:
-                steps.unfinished.take(_held(steps, work.item, route, found), [route], work.changes)
+        if any(route.name not in found.parts for route in unfinished):  # the item was read again, and is gone
+            return False
+        for route in unfinished:
+            steps.unfinished.take(_held(steps, work.item, route, found), [route], work.changes)
         return True
 
 

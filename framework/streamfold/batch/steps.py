@@ -161,11 +161,12 @@ class Steps:
                 self.note_done([(work, routes)])
         return units
 
-    def note_done(self, works: Sequence[tuple[ItemWork, Sequence[Route]]]) -> None:
+    def note_done(self, works: Collection[tuple[ItemWork, tuple[Route, ...]]]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
         for work, _ in works:
             self.done += work.changes
-        self.unchanged.update(route.name for _, routes in works for route in routes)
+        for routes, items in Counter(routes for _, routes in works).items():
+            self.unchanged.update(dict.fromkeys([route.name for route in routes], items))
 
     def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
         self.failing.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]

@@ -32,9 +32,10 @@ class Reads(Calls):
         found: dict[StateKey, dict[str, Any]] = {}
         places = [state_attributes(key) for key in dict.fromkeys(keys)]
         get = partial(self._call, self.client.batch_get_item)
-        for item in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
-            plain = plain_item(item)
-            found[StateKey(plain.pop("pk"), plain.pop("sk"))] = plain
+        for items in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
+            for item in items:
+                key = StateKey(item.pop("pk")["S"], item.pop("sk")["S"])
+                found[key] = plain_item(item)
         return found
 
     def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
@@ -51,17 +52,18 @@ class Reads(Calls):
             attributes = self.requests.tables[name][0].attributes
             known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
             get = partial(call, self._client((name, "", None)).batch_get_item)
-            for item in self._batch_get(get, self.requests.real_name(name), list(places.values()), consistent=True):
-                yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
+            for items in self._batch_get(get, self.requests.real_name(name), list(places.values()), consistent=True):
+                for item in items:
+                    yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
 
     def _batch_get(
         self, get: Call, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
-    ) -> Iterator[StoredItem]:
+    ) -> Iterator[list[dict[str, Any]]]:
         for some in cut(places, KEYS_MAX):
-            yield from self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
+            yield self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
 
-    def _get_some(self, get: Call, requests: dict[str, Any]) -> list[StoredItem]:
-        found: list[StoredItem] = []
+    def _get_some(self, get: Call, requests: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
         for _ in self.deadline.tries():
             answer = get(RequestItems=requests)
             for items in answer["Responses"].values():

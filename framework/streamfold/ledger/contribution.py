@@ -33,6 +33,8 @@ KEYS_KEPT_MAX = 1000
 """Keys of rows whose texts are kept: a step asks for each of them several times, and a batch has rows in common."""
 IN_STATE = f'["{STATE.name}",'
 """How the text of a row in the state table begins."""
+ELSEWHERE = f"\n{REFERENCE}"
+"""How a text that is kept elsewhere begins on a line of its own."""
 LEFT_STAMP_LETTERS = 8
 """Letters of the stamp before what a step left behind."""
 
@@ -116,13 +118,14 @@ def holds_row(text: str, row: tuple[KeyValue | None, ...]) -> bool:
     return f"[{_stored_key(row)},{{" in text
 
 
-def needs_no_finishing(text: str) -> bool:
-    """Whether no row of a stored text is recomputed or copied: quick, and False for texts that it cannot tell.
+def needs_no_finishing(*texts: str) -> bool:
+    """Whether no row of stored texts is recomputed or copied: quick, and False for texts that it cannot tell.
 
     A row with entries has a digest behind its amounts. A stored attribute names the table of the state. A text that is
     kept elsewhere does not stand here.
     """
-    return not text.startswith(REFERENCE) and '},"' not in text and IN_STATE not in text
+    joined = "\n".join(("", *texts))  # no text has such a letter: it would be escaped
+    return '},"' not in joined and IN_STATE not in joined and ELSEWHERE not in joined
 
 
 def _held(stored: dict[str, Any]) -> HeldByName:
