@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
-from streamfold.ledger.contribution import RowPart, holds_row, stored_rows, stored_text
+from streamfold.keys.table import STATE
+from streamfold.ledger.contribution import RowPart, holds_row, needs_no_finishing, stored_rows, stored_text
 from streamfold.ledger.difference import difference
+from streamfold.ledger.item import REFERENCE
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.contributions import contribution
 from tests.helpers.records import image
@@ -169,3 +171,23 @@ def test_the_difference_of_two_amounts_is_exact_whatever_digits_it_takes(before,
     writes = difference("shop", view, ("main",), *parts)
     with localcontext(prec=100):
         assert after == before + sum(write.amounts["n"] for write in writes)
+
+
+# What is unfinished.
+
+PLAIN = '[["main","GROUP#1","TOTAL",{"n":"1"}]]'
+TO_FINISH = [REFERENCE + "0" * 64, '[["main","GROUP#1","TOTAL",{},"digest"]]', f'[["{STATE.name}","GROUP#1","x",{{}}]]']
+
+
+@pytest.mark.parametrize("text", TO_FINISH)
+@pytest.mark.parametrize("place", range(3))
+def test_one_text_of_several_that_may_be_unfinished_is_found_wherever_it_stands(text, place):
+    texts = ["", PLAIN]
+    assert needs_no_finishing(*texts)
+    assert not needs_no_finishing(*texts[:place], text, *texts[place:])
+
+
+@given(st.lists(contributions, max_size=3))
+def test_texts_together_need_no_finishing_where_each_alone_needs_none(several):
+    texts = [stored_text(each) for each in several]
+    assert needs_no_finishing(*texts) == all(map(needs_no_finishing, texts))

@@ -12,7 +12,16 @@ from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger.contribution import NO_PART, left_rows, stored_rows, stored_text
 from streamfold.ledger.difference import difference
-from streamfold.ledger.item import BEFORE_ALL, PART_BYTES_MAX, LedgerItem, StoredPart, elsewhere, kept_text
+from streamfold.ledger.item import (
+    BEFORE_ALL,
+    PART_BYTES_MAX,
+    LedgerItem,
+    PartNames,
+    StoredPart,
+    elsewhere,
+    kept_text,
+    settled_texts,
+)
 from streamfold.ledger.state_keys import (
     claim_key,
     document_key,
@@ -172,6 +181,24 @@ def test_a_contribution_is_kept_elsewhere_when_it_is_larger_than_4_kb():
     assert elsewhere(StoredPart(V1, kept_text(large)))
     assert kept_text(large) != kept_text("è" + large[1:])
     assert not elsewhere(None)
+
+
+stored_parts = st.fixed_dictionaries(
+    {"v": st.sampled_from("123"), "s": st.sampled_from(["", "[]"])}, optional={"u": st.sampled_from(["", "left"])}
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), stored_parts),
+    st.lists(st.sampled_from("abc"), min_size=1, unique=True),
+    st.sampled_from(["live", "ttl"]),
+)
+def test_an_item_is_settled_where_all_of_the_handlers_have_the_version_and_nothing_was_left(parts, handlers, kept):
+    stored = {f"{handler}.{name}": text for handler, part in parts.items() for name, text in part.items()}
+    found = settled_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
+    seen = all(handler in parts and parts[handler]["v"] >= "2" for handler in handlers)
+    left = any(part.get("u") for part in parts.values())
+    assert found == (tuple(parts[handler]["s"] for handler in handlers) if seen and not left else None)
 
 
 # The optimistic step.
