@@ -5,7 +5,7 @@ from decimal import Decimal, localcontext
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
@@ -193,6 +193,7 @@ stored_parts = st.fixed_dictionaries(
     st.lists(st.sampled_from("abc"), min_size=1, unique=True),
     st.sampled_from(["live", "ttl"]),
 )
+@example({"a": {"v": "1", "s": ""}, "b": {"v": "3", "s": ""}}, ["a", "b"], "live")
 def test_an_item_is_settled_where_all_of_the_handlers_have_the_version_and_nothing_was_left(parts, handlers, kept):
     stored = {f"{handler}.{name}": text for handler, part in parts.items() for name, text in part.items()}
     found = settled_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
