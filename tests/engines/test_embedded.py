@@ -249,12 +249,7 @@ def test_entries_are_read_in_a_batch_as_they_were_written_whatever_is_kept_of_th
         with engine.batch():
             for _ in range(20):
                 key = StateKey(random.choice(["entries#a", "b"]), str(random.randrange(9)))
-                if random.random() < 0.4:
-                    stored[key] = str(random.random())
-                    engine.transact([PutState(key, stored[key])], 0)
-                elif random.random() < 0.4:
-                    stored.pop(key, None)
-                    engine.transact([DeleteState(key)], 0)
+                change_state(random, engine, stored, key)
                 wanted = entries_wanted(random, key.pk)
                 assert engine.read_entries(wanted) == entries_of(stored, wanted)
 
@@ -277,15 +272,20 @@ class UndoneError(Exception):
     """Ends a batch."""
 
 
-def use_state(random, engine, stored):
-    """Changes a state item, and what is expected of it, or reads it."""
-    key = StateKey(random.choice(["", "entries#"]) + random.choice("abcd"), random.choice("12"))
+def change_state(random, engine, stored, key):
+    """Puts or deletes a state item, or neither, and what is expected of it."""
     if random.random() < 0.4:
         stored[key] = str(random.random())
         engine.transact([PutState(key, stored[key])], 0)
-    elif random.random() < 0.3:
+    elif random.random() < 0.4:
         stored.pop(key, None)
         engine.transact([DeleteState(key)], 0)
+
+
+def use_state(random, engine, stored):
+    """Changes a state item, and what is expected of it, or reads it."""
+    key = StateKey(random.choice(["", "entries#"]) + random.choice("abcd"), random.choice("12"))
+    change_state(random, engine, stored, key)
     assert engine.read_state([key]) == ({key: {"s": stored[key]}} if key in stored else {})
     wanted = Entries(key.pk, 2)
     assert engine.read_entries(wanted) == entries_of(stored, wanted)
