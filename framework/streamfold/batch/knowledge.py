@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 from streamfold.engines import Engine
 from streamfold.ledger.forms import Forms, FormsByHandler
+from streamfold.ledger.lives import KnownLives
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
@@ -26,9 +27,16 @@ class Knowledge:
     def __init__(self) -> None:
         self.forms = Forms()  # of all attributes: stored ones, and those that this process saw
         self.targets: dict[str, StoredForms] = {}  # stored forms by target
+        self.lives = KnownLives()  # of rows that expire
         self.noted = 0  # number of known attributes when the forms were last stored
+        self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
         self.sources: dict[str, Seen] = {}  # source tables that records have come from
         self.revision: int | None = None  # of the manifest; None: not read yet
+
+    def learn_expiring(self) -> None:
+        """Takes over which rows expire by what handlers of this process yielded."""
+        for places in self.forms.expiring.values():
+            self.lives.targets |= places
 
 
 def knowledge(run: Run, application: Application, engine: Engine) -> Knowledge:

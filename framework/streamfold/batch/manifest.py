@@ -29,7 +29,10 @@ SINCE, PARTIAL, RETIRED, FILLED = "since", "partial", "retired", "filled"
 last filled from all items."""
 FILLING = "filling"
 """The run over all items that was begun last for a handler; code without the handler takes the mark away."""
-MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING)
+EXPIRING = "expiring"
+"""The targets whose rows a handler lets expire, so that every process knows it with its next batch: a row that may
+expire is never made without a life (``ledger.lives``)."""
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING)
 
 
 class Manifest(NamedTuple):
@@ -104,6 +107,7 @@ def check_manifest(
         after = _after(app, run, before, sources)
         if found.revision is None:
             learn(found, items, app, _gone(app, before))
+        _learn_expiring(found, before)
         check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
         if after != before and write:
             attributes = {name: json.dumps(getattr(after, name), sort_keys=True) for name in ("handlers", "tables")}
@@ -186,6 +190,32 @@ def _mark(
         if engine.swap_state(manifest_key(application), attributes, before.revision):
             return
     raise Contended(f"The manifest of {application!r} was written by others {TRIES_MAX} times in a row: try again.")
+
+
+def _learn_expiring(found: Knowledge, manifest: Manifest) -> None:
+    found.expiring = {name: set(entry[EXPIRING]) for name, entry in manifest.handlers.items() if EXPIRING in entry}
+    for name, places in found.expiring.items():
+        if RETIRED not in manifest.handlers[name]:
+            found.lives.targets |= places
+
+
+def note_expiring(app: Application, engine: Engine, run: Run, found: Knowledge) -> None:
+    """Notes targets whose shared rows handlers let expire, before the first such row is written.
+
+    Raises ``Contended`` when others write the manifest at every try.
+    """
+    found.learn_expiring()
+    shared = {target.key.place for route in app.routes for target in route.targets if not target.whole}
+    for name, places in found.forms.expiring.items():
+        new = places & shared
+        if new <= found.expiring.get(name, set()):
+            continue
+
+        def note(entry: ManifestEntry, more: set[str] = new) -> None:
+            entry[EXPIRING] = sorted({*entry.get(EXPIRING, ()), *more})
+
+        _mark(app.name, engine, run.tries(), [name], note)
+        found.expiring[name] = found.expiring.get(name, set()) | new
 
 
 def _gone(app: Application, found: Manifest) -> frozenset[str]:

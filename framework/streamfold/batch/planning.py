@@ -44,7 +44,7 @@ class Batch:
         self.report = Report()
         self.done: list[Change] = []
         self.work = by_item(application, changes, run, self.report)
-        self.steps = Steps(application, engine, run, knowledge.forms, self.work, self.failing, self.done)
+        self.steps = Steps(application, engine, run, knowledge, self.work, self.failing, self.done)
         self.settling = Settling(self.work, asked) if asked else None
 
     def plan(self, sampled: StateItems | None = None) -> Plan:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from streamfold.batch.beginning import Beginning, begin
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
-from streamfold.batch.manifest import check_manifest
+from streamfold.batch.manifest import check_manifest, note_expiring
 from streamfold.batch.planning import Batch
 from streamfold.batch.report import Report, add_failures
 from streamfold.commit.committer import Committer
@@ -85,12 +85,16 @@ def process_changes(
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
         run.pace.began()
         plan = batch.plan(read)
+        if known.forms.expiring:
+            note_expiring(app, timed, run, known)
         if not keep_forms(app, timed, known, run):
             # Another process has stored a form meanwhile that contradicts one of this batch.
             batch = Batch(app, changes, engine, run, known, triage, begun.asked)
             plan = batch.plan(read)
         unfinished = batch.steps.unfinished
-        outcome = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired).carry_out(plan)
+        lives = batch.steps.lives
+        committer = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired, lives)
+        outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(app, timed, engine, run, triage, unfinished)
         outcome += finish(plan.deferred, batch.heard, finishing)

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamfold.batch.failing import Failing
+from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.commit.ledger_reads import filled
 from streamfold.commit.outcome import Failed
@@ -18,6 +20,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, left_rows
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
@@ -44,29 +47,66 @@ class Steps:
     application: Application
     engine: Engine
     run: Run
-    forms: Forms
+    knows: Knowledge
     work: Mapping[ItemKey, ItemWork]
     failing: Failing
     done: list[Change]  # takes the changes that the state holds already
     unchanged: Counter[str] = field(default_factory=Counter)  # items of these, by handler
     unfinished: Unfinished = field(default_factory=Unfinished)
+    forms: Forms = field(init=False)
+    lives: Lives = field(init=False)
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.forms, self.lives = self.knows.forms, Lives(self.knows.lives)
 
     def units(self, settled: Settled) -> list[Unit]:
         """The units of all items that are not settled; reads state only where an old image is not known."""
         keys, stored = settled
         units: list[Unit] = []
         unread: list[Unread] = []
+        known: list[Unread] = []
         for work in self.work.values():
             for key, routed in work.ledger.items():
                 if key in keys:
                     continue
                 steps, is_known = self._steps(work, routed)
-                if steps and (stored is not None or not is_known):
-                    unread.append((work, key, steps))
-                elif steps and (unit := self._unit(work, key, steps, None)) is not None:
-                    units.append(unit)
+                if steps:
+                    (known if is_known and stored is None else unread).append((work, key, steps))
+        self.knows.learn_expiring()  # of what the handlers yielded just now, too
+        if self.lives.matter:
+            known, more = self._by_lives(known)
+            unread += more
+            self._read_lives([*known, *unread])
+        for work, key, steps in known:
+            if (unit := self._unit(work, key, steps, None)) is not None:
+                units.append(unit)
         return units + self._read(unread, stored)
+
+    def _by_lives(self, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
+        """Steps whose ledger item need not be read, and those of items that may be in a row which expires.
+
+        Only the ledger knows in which life of the row such an item contributed: nothing is assumed of it.
+        """
+        found: tuple[list[Unread], list[Unread]] = [], []
+        for each in known:
+            is_in_one = any(self.lives.counts(step.route, step.before) for step in each[2] if step.before)
+            found[is_in_one].append(each)
+        return found
+
+    def _read_lives(self, planned: Sequence[Unread]) -> None:
+        """Reads rows that items come to, and whose life the process does not know. A refusal tells of what is newer."""
+        rows = dict.fromkeys(
+            row
+            for _, _, steps in planned
+            for step in steps
+            for row in self.lives.unknown(step.route, step.after)
+            if row not in (step.before or ())
+        )
+        if not rows:
+            return
+        with suppress(EngineUnavailable):  # the rows are taken for absent, and what they are comes with a refusal
+            self.lives.read(self.engine.read_rows(rows, consistent=False))
 
     def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
         """The rows that an item's images and its ledger item name, by handler: a crash may have left work there."""
@@ -129,9 +169,10 @@ class Steps:
             return None
 
     def _unit(self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
-        retired = self.application.retired
-        emptying = self.run.emptying
-        return ledger_unit(key, work.item, steps, tuple(work.changes), found, retired=retired, emptying=emptying)
+        retired, emptying, changes = self.application.retired, self.run.emptying, tuple(work.changes)
+        return ledger_unit(
+            key, work.item, steps, changes, found, retired=retired, emptying=emptying, lives=self.lives
+        )
 
     def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
         """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""

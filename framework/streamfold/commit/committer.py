@@ -38,6 +38,8 @@ from streamfold.commit.sending import SENDS_MAX, is_throttled
 from streamfold.commit.unfinished import Unfinished
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
+from streamfold.ledger.difference import NO_LIVES
+from streamfold.ledger.lives import Lives
 from streamfold.limits import ACTIONS_MAX
 from streamfold.run import TRIES_MAX, Flight, Run
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
@@ -55,6 +57,7 @@ class Committer:
     unfinished: takes the rows to be finished after the commit; it may hold some already.
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
+    lives: of rows that expire.
     """
 
     def __init__(
@@ -65,10 +68,12 @@ class Committer:
         unfinished: Unfinished,
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
+        lives: Lives = NO_LIVES,
     ) -> None:
         self.engine, self.run = engine, run
         self.progress = Progress(unfinished, triage)
-        self.replanner = Replanner(engine, run, self.progress, named, retired)
+        self.replanner = Replanner(engine, run, self.progress, named, retired, lives)
+        self.lives = lives
         self.attempts = Attempts()
         self.lanes = 1 if run.pace.careful else run.lanes.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
@@ -84,7 +89,7 @@ class Committer:
         self._send_all()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
-        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
+        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying, self.lives)
         recompute_rows(self.engine, self.run, self.progress)
         return self.progress.outcome
 
@@ -153,6 +158,8 @@ class Committer:
 
     def _succeed(self, attempt: Attempt) -> None:
         self.progress.commit(attempt.chunk)
+        if self.lives.matter:
+            self.lives.committed(attempt.chunk.writes)
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
             self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)

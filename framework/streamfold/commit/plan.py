@@ -11,8 +11,9 @@ from decimal import DecimalException
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from streamfold.ledger.difference import NO_ROWS
+from streamfold.ledger.difference import NO_LIVES, NO_ROWS
 from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
@@ -50,6 +51,8 @@ class Unit(Value):
     steps: tuple[Step, ...] = ()  # of a ledger unit, to plan it again from what the ledger holds; a claim has none
     partial: bool = False  # one page of a step with more effects than fit: the next page is planned after it
     added: AbstractSet[RowKey] = NO_ROWS  # rows of whole targets which others add to, so that this unit adds too
+    found: LedgerItem | None = None  # what a ledger unit was planned from; None: it is optimistic
+    lives: Lives = NO_LIVES  # of rows that expire
 
 
 class Chunk(NamedTuple):
@@ -94,15 +97,16 @@ def ledger_unit(
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
     emptying: Container[str] | None = None,
+    lives: Lives = NO_LIVES,
 ) -> Unit | None:
     """The unit of an item's ledger step; None if the ledger has it already.
 
     It is planned from ``found``. With None the ledger was not read: the unit is optimistic (see ``optimistic``).
     """
     if found is None:
-        return unit_of(item, optimistic(key, item, steps, added, emptying), changes, added)
-    transition = replanned(key, item, steps, found, added, retired)
-    return None if transition is None else unit_of(item, transition, changes, added)
+        return unit_of(item, optimistic(key, item, steps, added, emptying, lives), changes, added, None, lives)
+    transition = replanned(key, item, steps, found, added, retired, lives, emptying)
+    return None if transition is None else unit_of(item, transition, changes, added, found, lives)
 
 
 def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWrite]) -> Unit:
@@ -110,18 +114,25 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
     return Unit(change.item, Claim(key), tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
 
 
-def again(unit: Unit, found: LedgerItem, retired: Collection[str] = ()) -> Unit | None:
+def again(
+    unit: Unit,
+    found: LedgerItem | None,
+    retired: Collection[str] = (),
+    emptying: Container[str] | None = None,
+) -> Unit | None:
     """A ledger unit planned again from what the ledger holds; None if the ledger has all of it."""
     assert isinstance(unit.guard, LedgerWrite)
-    return ledger_unit(unit.guard.key, unit.item, unit.steps, unit.changes, found, unit.added, retired)
+    key, added = unit.guard.key, unit.added
+    return ledger_unit(key, unit.item, unit.steps, unit.changes, found, added, retired, emptying, unit.lives)
 
 
-def noted(unit: Unit, emptying: Container[str] | None) -> Unit:
-    """An optimistic unit, with a note of the rows that steps of these handlers may leave empty; None: of all."""
+def noted(unit: Unit, emptying: Container[str] | None, retired: Collection[str] = ()) -> Unit:
+    """A ledger unit, with a note of the rows that steps of these handlers may leave empty; None: of all."""
     if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
         return unit
-    transition = optimistic(unit.guard.key, unit.item, unit.steps, unit.added, emptying)
-    return unit_of(unit.item, transition, unit.changes, unit.added)
+    planned = again(unit, unit.found, retired, emptying)
+    assert planned is not None, "it was planned from the same ledger item before"
+    return planned
 
 
 def by_handler(unit: Unit) -> list[Unit]:
@@ -132,17 +143,22 @@ def by_handler(unit: Unit) -> list[Unit]:
     assert isinstance(guard, LedgerWrite)
     # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
     steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
-    planned = (optimistic(guard.key, unit.item, (step,), unit.added) for step in steps)
-    return [unit_of(unit.item, transition, unit.changes, unit.added) for transition in planned]
+    planned = (optimistic(guard.key, unit.item, (step,), unit.added, None, unit.lives) for step in steps)
+    return [unit_of(unit.item, transition, unit.changes, unit.added, None, unit.lives) for transition in planned]
 
 
 def unit_of(
-    item: ItemKey, transition: Transition, changes: tuple[Change, ...], added: AbstractSet[RowKey] = NO_ROWS
+    item: ItemKey,
+    transition: Transition,
+    changes: tuple[Change, ...],
+    added: AbstractSet[RowKey] = NO_ROWS,
+    found: LedgerItem | None = None,
+    lives: Lives = NO_LIVES,
 ) -> Unit:
     """The unit of a ledger step."""
     made, steps = transition, transition.steps
     routes = tuple([step.route for step in steps])
-    return Unit(item, made.guard, made.effects, routes, changes, made.tallies, steps, made.partial, added)
+    return Unit(item, made.guard, made.effects, routes, changes, made.tallies, steps, made.partial, added, found, lives)
 
 
 def exceeds_transaction(unit: Unit) -> bool:
@@ -172,7 +188,8 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
         if not isinstance(effect, AddRow) or effect.key != key or effect.least is None:
             left.append(effect)
         elif there and effect.stamp:
-            left.append(AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0))
+            again = AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0, life=effect.life)
+            left.append(again)
     return tuple(left)
 
 
@@ -305,6 +322,8 @@ def _is_written(write: UnitWrite) -> bool:
 def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
     """Two writes of one row as one, or None where they cannot stand in one transaction."""
     if isinstance(one, AddRow) and isinstance(other, AddRow):
+        if one.life != other.life:
+            return None
         try:
             return one.merged(other)
         except DecimalException:

@@ -19,7 +19,7 @@ from streamfold.commit.sending import may_pass, read_rows
 from streamfold.commit.unfinished import MovedByRow
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, HandlerError, TableThrottled
-from streamfold.keys.table import EDGE, PLACES, PLAIN_NAMES, STAMP
+from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.entries import BEYOND, PLAIN_ENTRY, in_order, made, order_of
 from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX
@@ -120,7 +120,9 @@ def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
 
 
 def _concerns(row: RowValues, moved: Moved) -> bool:
-    """Whether an entry that counts may have moved, as far as the row's cut-off tells."""
+    """Whether an entry that counts may have moved, as far as the row's life and cut-off tell."""
+    if row.get(LIFE, "") != moved.life:
+        return False  # the row expired, and the one that is there has entries of its own
     ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
     if ordering != moved.ordering or not edge:
         return True

@@ -7,6 +7,8 @@
 | a row that is as new as the write          | sent without the write                                             |
 | an addition that would leave a row empty   | planned again with a note of the row, as it is removed afterwards  |
 | an addition to a row that somebody removed | sent without the addition; a row that is there again is recomputed |
+| an addition to a row of another life       | planned again: it comes to that row, or it changes nothing         |
+| an amendment of a whole row that expired   | planned again: it changes nothing                                  |
 | a whole row, which others add to           | planned again, so that it adds to the row too                      |
 | a row of another item, by several handlers | split by handler, so that only the one that wants the row fails    |
 | a row of another item, by one handler      | tried again behind all units while one gets through, then failed   |
@@ -23,7 +25,9 @@ from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedByHandler
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
+from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.lives import Lives
 from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
 
@@ -36,12 +40,21 @@ Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
 class Replanner:
     """Plans units again. What cannot be planned again fails; what the state has already is done."""
 
-    def __init__(self, engine: Engine, run: Run, progress: Progress, named: Named, retired: Collection[str]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        run: Run,
+        progress: Progress,
+        named: Named,
+        retired: Collection[str],
+        lives: Lives = NO_LIVES,
+    ) -> None:
         self.engine = engine
         self.lanes = run.lanes
         self.emptying = run.pace.emptying  # handlers that leave rows empty every now and then
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
+        self.lives = lives  # of rows that expire
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
         self.behind: list[Unit] = []  # units whose row is another item's, to be tried again behind the others
         self.tried: dict[ItemAndHandler, int] = {}  # changes that had got through when a unit was put behind
@@ -50,15 +63,25 @@ class Replanner:
         """The units of a chunk as they are to be sent again after conditions failed."""
         failing = [reason if reason and reason.code == CONDITION else None for reason in refused.reasons]
         count = len(chunk.units)
+        outlived = {
+            write.key
+            for write, reason in zip(chunk.writes[count:], failing[count:], strict=True)
+            if reason is not None and self.lives.refused(write, reason.item)
+        }
         units: list[Unit] = []
         for unit, reason in zip(chunk.units, failing, strict=False):
             units += [unit] if reason is None else self._decided(unit, reason)
         assumed = any(reason for unit, reason in zip(chunk.units, failing, strict=False) if unit.steps)
         for write, reason in zip(chunk.writes[count:], failing[count:], strict=True):
             # What a row refused to units that assumed another contribution says nothing of what they do now.
-            if reason is not None and not (assumed and isinstance(write, AddRow)):
+            if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
                 units = self._without_refused(units, write, reason)
-        return units
+        return self._in_other_lives(units, outlived) if outlived else units
+
+    def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:
+        """Units planned again that assumed another life of their rows."""
+        planned = (again(unit, unit.found, self.retired) if writes_any(unit, outlived) else unit for unit in units)
+        return [unit for unit in planned if unit is not None]
 
     def _decided(self, unit: Unit, reason: Reason) -> list[Unit]:
         if not isinstance(unit.guard, LedgerWrite):
@@ -74,7 +97,7 @@ class Replanner:
             return [without(unit, [write.key]) for unit in units]
         if would_be_empty(write, reason):
             self._learn(units, write.key)
-            return [noted(unit, None) for unit in units]  # a refusal may not tell of every row
+            return [noted(unit, None, self.retired) for unit in units]  # a refusal may not tell of every row
         if isinstance(write, AddRow) and write.least is not None:
             there = counts_contributors(reason)
             return [unit._replace(effects=without_row(unit.effects, write.key, there=there)) for unit in units]
@@ -84,6 +107,8 @@ class Replanner:
                 left.append(unit)
             elif is_added_to(write, reason):
                 left += self.again([unit._replace(added=unit.added | {write.key})], consistent=True)
+            elif self.lives.expired(write):
+                left += self._in_other_lives([unit], [write.key])
             elif len(parts := by_handler(unit)) > 1:
                 left += parts
             else:
@@ -98,7 +123,7 @@ class Replanner:
 
     def noted(self, units: Iterable[Unit]) -> list[Unit]:
         """Units with a note of the rows that they may leave empty, where their handlers do so every now and then."""
-        return [noted(unit, self.emptying) for unit in units]
+        return [noted(unit, self.emptying, self.retired) for unit in units]
 
     def _taken(self, unit: Unit, error: HandlerError) -> None:
         """Tries a unit again behind the others while these get through: one of them may give the row up."""

@@ -149,8 +149,8 @@ class Engine(Protocol):
         """The state items that exist, as plain values; eventually consistent by default."""
         ...
 
-    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
-        """The rows that exist, whole and as plain values, strongly consistent."""
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
+        """The rows that exist, whole and as plain values; strongly consistent, unless that is not wanted."""
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from streamfold.engines.conditions import (
 )
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.key_part import LETTER_BYTES_MAX
-from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.numbers import decode_number, number_text
@@ -200,6 +200,8 @@ def _add(write: AddRow, before: Attributes | None, table: Table, _: int) -> Attr
                 return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
             text = number_text(plus(decode_number(stored["N"]), amount))
         row[name] = {"N": text}
+    if write.born:
+        row[LIFE] = {"S": write.life}
     if write.stamp:
         row[STAMP] = {"S": write.stamp}
     if write.values or write.removed:
@@ -223,7 +225,9 @@ def _delete(write: DeleteRow, before: Attributes | None, *_: object) -> Reason |
 
 
 def _of_another(write: PutRow | DeleteRow, before: Attributes | None) -> Reason | None:
-    """Refuses a row that was put by another owner."""
+    """Refuses a row that was put by another owner, and an amendment of a row that is not there."""
+    if before is None and isinstance(write, PutRow) and write.amends:
+        return ABSENT
     if write.owner and before is not None and before.get(OWNER) != {"S": write.owner}:
         return Reason(CONDITION, decode({"M": before}))
     return None

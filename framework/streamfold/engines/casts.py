@@ -3,7 +3,7 @@
 from typing import Any
 
 from streamfold.engines.clauses import Expression, clauses, counts_live, has_revision, still_expected
-from streamfold.keys.table import CONTRIBUTORS, OWNER, STAMP, VERSION
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, STAMP, VERSION
 from streamfold.writes.guarded import AddRow, LedgerWrite
 
 SHAPES_MAX = 2000
@@ -56,14 +56,23 @@ def ledger_cast(write: LedgerWrite) -> dict[str, Any]:
     return update | use.condition(*conditions)
 
 
-def add_cast(write: AddRow) -> dict[str, Any]:
-    """The same of an addition to a row."""
+def add_cast(write: AddRow, partition: str) -> dict[str, Any]:
+    """The same of an addition to a row of a table with this partition key."""
     use = Expression()
     amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
     sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
+    if write.born:
+        sets = {LIFE: write.life, **sets}
     removes = write.removed if write.unversioned else (*write.removed, OWNER)
     update = {"UpdateExpression": clauses(use, sets, removes, amounts)}
     conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
+    if write.born:
+        # A row that expired and was made again meanwhile has a life of its own: nothing is added to it unseen.
+        conditions.append(f"attribute_not_exists({use.name(partition)})")
+    elif write.life:
+        conditions.append(f"{use.name(LIFE)} = {use.value(write.life)}")
+    elif write.life is not None:
+        conditions.append(f"attribute_not_exists({use.name(LIFE)})")
     if write.contributors_least is not None:
         conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.contributors_least)}")
     return update | use.condition(*conditions)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION
 from streamfold.records.numbers import WIDE, Number, decode_number
 from streamfold.records.values import encode
 from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, PutPair, RecomputedRow
@@ -33,6 +33,10 @@ def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
 def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
     """The condition of an addition."""
     if write.unversioned and row is not None and VERSION in row:
+        return False
+    if write.born:
+        return row is None
+    if write.life is not None and (row or {}).get(LIFE) != ({"S": write.life} if write.life else None):
         return False
     least = write.contributors_least
     if least is None:

@@ -38,13 +38,15 @@ class Reads(Calls):
                 found[key] = plain_item(item)
         return found
 
-    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
-        return {key: plain_item(row) for key, row in self._stored(keys, self._call)}
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
+        return {key: plain_item(row) for key, row in self._stored(keys, self._call, consistent=consistent)}
 
     def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
         return dict(self._stored(items, self._read))
 
-    def _stored(self, keys: Iterable[RowKey], call: Call) -> Iterator[tuple[RowKey, StoredItem]]:
+    def _stored(
+        self, keys: Iterable[RowKey], call: Call, *, consistent: bool = True
+    ) -> Iterator[tuple[RowKey, StoredItem]]:
         by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
         for key in keys:
             by_table.setdefault(key[0], {})[key] = self.requests.key(key)
@@ -52,7 +54,8 @@ class Reads(Calls):
             attributes = self.requests.tables[name][0].attributes
             known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
             get = partial(call, self._client((name, "", None)).batch_get_item)
-            for items in self._batch_get(get, self.requests.real_name(name), list(places.values()), consistent=True):
+            real = self.requests.real_name(name)
+            for items in self._batch_get(get, real, list(places.values()), consistent=consistent):
                 for item in items:
                     yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
 

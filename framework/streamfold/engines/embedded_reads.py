@@ -64,7 +64,8 @@ class StateReads(StatePages):
         found = ((key, self._state(key)) for key in wanted)
         return {key: dict(item) for key, item in found if item is not None}
 
-    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
+        del consistent  # what is written can be read at once
         wanted = list(keys)
         self._expect(wanted)
         found = ((key, self._row(key)) for key in wanted)

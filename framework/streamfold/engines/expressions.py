@@ -185,14 +185,19 @@ class Requests:
         shape = (
             ("add", tuple(write.amounts), tuple(write.values), write.removed),
             (bool(write.contributors), bool(write.stamp), write.unversioned, least is not None),
+            (write.life and "life", write.born and write.key[0]),
         )
-        cast = self._casts.get(shape) or self._casts.learn(shape, add_cast(write))
-        values = [{"S": write.stamp}] if write.stamp else []
+        table = self.tables[write.key[0]][0]
+        cast = self._casts.get(shape) or self._casts.learn(shape, add_cast(write, table.partition))
+        values = [{"S": write.life}] if write.born else []
+        values += [{"S": write.stamp}] if write.stamp else []
         if write.values:
             values += map(encode, write.values.values())
         values += [{"N": number_text(amount)} for amount in write.amounts.values()]
         if write.contributors:
             values.append({"N": str(write.contributors)})
+        if write.life and not write.born:
+            values.append({"S": write.life})
         if least is not None:
             values.append({"N": str(least)})
         where = {"TableName": self.real_name(write.key[0]), "Key": self.key(write.key), **cast}
@@ -218,8 +223,10 @@ class Requests:
         if write.owner is None:
             return {}
         use = Expression()
-        absent = f"attribute_not_exists({self._partition(use, write.key)})"
-        return use.condition(f"{absent} OR {use.name(OWNER)} = {use.value(write.owner)}")
+        own = f"{use.name(OWNER)} = {use.value(write.owner)}"
+        if isinstance(write, PutRow) and write.amends:
+            return use.condition(own)
+        return use.condition(f"attribute_not_exists({self._partition(use, write.key)}) OR {own}")
 
     def _guarded_put(self, write: GuardedPut, expires_at: int) -> dict[str, Any]:
         ttl = self.tables[write.key[0]][0].ttl

@@ -61,9 +61,9 @@ class Timed:
         self.begin()
         return self.engine.read_state(keys, consistent=consistent)
 
-    def read_rows(self, keys: Iterable[RowKey]) -> dict[RowKey, dict[str, Any]]:
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         self.begin()
-        return self.engine.read_rows(keys)
+        return self.engine.read_rows(keys, consistent=consistent)
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         self.begin()

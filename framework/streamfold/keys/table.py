@@ -32,6 +32,8 @@ EDGE = RESERVED_PREFIX + "e_"
 """Before an attribute's name: its ordering, and the last place below the row that counts for it."""
 PLACES = RESERVED_PREFIX + "p_"
 """Before an attribute's name: the places of the entries that it lists, where the lists of shards are to be merged."""
+LIFE = RESERVED_PREFIX + "l"
+"""The life of a row that expires: unique to the step that made the row, so that a row made again has another one."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
 

@@ -26,6 +26,7 @@ class RowPart(Value):
     digest: str  # of the plain attributes
     ordered: HeldByName = NOTHING  # entries below the row, by attribute
     names: tuple[str, ...] = ()  # of the plain attributes, kept in the stored form so that they can be removed
+    life: str = ""  # of a row that expires: the one to which the item contributes (``ledger.lives``)
 
 
 NO_PART = RowPart({}, None, "")
@@ -63,11 +64,12 @@ def _stored_row(key: RowKey, part: RowPart) -> str:
         amounts = ""
     else:
         amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
-    if not (part.digest or part.ordered or part.names):
+    if not (part.digest or part.ordered or part.names or part.life):
         return f"[{_stored_key(key)},{{{amounts}}}]"
     entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
     plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
-    return f'[{_stored_key(key)},{{{amounts}}},"{part.digest}"{entries}{plain}]'
+    life = f',"{part.life}"' if part.life else ""
+    return f'[{_stored_key(key)},{{{amounts}}},"{part.digest}"{entries}{plain}{life}]'
 
 
 @lru_cache(KEYS_KEPT_MAX)
@@ -102,6 +104,7 @@ def _rows(text: str) -> Contribution:
     rows: Contribution = {}
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
         key = (table, _untagged(partition), _untagged(sort))
+        life = rest.pop() if len(rest) > 1 and isinstance(rest[-1], str) else ""
         entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
         rows[key] = RowPart(
             {name: decode({"N": text}) for name, text in amounts.items()},
@@ -109,6 +112,7 @@ def _rows(text: str) -> Contribution:
             rest[0] if rest else "",
             _held(entries) if entries else NOTHING,
             tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
+            life,
         )
     return rows
 

@@ -8,6 +8,7 @@ from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
 from streamfold.ledger.contribution import NO_PART, Contribution, RowPart, left_rows, stored_text
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, HeldByName, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
+from streamfold.ledger.lives import Lives, target_of
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.records.numbers import WIDE, Number
@@ -34,6 +35,8 @@ class StepWrites(list[RowWrite]):
 
 
 NO_ROWS: frozenset[RowKey] = frozenset()
+NO_LIVES = Lives()
+"""What is known where no row is known to expire."""
 
 
 def difference(
@@ -45,12 +48,15 @@ def difference(
     added: AbstractSet[RowKey] = NO_ROWS,
     *,
     stay: bool = False,
+    lives: Lives = NO_LIVES,
+    born: Container[RowKey] = (),
 ) -> StepWrites:
-    """The writes that lead the rows from one contribution to another.
+    """The writes that lead the rows from one contribution to another. Their parts have the lives of their rows.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
     here too. ``stay``: refused if a row that is taken back from would be empty. Rows with
-    entries, and those that are shown on a parent, have work to be noted in any case.
+    entries, and those that are shown on a parent, have work to be noted in any case. ``born``: rows that the step
+    makes, in the lives that their parts say.
     """
     writes = StepWrites()
     for key, part in after.items():
@@ -60,10 +66,14 @@ def difference(
         if previous is not None and not _differs(previous, part):
             continue
         if part.plain is not None and key not in added and (previous is None or previous.digest):
-            writes.append(row_put(application, route, item, key, part))
+            put = row_put(application, route, item, key, part)
+            amends = previous is not None and lives.follows(target_of(route, key), key)
+            writes.append(put._replace(amends=True) if amends else put)
         else:
             is_plain = previous is None and not part.plain  # as most rows are begun
             addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
+            if (target := target_of(route, key)) is None or target.key.table.ttl or part.life:
+                addition = _in_life(addition, part.life, lives.follows(target, key), key in born)
             if addition.values:
                 writes.marks = True
             writes.append(addition)
@@ -74,12 +84,26 @@ def difference(
             if part.digest and key not in added and _is_whole(route, key):
                 writes.removed += 1
                 writes.leaves = writes.leaves or is_in_state(key)
-                writes.append(DeleteRow(key, owner_of(application, route, _target_of(route, key), item)))
+                target = target_of(route, key)
+                owner = owner_of(application, route, target, item)
+                writes.append(DeleteRow(key, owner, lives.follows(target, key)))
             else:
                 stays = stay and not part.ordered and not is_in_state(key)
                 writes.leaves = writes.leaves or not stays
-                writes.append(_taken_back(key, part, stays=stays))
+                taken = _taken_back(key, part, stays=stays)
+                if (target := target_of(route, key)) is None or target.key.table.ttl or part.life:
+                    taken = taken._replace(life=part.life)
+                writes.append(taken)
     return writes
+
+
+def _in_life(addition: AddRow, life: str, follows: bool, born: bool) -> AddRow:
+    """An addition on the condition of its row's life.
+
+    One that comes to a row which expires and has no life requires that there is a row: a row is never made without one.
+    """
+    least = 0 if follows and not life and addition.least is None else addition.least
+    return addition._replace(life=life, born=born, least=least)
 
 
 def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
@@ -104,7 +128,7 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
         if plain:
             gone = {*plain, PLAIN_ENTRY}
             old = {name: held for name, held in old.items() if name not in gone}
-        places = moved(mark, row.key, old, _ordered(after, row.key))
+        places = moved(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
         # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
         if isinstance(row, AddRow) and (places or row.values):
             row = row._replace(stamp=mark.stamp, moved=places)
@@ -121,7 +145,7 @@ def moved_by(
     """
     mark = Mark(application, route.name, item, "")
     found = {
-        key: moved(mark, key, NOTHING, part.ordered) if held else moved(mark, key, part.ordered, NOTHING)
+        key: moved(mark, key, *((NOTHING, part.ordered) if held else (part.ordered, NOTHING)), part.life)
         for key, part in rows.items()
         if part.ordered
     }
@@ -136,11 +160,15 @@ def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWri
     left = {write.key: NO_PART for write in writes if _leaves(write)}
     for key, part in before.items():
         if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
-            left[key] = RowPart({}, None, "", ordered)
+            left[key] = RowPart({}, None, "", ordered, life=part.life)
     if not left:
         return None
     for key, part in left_rows(known).items() if known else ():
-        left[key] = RowPart({}, None, "", all_held(part.ordered, _ordered(left, key)))
+        newer = left.get(key, NO_PART)
+        if not newer.ordered:
+            left[key] = part
+        elif newer.life == part.life:  # entries of a life before have nothing to show any more
+            left[key] = newer._replace(ordered=all_held(part.ordered, newer.ordered))
     return stored_text(left)
 
 
@@ -148,8 +176,14 @@ def entries_between(mark: Mark, before: Contribution, after: Contribution) -> li
     """The writes that lead the entries from one contribution to another."""
     found: list[PutState | DeleteState] = []
     for key in {**before, **after}:
-        found += entry_writes(mark, key, _ordered(before, key), _ordered(after, key))
+        life = _life(before, after, key)
+        found += entry_writes(mark, key, _ordered(before, key), _ordered(after, key), life)
     return found
+
+
+def _life(before: Contribution, after: Contribution, key: RowKey) -> str:
+    """The life of the row that entries move below: an item that is in a row stays in its life."""
+    return (before[key] if key in before else after.get(key, NO_PART)).life
 
 
 def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
@@ -158,13 +192,13 @@ def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
 
 def _is_whole(route: Route, key: RowKey) -> bool:
     """Whether the target of a row is put whole, as it was if the target was given up."""
-    target = _target_of(route, key)
+    target = target_of(route, key)
     return target is None or target.whole
 
 
 def row_put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPart) -> PutRow:
     """The write of a row that is put whole."""
-    owner = owner_of(application, route, _target_of(route, key), item)
+    owner = owner_of(application, route, target_of(route, key), item)
     return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
 
 
@@ -225,10 +259,6 @@ def _minus(after: Number, before: Number) -> Number:
     if isinstance(after, int) and isinstance(before, int):
         return after - before
     return WIDE.subtract(after, before)
-
-
-def _target_of(route: Route, key: RowKey) -> Target | None:
-    return route.targets[0] if len(route.targets) == 1 else route.target_of(key)
 
 
 def _leaves(write: RowWrite) -> bool:

@@ -67,6 +67,8 @@ class HeldEntries(Value):
     entries: Mapping[str, Entry]
 
 
+LIVED = "~"
+"""Between a table's name, which has no such letter, and the life of a row."""
 PLAIN_ENTRY = ""
 """The attribute's name if entries hold all plain attributes of a row."""
 
@@ -127,10 +129,10 @@ def order_of(place: str) -> str:
 
 
 @lru_cache(NAMES_KEPT)
-def partition(application: str, handler: str, name: str, row: RowKey) -> str:
-    """The partition key of the entries of one attribute of a row, never the same for two."""
+def partition(application: str, handler: str, name: str, row: RowKey, life: str = "") -> str:
+    """The partition key of the entries of one attribute of a row in one of its lives, never the same for two."""
     escaped = name.replace("%", "%25").replace("#", "%23")
-    text = f"{ENTRIES}{application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+    text = f"{ENTRIES}{application}#{handler}#{escaped}#{row[0]}{LIVED + life if life else ''}#{item_name(row)}"
     if len(text) * 4 > PARTITION_BYTES_MAX and len(text.encode()) > PARTITION_BYTES_MAX:
         text = f"{ENTRIES}{application}#{handler}#sha256:{sha256(text.encode()).hexdigest()}"
     return text
@@ -153,7 +155,7 @@ def source_parts(text: str) -> list[str] | None:
     return [SPELLING.sub(_spelled, part) for part in text.split(BETWEEN)]
 
 
-def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tuple[Moved, ...]:
+def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = "") -> tuple[Moved, ...]:
     """The entries below a row that are written or deleted between what a source held there and what it holds now.
 
     The new entries say how they are ordered. If a source only leaves, the ordering stays open: other sources are still
@@ -164,8 +166,8 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> tup
         orders = _changed(before.get(name), after.get(name))
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
-            where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
-            found.append(Moved(where, name, ordering, frozenset([place(order, source) for order in orders])))
+            where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
+            found.append(Moved(where, name, ordering, frozenset([place(order, source) for order in orders]), life))
     return tuple(found)
 
 
@@ -191,11 +193,13 @@ def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
     return found
 
 
-def writes(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName) -> list[PutState | DeleteState]:
-    """The writes of a row's entries."""
+def writes(
+    mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = ""
+) -> list[PutState | DeleteState]:
+    """The writes of a row's entries, in one of its lives."""
     found: list[PutState | DeleteState] = []
     for name in _names(before, after):
-        where, source = partition(mark.application, mark.handler, name, row), source_text(mark.item)
+        where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
         now = after[name].entries if name in after else {}
         for order in sorted(_changed(before.get(name), after.get(name))):
             key = StateKey(where, place(order, source))

@@ -4,12 +4,14 @@ The state remembers whether each attribute is summed, ordered or plain, so that 
 form. Values of all types go together, because they are ordered across types (``ordered.order_text``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamfold.keys.key import Key
 from streamfold.routes.aggregates import Aggregate, Average
+from streamfold.routes.effects import Row
 from streamfold.routes.ordered import Ordered
+from streamfold.routes.route import Route
 
 PLAIN, SUM, AVERAGE = "plain", "Sum", "Average"
 ADDED = (SUM, AVERAGE)
@@ -83,6 +85,7 @@ class Forms:
 
     def __init__(self, by_target: dict[Key, FormsByHandler] | None = None) -> None:
         self.by_target = {} if by_target is None else by_target
+        self.expiring: dict[str, set[str]] = {}  # the places of targets whose rows a handler lets expire
 
     def of(self, target: Key) -> FormsByHandler:
         """The forms of a target, which the caller may change."""
@@ -95,6 +98,15 @@ class Forms:
         """Remembers the forms that a handler yielded, once all of its effects were accepted."""
         for (target, name), form in seen.items():
             self.of(target).setdefault(handler, {})[name] = form
+
+    def note_expiry(self, route: Route, effects: Iterable[Row]) -> None:
+        """Remembers the targets of which one of these rows has a time to live."""
+        for key in route.into:
+            ttl, known = key.table.ttl, self.expiring.get(route.name, ())
+            if ttl is None or key.place in known:
+                continue
+            if any(ttl in (effect.attributes or effect.values) for effect in effects if effect.target in (None, key)):
+                self.expiring.setdefault(route.name, set()).add(key.place)
 
     def left_by_retired(self, target: Key) -> frozenset[str]:
         """The attributes of a target's rows that nobody makes but retired handlers."""

@@ -1,6 +1,6 @@
 """The guarded step of one source item: from what its ledger item holds to what it contributes now."""
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
@@ -8,13 +8,14 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
-from streamfold.ledger.difference import NO_ROWS, difference, entries_between, left_text, marked
+from streamfold.ledger.difference import NO_LIVES, NO_ROWS, difference, entries_between, left_text, marked, owner_of
 from streamfold.ledger.entries import Mark
 from streamfold.ledger.item import LETTERS_KEPT, REFERENCE, LedgerItem, elsewhere, kept_text
+from streamfold.ledger.lives import Lives, without_over
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
 from streamfold.records.value_class import Value, value
-from streamfold.routes.route import Route
+from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import (
     DeleteRow,
     DeleteState,
@@ -28,6 +29,8 @@ from streamfold.writes.guarded import (
 from streamfold.writes.sizes import fitting
 
 NO_WRITES: Sequence[PutState | DeleteState] = ()
+LIFE_BYTES = 8
+"""Bytes of a row's life: 64 bits, so that no two rows of one key have one."""
 STAMP_BYTES = 16
 """Bytes of a step's stamp: 128 bits, so that no two steps have one."""
 TALLIES_KEPT_MAX = 1000
@@ -84,11 +87,13 @@ def optimistic(
     steps: tuple[Step, ...],
     added: AbstractSet[RowKey] = NO_ROWS,
     emptying: Container[str] | None = None,
+    lives: Lives = NO_LIVES,
 ) -> Transition:
     """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
 
     ``added``: rows that others add to (see ``difference``). ``emptying``: handlers whose steps note the rows that they
-    may leave empty, None: all; the steps of others are refused if they would leave one empty.
+    may leave empty, None: all; the steps of others are refused if they would leave one empty. ``lives``: of rows that
+    expire.
     """
     application = _application(key)
     parts, tallies, stored_before, stored_after = [], [], 0, 0
@@ -106,11 +111,17 @@ def optimistic(
             stored_before += bool(before)
             stored_after += bool(before)
             continue
+        born: AbstractSet[RowKey] = NO_ROWS
+        if lives.matter:
+            owner = _owner(application, route, item)
+            now, born = lives.given(route, was, now, _life(key, step, before), added, owner)
         after, writes = stored_text(now), NO_WRITES
         if large or len(after) > LETTERS_KEPT:
             after, writes = _kept(key, route, after, was_elsewhere=large)
         stay = emptying is not None and route.name not in emptying
-        between = difference(application, route, item, was, now, added, stay=stay)
+        if lives.matter:
+            was, now = lives.held(route, was, owner), without_over(now)
+        between = difference(application, route, item, was, now, added, stay=stay, lives=lives, born=born)
         rows: Sequence[RowWrite] = between
         left = None
         if between.marks or between.leaves:  # most steps need no stamp
@@ -139,18 +150,28 @@ def replanned(
     found: LedgerItem,
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
+    lives: Lives = NO_LIVES,
+    emptying: Container[str] | None = None,
 ) -> Transition | None:
     """The step from what the ledger really holds; None if every handler's part is as new already.
 
     The parts of ``retired`` handlers are removed with the last other part: otherwise the item could never expire.
-    The caller must have filled in large contributions (``commit.ledger_reads``).
+    The caller must have filled in large contributions (``commit.ledger_reads``). ``lives`` and ``emptying`` are as in
+    ``optimistic``.
     """
     left = tuple(step for step in steps if not _done(step, found))
-    return _from_found(key, item, left, found, added, retired=retired) if left else None
+    if not left:
+        return None
+    return _from_found(key, item, left, found, added, retired=retired, lives=lives, emptying=emptying)
 
 
 def repaired(
-    key: StateKey, item: ItemKey, step: Step, found: LedgerItem, added: AbstractSet[RowKey] = NO_ROWS
+    key: StateKey,
+    item: ItemKey,
+    step: Step,
+    found: LedgerItem,
+    added: AbstractSet[RowKey] = NO_ROWS,
+    lives: Lives = NO_LIVES,
 ) -> Transition:
     """One handler's step from what the ledger really holds to what its source item says now.
 
@@ -159,12 +180,14 @@ def repaired(
     """
     stored = found.parts.get(step.route.name)
     version = max(step.version, stored.version) if stored else step.version
-    return _from_found(key, item, (step._replace(version=version),), found, added, fence=True)
+    return _from_found(key, item, (step._replace(version=version),), found, added, fence=True, lives=lives)
 
 
-def reconciled(key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem) -> Transition:
+def reconciled(
+    key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem, lives: Lives = NO_LIVES
+) -> Transition:
     """The steps of several handlers as ``repaired`` makes one; the caller gives versions that never fall."""
-    return _from_found(key, item, steps, found, NO_ROWS, fence=True)
+    return _from_found(key, item, steps, found, NO_ROWS, fence=True, lives=lives)
 
 
 def _from_found(
@@ -176,25 +199,31 @@ def _from_found(
     *,
     fence: bool = False,
     retired: Collection[str] = (),
+    lives: Lives = NO_LIVES,
+    emptying: Container[str] | None = None,
 ) -> Transition:
     application = _application(key)
     parts, tallies, live, partial = [], [], 0, False
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in left:
-        stored = found.parts.get(step.route.name)
+        route, stored = step.route, found.parts.get(step.route.name)
         text, known = (stored.text, stored.left) if stored else ("", "")
-        before, version, target = stored_rows(text), step.version, step.after
-        between = difference(application, step.route, item, before, target, added)
-        mark = _mark(key, item, step, f"r{found.revision}")
-        rows = marked(between, mark, before, target) if between.marks else between
+        before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
+        owner = _owner(application, route, item)
+        target, born = lives.given(route, before, step.after, _life(key, step, expected), added, owner)
+        was, now = lives.held(route, before, owner), without_over(target)
+        stay = emptying is not None and route.name not in emptying and not known
+        between = difference(application, route, item, was, now, added, stay=stay, lives=lives, born=born)
+        mark = _mark(key, item, step, expected)
+        rows = marked(between, mark, was, now) if between.marks else between
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
-        after, writes = _kept(key, step.route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
+        after, writes = _kept(key, route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
-        tallies.append(Tally.of(step.route.name, rows))
-        leaves = _stamped(key, step, mark.stamp, left_text(before, target, rows, known))
-        parts.append(LedgerPart(step.route.name, version, after, text, leaves))
+        tallies.append(Tally.of(route.name, rows))
+        leaves = _stamped(key, step, mark.stamp, left_text(was, without_over(target), rows, known))
+        parts.append(LedgerPart(route.name, version, after, text, leaves))
         live += bool(after) - bool(text)
     gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
@@ -215,6 +244,16 @@ def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
     """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
     stamp = blake2b(_identity(key, step, expected), digest_size=STAMP_BYTES).hexdigest()
     return Mark(_application(key), step.route.name, item, stamp)
+
+
+def _owner(application: str, route: Route, item: ItemKey) -> Callable[[Target | None], str]:
+    """Tells the owner of the whole rows of a target."""
+    return lambda target: owner_of(application, route, target, item)
+
+
+def _life(key: StateKey, step: Step, expected: str) -> str:
+    """The life of a row that a step makes. No other step has it, because each is taken by its ledger item once."""
+    return blake2b(_identity(key, step, expected), digest_size=LIFE_BYTES).hexdigest()
 
 
 def _stamped(key: StateKey, step: Step, expected: str, left: str | None) -> str | None:

@@ -35,6 +35,7 @@ class PutRow(Value):
     attributes: Mapping[str, Any]
     owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
     fits: bool = False  # whoever made the row has counted its bytes: they fit an item
+    amends: bool = False  # refused where there is no row: what expired is not made again by an amendment
 
 
 @value
@@ -43,6 +44,7 @@ class DeleteRow(Value):
 
     key: RowKey
     owner: str | None = None  # if given: refused if the row was put by another owner
+    amends: bool = False  # the row may have expired: what another owner made since is left as it is
 
 
 @value
@@ -53,10 +55,11 @@ class Moved(Value):
     name: str  # of the attribute
     ordering: str  # how the entries are ordered; "" if the code at hand does not say
     places: frozenset[str]  # the sort keys of the entries that move
+    life: str = ""  # of the row that the entries are of: they say nothing of a row that was made since
 
     def joined(self, other: "Moved") -> "Moved":
         """Both, of one partition. A known ordering takes precedence over an unknown one."""
-        return Moved(self.partition, self.name, other.ordering or self.ordering, self.places | other.places)
+        return Moved(self.partition, self.name, other.ordering or self.ordering, self.places | other.places, self.life)
 
 
 NO_VALUES: Mapping[str, Any] = Nothing()
@@ -76,9 +79,11 @@ class AddRow(Value):
     values: Mapping[str, Any] = NO_VALUES  # plain attributes to set beside the amounts
     removed: tuple[str, ...] = ()  # plain attributes to remove
     stays: bool = False  # refused if the row would count no contributor then: nothing is left to be removed
+    life: str | None = None  # refused unless the row has this life, "" for none; None: rows of the table have none
+    born: bool = False  # makes the row, with this life; refused if there is a row
 
     def merged(self, other: "AddRow") -> "AddRow":
-        """Both additions as one. Raises ``decimal.Inexact`` if a sum would need more than 38 digits."""
+        """Both additions as one, of one life. Raises ``decimal.Inexact`` if a sum would need more than 38 digits."""
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
@@ -98,6 +103,8 @@ class AddRow(Value):
             values,
             removed,
             self.stays or other.stays,
+            self.life,
+            self.born or other.born,
         )
 
     @property

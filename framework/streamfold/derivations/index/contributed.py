@@ -5,16 +5,16 @@ from typing import Any
 
 from streamfold.derivations.index.claims import check_claim, claim_order, claim_part
 from streamfold.derivations.index.options import unique_of
-from streamfold.derivations.view.fold import fold
+from streamfold.derivations.view.fold import folded
 from streamfold.derivations.view.rows import Making, note_all
-from streamfold.derivations.yielded import split, target_of
+from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Forms
 from streamfold.records.images import Image
 from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.writes.guarded import RowKey
 
 
@@ -33,7 +33,10 @@ def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Con
             return key, claim_part(making, target, unique, values, claim_order(route.name, unique, image))
         return key, RowPart({}, values, "")
 
-    return fold(Making(route, forms, fields), image, fields, row)
+    effects: list[Row] = yielded(route, image, fields, Row)
+    if may_expire(route):
+        forms.note_expiry(route, effects)
+    return folded(Making(route, forms, fields), effects, row)
 
 
 def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.forms import Forms
 from streamfold.records.images import Image
 from streamfold.routes.effects import Row
-from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route
+from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route, may_expire
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     effects: list[Row] = yielded(route, image, fields, Row)
+    if may_expire(route):
+        forms.note_expiry(route, effects)
     shards = route.options.shards
     if shards:
         _check_shards(route, effects)
