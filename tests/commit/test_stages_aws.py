@@ -205,7 +205,7 @@ class Forbidden(MemoryEngine):
     def remove_empty(self, rows):
         return super().remove_empty(self._checked(rows, rows))
 
-    def read_rows(self, keys):
+    def read_rows(self, keys, **how):
         keys = list(keys)
         return super().read_rows(self._checked(keys, keys))
 

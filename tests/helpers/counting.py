@@ -112,10 +112,10 @@ class CountingEngine:
         self.calls.append(Call("read_state", ceil(len(keys) / BATCH_READS), len(keys), read_units=units))
         return found
 
-    def read_rows(self, keys):
+    def read_rows(self, keys, **how):
         keys = list(keys)
-        found = self.engine.read_rows(keys)
-        units = sum(_read_units(self._bytes(key)) for key in keys)
+        found = self.engine.read_rows(keys, **how)
+        units = sum(_read_units(self._bytes(key)) for key in keys) / (1 if how.get("consistent", True) else 2)
         self.calls.append(Call("read_rows", ceil(len(keys) / BATCH_READS), len(keys), read_units=units))
         return found
 

@@ -42,7 +42,7 @@ class Store(MemoryEngine):
         self._fail("remove_empty")
         return super().remove_empty(rows)
 
-    def read_rows(self, keys):
+    def read_rows(self, keys, **how):
         self._fail("read_rows")
         return super().read_rows(keys)
 

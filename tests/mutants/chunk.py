@@ -150,7 +150,7 @@ def _() -> Iterator[None]:
     tests=STAY + "test_a_row_whose_step_was_refused_is_noted_until_it_is_removed",
 )
 def _() -> Iterator[None]:
-    def unnoted(unit: Any, emptying: Any) -> Any:
+    def unnoted(unit: Any, *_: Any) -> Any:
         effects = [each._replace(stays=False) if isinstance(each, AddRow) else each for each in unit.effects]
         return unit._replace(effects=tuple(effects))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from streamfold.batch.failing import Failing
 from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, RoutedFields
-from streamfold.commit.ledger_reads import filled
+from streamfold.commit.ledger_reads import filled, read_lives
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.sending import read_state
@@ -77,7 +77,9 @@ class Steps:
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more
-            self._read_lives([*known, *unread])
+            coming = [step for _, _, some in (*known, *unread) for step in some]
+            with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal tells what they are
+                read_lives(self.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming))
         for work, key, steps in known:
             if (unit := self._unit(work, key, steps, None)) is not None:
                 units.append(unit)
@@ -93,20 +95,6 @@ class Steps:
             is_in_one = any(self.lives.counts(step.route, step.before) for step in each[2] if step.before)
             found[is_in_one].append(each)
         return found
-
-    def _read_lives(self, planned: Sequence[Unread]) -> None:
-        """Reads rows that items come to, and whose life the process does not know. A refusal tells of what is newer."""
-        rows = dict.fromkeys(
-            row
-            for _, _, steps in planned
-            for step in steps
-            for row in self.lives.unknown(step.route, step.after)
-            if row not in (step.before or ())
-        )
-        if not rows:
-            return
-        with suppress(EngineUnavailable):  # the rows are taken for absent, and what they are comes with a refusal
-            self.lives.read(self.engine.read_rows(rows, consistent=False))
 
     def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
         """The rows that an item's images and its ledger item name, by handler: a crash may have left work there."""
@@ -152,7 +140,9 @@ class Steps:
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
-        return Step(route, change.version_text, before, after)
+        emptying = self.run.emptying
+        stays = emptying is not None and route.name not in emptying
+        return Step(route, change.version_text, before, after, stays)
 
     def _warn_of_expiry(self, route: Route) -> None:
         self.run.warn_once(
@@ -169,10 +159,8 @@ class Steps:
             return None
 
     def _unit(self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
-        retired, emptying, changes = self.application.retired, self.run.emptying, tuple(work.changes)
-        return ledger_unit(
-            key, work.item, steps, changes, found, retired=retired, emptying=emptying, lives=self.lives
-        )
+        retired, changes = self.application.retired, tuple(work.changes)
+        return ledger_unit(key, work.item, steps, changes, found, retired=retired, lives=self.lives)
 
     def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
         """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""

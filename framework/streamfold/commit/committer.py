@@ -38,7 +38,6 @@ from streamfold.commit.sending import SENDS_MAX, is_throttled
 from streamfold.commit.unfinished import Unfinished
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
-from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.lives import Lives
 from streamfold.limits import ACTIONS_MAX
 from streamfold.run import TRIES_MAX, Flight, Run
@@ -68,12 +67,12 @@ class Committer:
         unfinished: Unfinished,
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
-        lives: Lives = NO_LIVES,
+        lives: Lives | None = None,
     ) -> None:
         self.engine, self.run = engine, run
         self.progress = Progress(unfinished, triage)
-        self.replanner = Replanner(engine, run, self.progress, named, retired, lives)
-        self.lives = lives
+        self.lives = Lives() if lives is None else lives
+        self.replanner = Replanner(engine, run, self.progress, named, retired, self.lives)
         self.attempts = Attempts()
         self.lanes = 1 if run.pace.careful else run.lanes.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read

@@ -1,15 +1,32 @@
 """Reads a ledger item with its large contributions, which are kept in items of their own."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, told
+from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.item import LedgerItem, elsewhere, kept_text
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import part_key
+from streamfold.routes.route import Route
 from streamfold.writes.guarded import StateKey
 
+Coming = tuple[Route, Contribution, Contribution]
+"""A handler, what an item contributed through it as far as that is known, and what the item contributes now."""
 READS_MAX = 3
 """Times that a ledger item and its large contributions are read until they match each other."""
+
+
+def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
+    """Reads rows that expire, that items come to, and whose life the process does not know.
+
+    A row that is read too late costs a refused transaction, which tells the life that the row has.
+    """
+    rows = dict.fromkeys(
+        row for route, before, after in steps for row in lives.unknown(route, after) if row not in before
+    )
+    if rows:
+        lives.read(engine.read_rows(rows, consistent=consistent))
 
 
 def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:

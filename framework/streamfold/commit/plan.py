@@ -96,7 +96,6 @@ def ledger_unit(
     found: LedgerItem | None,
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
-    emptying: Container[str] | None = None,
     lives: Lives = NO_LIVES,
 ) -> Unit | None:
     """The unit of an item's ledger step; None if the ledger has it already.
@@ -104,8 +103,8 @@ def ledger_unit(
     It is planned from ``found``. With None the ledger was not read: the unit is optimistic (see ``optimistic``).
     """
     if found is None:
-        return unit_of(item, optimistic(key, item, steps, added, emptying, lives), changes, added, None, lives)
-    transition = replanned(key, item, steps, found, added, retired, lives, emptying)
+        return unit_of(item, optimistic(key, item, steps, added, lives), changes, added, None, lives)
+    transition = replanned(key, item, steps, found, added, retired, lives)
     return None if transition is None else unit_of(item, transition, changes, added, found, lives)
 
 
@@ -114,23 +113,24 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
     return Unit(change.item, Claim(key), tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
 
 
-def again(
-    unit: Unit,
-    found: LedgerItem | None,
-    retired: Collection[str] = (),
-    emptying: Container[str] | None = None,
-) -> Unit | None:
-    """A ledger unit planned again from what the ledger holds; None if the ledger has all of it."""
+def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -> Unit | None:
+    """A ledger unit planned again from what the ledger holds; None if the ledger has all of it.
+
+    Its steps note the rows that they may leave empty: whoever was refused once is not to be refused again.
+    """
     assert isinstance(unit.guard, LedgerWrite)
-    key, added = unit.guard.key, unit.added
-    return ledger_unit(key, unit.item, unit.steps, unit.changes, found, added, retired, emptying, unit.lives)
+    steps = tuple([step._replace(stays=False) if step.stays else step for step in unit.steps])
+    return ledger_unit(unit.guard.key, unit.item, steps, unit.changes, found, unit.added, retired, unit.lives)
 
 
 def noted(unit: Unit, emptying: Container[str] | None, retired: Collection[str] = ()) -> Unit:
     """A ledger unit, with a note of the rows that steps of these handlers may leave empty; None: of all."""
     if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
         return unit
-    planned = again(unit, unit.found, retired, emptying)
+    steps = [step._replace(stays=emptying is not None and step.route.name not in emptying) for step in unit.steps]
+    key, changes = unit.guard.key, unit.changes
+    assert isinstance(key, StateKey)
+    planned = ledger_unit(key, unit.item, tuple(steps), changes, unit.found, unit.added, retired, unit.lives)
     assert planned is not None, "it was planned from the same ledger item before"
     return planned
 
@@ -143,7 +143,9 @@ def by_handler(unit: Unit) -> list[Unit]:
     assert isinstance(guard, LedgerWrite)
     # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
     steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
-    planned = (optimistic(guard.key, unit.item, (step,), unit.added, None, unit.lives) for step in steps)
+    planned = (
+        optimistic(guard.key, unit.item, (step._replace(stays=False),), unit.added, unit.lives) for step in steps
+    )
     return [unit_of(unit.item, transition, unit.changes, unit.added, None, unit.lives) for transition in planned]
 
 

@@ -25,7 +25,6 @@ from streamfold.commit.sending import read_state
 from streamfold.commit.unfinished import NamedByHandler
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
-from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.lives import Lives
 from streamfold.run import Run
@@ -47,7 +46,7 @@ class Replanner:
         progress: Progress,
         named: Named,
         retired: Collection[str],
-        lives: Lives = NO_LIVES,
+        lives: Lives,
     ) -> None:
         self.engine = engine
         self.lanes = run.lanes

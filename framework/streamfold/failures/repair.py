@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
+from streamfold.batch.manifest import note_expiring
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
 from streamfold.commit.ledger_reads import filled
@@ -29,6 +30,7 @@ from streamfold.errors import Contended, Unprocessable, is_fatal
 from streamfold.ledger.contribution import Contribution
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, Transition, repaired
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
@@ -149,22 +151,24 @@ class Repair:
     def _by_ledger(self, work: RepairWork, changes: Sequence[Change]) -> Repaired:
         """Repairs a handler's part of the ledger item, and its rows."""
         written, removed, named = 0, 0, _named(self.app.name, work, changes, self.knows.forms)
-        odd = OddRows()
+        odd, lives = OddRows(), Lives(self.knows.lives)
         if not self.dry_run:
             self._check()
         for number in range(TRIES_MAX):
-            known, transition = self._planned(work, named, odd)
-            tally, after = transition.tallies[0], transition.steps[0].after
+            known, transition = self._planned(work, named, odd, lives)
+            tally, after = transition.tallies[0], transition.rows[0]
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._finished(planned, work.route, after, NamedRows())
+            note_expiring(self.app, self.timed, self.run, self.knows)
             if not keep_forms(self.app, self.timed, self.knows, self.run):
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
             refused = self.timed.transact(writes, self.run.expires_at)
             if refused is not None:
-                self._decide(writes, refused, number, odd)
+                self._decide(writes, refused, number, odd, lives)
                 continue
+            lives.committed(writes)
             written, removed = written + tally.written, removed + tally.removed
             named.rows |= _lowered(writes)
             for write in writes:
@@ -197,7 +201,7 @@ class Repair:
         if text := part.left or odd.left:
             self.timed.forget({transition.guard.key: {part.handler: text}})
 
-    def _planned(self, work: RepairWork, named: NamedRows, odd: OddRows) -> tuple[bool, Transition]:
+    def _planned(self, work: RepairWork, named: NamedRows, odd: OddRows, lives: Lives) -> tuple[bool, Transition]:
         """Whether the ledger held the version already, and the step to the source item as it is now.
 
         named: takes the rows that the ledger item names.
@@ -208,13 +212,18 @@ class Repair:
         named.add_stored(self.app.name, work.route, work.item, found)
         source = None if self.emptied else self.timed.read_source(work.item)  # after the ledger item: see above
         after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.knows.forms)
-        named.hold(self.app.name, work.route, work.item, after)
+        self.knows.learn_expiring()
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
         odd.left = stored.left if stored else ""
-        return known, repaired(key, work.item, Step(work.route, work.version, None, after), found, odd.added)
+        step = Step(work.route, work.version, None, after)
+        transition = repaired(key, work.item, step, found, odd.added, lives)
+        named.hold(self.app.name, work.route, work.item, transition.rows[0])
+        return known, transition
 
-    def _decide(self, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows) -> None:
+    def _decide(
+        self, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows, lives: Lives
+    ) -> None:
         """Returns if another try may succeed, after a pause if others are in the way. Raises otherwise."""
         failing = [
             (write, reason)
@@ -222,11 +231,13 @@ class Repair:
             if reason is not None and reason.code == CONDITION
         ]
         for write, reason in failing:
+            if lives.refused(write, reason.item):
+                continue
             if isinstance(write, AddRow):
                 odd.gone[write.key] = counts_contributors(reason)
             elif is_added_to(write, reason):
                 odd.added.add(write.key)
-            elif not isinstance(write, LedgerWrite):
+            elif not (isinstance(write, LedgerWrite) or lives.expired(write)):
                 raise not_the_owner(write, reason)
         if failing:
             return

@@ -8,7 +8,7 @@ from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
 from streamfold.ledger.contribution import NO_PART, Contribution, RowPart, left_rows, stored_text
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, HeldByName, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
-from streamfold.ledger.lives import Lives, target_of
+from streamfold.ledger.lives import Given, Lives, target_of
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.records.numbers import WIDE, Number
@@ -48,15 +48,12 @@ def difference(
     added: AbstractSet[RowKey] = NO_ROWS,
     *,
     stay: bool = False,
-    lives: Lives = NO_LIVES,
-    born: Container[RowKey] = (),
 ) -> StepWrites:
-    """The writes that lead the rows from one contribution to another. Their parts have the lives of their rows.
+    """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
     here too. ``stay``: refused if a row that is taken back from would be empty. Rows with
-    entries, and those that are shown on a parent, have work to be noted in any case. ``born``: rows that the step
-    makes, in the lives that their parts say.
+    entries, and those that are shown on a parent, have work to be noted in any case.
     """
     writes = StepWrites()
     for key, part in after.items():
@@ -66,14 +63,10 @@ def difference(
         if previous is not None and not _differs(previous, part):
             continue
         if part.plain is not None and key not in added and (previous is None or previous.digest):
-            put = row_put(application, route, item, key, part)
-            amends = previous is not None and lives.follows(target_of(route, key), key)
-            writes.append(put._replace(amends=True) if amends else put)
+            writes.append(row_put(application, route, item, key, part))
         else:
             is_plain = previous is None and not part.plain  # as most rows are begun
             addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
-            if (target := target_of(route, key)) is None or target.key.table.ttl or part.life:
-                addition = _in_life(addition, part.life, lives.follows(target, key), key in born)
             if addition.values:
                 writes.marks = True
             writes.append(addition)
@@ -84,26 +77,30 @@ def difference(
             if part.digest and key not in added and _is_whole(route, key):
                 writes.removed += 1
                 writes.leaves = writes.leaves or is_in_state(key)
-                target = target_of(route, key)
-                owner = owner_of(application, route, target, item)
-                writes.append(DeleteRow(key, owner, lives.follows(target, key)))
+                writes.append(DeleteRow(key, owner_of(application, route, target_of(route, key), item)))
             else:
                 stays = stay and not part.ordered and not is_in_state(key)
                 writes.leaves = writes.leaves or not stays
-                taken = _taken_back(key, part, stays=stays)
-                if (target := target_of(route, key)) is None or target.key.table.ttl or part.life:
-                    taken = taken._replace(life=part.life)
-                writes.append(taken)
+                writes.append(_taken_back(key, part, stays=stays))
     return writes
 
 
-def _in_life(addition: AddRow, life: str, follows: bool, born: bool) -> AddRow:
-    """An addition on the condition of its row's life.
+def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> None:
+    """Puts the writes of a step on the condition of the lives that its contributions name.
 
-    One that comes to a row which expires and has no life requires that there is a row: a row is never made without one.
+    An addition that comes to a row which expires and has no life requires that there is a row: such a row is never made
+    without a life. Without this, a row that was made again would be taken for the one that expired.
     """
-    least = 0 if follows and not life and addition.least is None else addition.least
-    return addition._replace(life=life, born=born, least=least)
+    for place, write in enumerate(writes):
+        key = write.key
+        target = target_of(route, key)
+        part = given.after.get(key) or given.before.get(key, NO_PART)
+        if isinstance(write, AddRow) and not is_in_state(key):
+            if part.life or target is None or target.key.table.ttl:
+                least = 0 if write.least is None and not part.life and lives.follows(target, key) else write.least
+                writes[place] = write._replace(life=part.life, born=key in given.born, least=least)
+        elif isinstance(write, PutRow | DeleteRow) and key in given.before and lives.follows(target, key):
+            writes[place] = write._replace(amends=True)
 
 
 def in_order(amounts: dict[str, Number]) -> dict[str, Number]:

@@ -1,6 +1,6 @@
 """The guarded step of one source item: from what its ledger item holds to what it contributes now."""
 
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
@@ -8,10 +8,19 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
-from streamfold.ledger.difference import NO_LIVES, NO_ROWS, difference, entries_between, left_text, marked, owner_of
+from streamfold.ledger.difference import (
+    NO_LIVES,
+    NO_ROWS,
+    difference,
+    entries_between,
+    in_lives,
+    left_text,
+    marked,
+    owner_of,
+)
 from streamfold.ledger.entries import Mark
 from streamfold.ledger.item import LETTERS_KEPT, REFERENCE, LedgerItem, elsewhere, kept_text
-from streamfold.ledger.lives import Lives, without_over
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
 from streamfold.records.value_class import Value, value
@@ -47,6 +56,7 @@ class Step(Value):
     version: str
     before: Contribution | None  # by the old image; None if that is unknown, so that the ledger must be read
     after: Contribution
+    stays: bool = False  # its rows are expected to count others still; False: those that it may leave empty are noted
 
 
 class Tally(NamedTuple):
@@ -79,6 +89,7 @@ class Transition(Value):
     steps: tuple[Step, ...]  # of the handlers that are not done yet
     tallies: tuple[Tally, ...]
     partial: bool = False  # one page of a step with more rows than one transaction takes
+    rows: tuple[Contribution, ...] = ()  # what each handler contributes then, where the ledger was read
 
 
 def optimistic(
@@ -86,14 +97,11 @@ def optimistic(
     item: ItemKey,
     steps: tuple[Step, ...],
     added: AbstractSet[RowKey] = NO_ROWS,
-    emptying: Container[str] | None = None,
     lives: Lives = NO_LIVES,
 ) -> Transition:
     """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
 
-    ``added``: rows that others add to (see ``difference``). ``emptying``: handlers whose steps note the rows that they
-    may leave empty, None: all; the steps of others are refused if they would leave one empty. ``lives``: of rows that
-    expire.
+    ``added``: rows that others add to (see ``difference``). ``lives``: of rows that expire.
     """
     application = _application(key)
     parts, tallies, stored_before, stored_after = [], [], 0, 0
@@ -111,17 +119,13 @@ def optimistic(
             stored_before += bool(before)
             stored_after += bool(before)
             continue
-        born: AbstractSet[RowKey] = NO_ROWS
-        if lives.matter:
-            owner = _owner(application, route, item)
-            now, born = lives.given(route, was, now, _life(key, step, before), added, owner)
-        after, writes = stored_text(now), NO_WRITES
+        given = lives.given(route, (was, now), _life(key, step, before), added, _owner(application, route, item))
+        was, now = given.before, given.after
+        after, writes = stored_text(given.stored), NO_WRITES
         if large or len(after) > LETTERS_KEPT:
             after, writes = _kept(key, route, after, was_elsewhere=large)
-        stay = emptying is not None and route.name not in emptying
-        if lives.matter:
-            was, now = lives.held(route, was, owner), without_over(now)
-        between = difference(application, route, item, was, now, added, stay=stay, lives=lives, born=born)
+        between = difference(application, route, item, was, now, added, stay=step.stays)
+        in_lives(between, route, given, lives)
         rows: Sequence[RowWrite] = between
         left = None
         if between.marks or between.leaves:  # most steps need no stamp
@@ -151,18 +155,16 @@ def replanned(
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
     lives: Lives = NO_LIVES,
-    emptying: Container[str] | None = None,
 ) -> Transition | None:
     """The step from what the ledger really holds; None if every handler's part is as new already.
 
     The parts of ``retired`` handlers are removed with the last other part: otherwise the item could never expire.
-    The caller must have filled in large contributions (``commit.ledger_reads``). ``lives`` and ``emptying`` are as in
-    ``optimistic``.
+    The caller must have filled in large contributions (``commit.ledger_reads``). ``lives`` are as in ``optimistic``.
     """
     left = tuple(step for step in steps if not _done(step, found))
     if not left:
         return None
-    return _from_found(key, item, left, found, added, retired=retired, lives=lives, emptying=emptying)
+    return _from_found(key, item, left, found, added, retired=retired, lives=lives)
 
 
 def repaired(
@@ -180,14 +182,18 @@ def repaired(
     """
     stored = found.parts.get(step.route.name)
     version = max(step.version, stored.version) if stored else step.version
-    return _from_found(key, item, (step._replace(version=version),), found, added, fence=True, lives=lives)
+    return _fenced(_from_found(key, item, (step._replace(version=version),), found, added, lives=lives))
 
 
 def reconciled(
     key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem, lives: Lives = NO_LIVES
 ) -> Transition:
     """The steps of several handlers as ``repaired`` makes one; the caller gives versions that never fall."""
-    return _from_found(key, item, steps, found, NO_ROWS, fence=True, lives=lives)
+    return _fenced(_from_found(key, item, steps, found, NO_ROWS, lives=lives))
+
+
+def _fenced(transition: Transition) -> Transition:
+    return transition._replace(guard=transition.guard._replace(fence=True))
 
 
 def _from_found(
@@ -197,23 +203,21 @@ def _from_found(
     found: LedgerItem,
     added: AbstractSet[RowKey],
     *,
-    fence: bool = False,
     retired: Collection[str] = (),
     lives: Lives = NO_LIVES,
-    emptying: Container[str] | None = None,
 ) -> Transition:
     application = _application(key)
-    parts, tallies, live, partial = [], [], 0, False
+    parts, tallies, contributions, live, partial = [], [], [], 0, False
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in left:
         route, stored = step.route, found.parts.get(step.route.name)
         text, known = (stored.text, stored.left) if stored else ("", "")
         before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
         owner = _owner(application, route, item)
-        target, born = lives.given(route, before, step.after, _life(key, step, expected), added, owner)
-        was, now = lives.held(route, before, owner), without_over(target)
-        stay = emptying is not None and route.name not in emptying and not known
-        between = difference(application, route, item, was, now, added, stay=stay, lives=lives, born=born)
+        given = lives.given(route, (before, step.after), _life(key, step, expected), added, owner)
+        target, was, now, _ = given
+        between = difference(application, route, item, was, now, added, stay=step.stays)
+        in_lives(between, route, given, lives)
         mark = _mark(key, item, step, expected)
         rows = marked(between, mark, was, now) if between.marks else between
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
@@ -222,7 +226,8 @@ def _from_found(
         after, writes = _kept(key, route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
         effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
         tallies.append(Tally.of(route.name, rows))
-        leaves = _stamped(key, step, mark.stamp, left_text(was, without_over(target), rows, known))
+        contributions.append(target)
+        leaves = _stamped(key, step, mark.stamp, left_text(was, now, rows, known))
         parts.append(LedgerPart(route.name, version, after, text, leaves))
         live += bool(after) - bool(text)
     gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
@@ -231,8 +236,8 @@ def _from_found(
         effects += [DeleteState(part_key(key, name)) for name, part in gone.items() if elsewhere(part)]
         live -= len(gone)
     expires = not partial and found.live + live == 0
-    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires, fence=fence)
-    return Transition(guard, tuple(effects), left, tuple(tallies), partial)
+    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires)
+    return Transition(guard, tuple(effects), left, tuple(tallies), partial, tuple(contributions))
 
 
 def _application(key: StateKey) -> str:

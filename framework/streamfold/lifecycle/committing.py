@@ -7,7 +7,7 @@ from streamfold.commit.attempts import Attempt
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import Unit
 from streamfold.commit.replanning import writes_any
-from streamfold.writes.guarded import CONFLICT, Refused
+from streamfold.writes.guarded import CONDITION, CONFLICT, Refused
 
 
 class PageCommitter(Committer):
@@ -17,8 +17,8 @@ class PageCommitter(Committer):
     than the ledger item that refused it: so units that are refused are handed back, and the others go on.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.handed_back: list[Unit] = []
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
@@ -27,6 +27,9 @@ class PageCommitter(Committer):
             super()._refused(attempt, refused)
             return
         writes = attempt.chunk.writes
+        for write, reason in zip(writes, refused.reasons, strict=True):
+            if reason is not None and reason.code == CONDITION:
+                self.lives.refused(write, reason.item)  # so that the next page knows better
         places = {write.key for write, reason in zip(writes, refused.reasons, strict=True) if reason}
         self._hand_back([unit for unit in attempt.chunk.units if writes_any(unit, places)])
         rest = [unit for unit in attempt.chunk.units if not writes_any(unit, places)]

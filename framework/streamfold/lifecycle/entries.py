@@ -23,7 +23,7 @@ class NamedEntry(NamedTuple):
 def entry_keys(application: str, handler: str, item: ItemKey, row: RowKey, part: RowPart) -> Iterator[StateKey]:
     """The keys of the entries that an item has below a row."""
     for name, held in part.ordered.items():
-        where = partition(application, handler, name, row)
+        where = partition(application, handler, name, row, part.life)
         for order in held.entries:
             yield StateKey(where, place(order, source_text(item)))
 

@@ -14,6 +14,7 @@ from streamfold.ledger.contribution import Contribution, RowPart, stored_rows, s
 from streamfold.ledger.entries import HeldEntries, partition, place, source_text
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
@@ -39,7 +40,7 @@ class ItemExplained(NamedTuple):
         """Whether both are the same; None for a handler that keeps nothing in the ledger, or that raises."""
         if self.error is not None or not self.route.kind.contributes:
             return None
-        return stored_text(self.expected) == stored_text(self.stored)
+        return stored_text(as_stored(self.stored, self.expected)) == stored_text(self.stored)
 
 
 class Explaining(NamedTuple):
@@ -89,7 +90,7 @@ def entry_values(
     return {
         name: [
             decode(json.loads(text))
-            for text in _contents(by, partition(by.app.name, route.name, name, row), item, held)
+            for text in _contents(by, partition(by.app.name, route.name, name, row, part.life), item, held)
         ]
         for name, held in part.ordered.items()
     }

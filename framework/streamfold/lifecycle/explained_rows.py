@@ -13,7 +13,7 @@ from typing import Any
 from streamfold.derivations.audit.options import READERS
 from streamfold.engines import Entries, StoredItem
 from streamfold.errors import KeyValueError
-from streamfold.keys.table import CONTRIBUTORS, EDGE
+from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE
 from streamfold.ledger.contribution import RowPart, stored_rows
 from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_parts
 from streamfold.ledger.item import REFERENCE
@@ -93,12 +93,12 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
     left = left_in(left_of(routes, by.forms), row) & (stored or {}).keys()
-    found = RowExplained(row, stored, list(_contributors(by, row, held)), left=left)
+    found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), left=left)
     owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
     if not owned and (stored is None or found.counted != len(found.contributors)):
         found.whole = scan
         if scan:
-            found.contributors = contributors_of(by, [row])[row]
+            found.contributors = in_its_life(stored, contributors_of(by, [row])[row])
     with localcontext(EXACT):
         _compare(by, found)
     found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
@@ -121,7 +121,7 @@ def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str,
         yield from owning_items(route, target, row)
         return
     for name in (each.removeprefix(EDGE) for each in stored if each.startswith(EDGE)):
-        where = partition(by.app.name, route.name, name, row)
+        where = partition(by.app.name, route.name, name, row, life_of(stored))
         for place, _ in by.engine.read_entries(Entries(where, ENTRIES_MAX)):
             if (item := _item_of(route, place.partition(BEHIND)[2])) is not None:
                 yield item
@@ -146,6 +146,17 @@ def _item_of(route: Route, text: str) -> ItemKey | None:
             values = [READERS[part.attribute_type](each) for part, each in pairs]
             return (parts[0], values[0], values[1] if len(values) > 1 else None)
     return None
+
+
+def life_of(stored: Mapping[str, Any] | None) -> str:
+    """The life of a row as read; "" for one that does not expire."""
+    return str((stored or {}).get(LIFE, ""))
+
+
+def in_its_life(stored: Mapping[str, Any] | None, held: Iterable[Contributor]) -> list[Contributor]:
+    """What is contributed to a row as read, and not to one that expired before the row was made."""
+    life = life_of(stored)
+    return [each for each in held if each.part.life == life]
 
 
 def contributors_of(

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.known_forms import keep_forms
-from streamfold.batch.manifest import Manifest, read_manifest
+from streamfold.batch.manifest import Manifest, note_expiring, read_manifest
 from streamfold.batch.process import finish
-from streamfold.commit.ledger_reads import filled
+from streamfold.commit.ledger_reads import filled, read_lives
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.plan import Plan, pack
 from streamfold.commit.unfinished import Unfinished
@@ -27,6 +27,7 @@ from streamfold.engines import Engine, OwnStream, StoredItem
 from streamfold.engines.timed import Timed
 from streamfold.failures.repair import Repair
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.bounds import lower_bound
 from streamfold.lifecycle.committing import PageCommitter
@@ -127,15 +128,21 @@ class Pages:
             report=report,
             always=self.always,
             dry_run=self.dry_run,
+            lives=Lives(self.knows.lives),
         )
         stored = self.timed.read_state(page.keys, consistent=True)
         sources = self._sources(wanted)
         for key, each in page.keys.items():
             held = filled(self.timed, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
-            page.add(key, held, sources.get(each.item))
+            page.derive(key, held, sources.get(each.item))
+        self.knows.learn_expiring()
+        if page.lives.matter:
+            read_lives(self.timed, page.lives, page.coming(), consistent=True)
+        page.plan()
         if self.dry_run:
             report.write_units += page.write_units(self.run.chunk_actions)
             return
+        note_expiring(self.app, self.timed, self.run, self.knows)
         if not keep_forms(self.app, self.timed, self.knows, self.run):
             page.alone, page.units = list(wanted), []  # others made an attribute otherwise: each is planned again
         page.alone += self._committed(page)
@@ -158,7 +165,7 @@ class Pages:
         unfinished = page.unfinished
         if not (page.units or unfinished.moved or unfinished.state_rows):
             return []
-        committer = PageCommitter(self.timed, self.run, lambda *_: (), unfinished)
+        committer = PageCommitter(self.timed, self.run, lambda *_: (), unfinished, lives=page.lives)
         outcome = committer.carry_out(Plan(tuple(pack(page.units, self.run.chunk_actions)), ()))
         outcome += finish((), (), self._finishing(unfinished))
         self._count(outcome, page.report)

@@ -1,11 +1,12 @@
 """What becomes of the ledger items of one page: each part is compared with its source, and what differs planned."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import ceil
 from typing import NamedTuple
 
+from streamfold.commit.ledger_reads import Coming
 from streamfold.commit.plan import Chunk, Unit, exceeds_transaction, pack, unit_of
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
@@ -13,9 +14,10 @@ from streamfold.derivations.derivation import contribution
 from streamfold.engines import StoredItem
 from streamfold.errors import is_fatal
 from streamfold.keys.table import is_in_state
-from streamfold.ledger.contribution import stored_text
+from streamfold.ledger.contribution import Contribution, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import BEFORE_ALL, LedgerItem
+from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.step import Step, reconciled
 from streamfold.lifecycle.page_report import Difference, ItemFailed, PageReport, stand_in
 from streamfold.records.change import ItemKey, image_of
@@ -43,6 +45,15 @@ class ItemParts(NamedTuple):
     parts: Sequence[HandlerPart]
 
 
+class Derived(NamedTuple):
+    """A ledger item with the steps to its source."""
+
+    key: StateKey
+    held: LedgerItem
+    source: StoredItem | None
+    steps: Sequence[Step]
+
+
 @dataclass(slots=True, kw_only=True)
 class PagePlan:
     """What becomes of the ledger items of one page.
@@ -58,6 +69,8 @@ class PagePlan:
     report: PageReport
     always: bool
     dry_run: bool
+    lives: Lives
+    derived: list[Derived] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     alone: list[ItemParts] = field(default_factory=list)  # to be led one by one
     unfinished: Unfinished = field(default_factory=Unfinished)
@@ -70,13 +83,28 @@ class PagePlan:
         """What writing the units costs, with so many writes in a transaction."""
         return sum(map(_write_units, pack(self.units, actions)))
 
-    def add(self, key: StateKey, held: LedgerItem, source: StoredItem | None) -> None:
-        """Plans the unit of one ledger item, where a part of it differs."""
+    def derive(self, key: StateKey, held: LedgerItem, source: StoredItem | None) -> None:
+        """Derives what the handlers make of one ledger item's source."""
+        self.derived.append(Derived(key, held, source, self._steps(self.keys[key], held, source)))
+
+    def coming(self) -> Iterator[Coming]:
+        """The steps that were derived, with what the ledger holds."""
+        for _, held, _, steps in self.derived:
+            for step in steps:
+                stored = held.parts.get(step.route.name)
+                yield step.route, stored_rows(stored.text) if stored else {}, step.after
+
+    def plan(self) -> None:
+        """Plans the units of ledger items of which a part differs."""
+        for derived in self.derived:
+            self._plan(*derived)
+
+    def _plan(self, key: StateKey, held: LedgerItem, source: StoredItem | None, steps: Sequence[Step]) -> None:
         each, report = self.keys[key], self.report
-        steps = self._steps(each, held, source)
         if not self.dry_run:
             self._name(key, each, steps, held)
-        unit = _unit(key, each.item, [step for step in steps if self._differs(step, held)], held)
+        differing = [step for step in steps if self._differs(step, held)]
+        unit = _unit(key, each.item, differing, held, self.lives)
         report.equal += len(steps) - (len(unit.steps) if unit else 0)
         if unit is None:
             return
@@ -111,7 +139,7 @@ class PagePlan:
         stored = found.parts.get(step.route.name)
         if stored is None:
             return bool(step.after)
-        return self.always or bool(stored.left) or stored.text != stored_text(step.after)
+        return self.always or bool(stored.left) or stored.text != stored_text(_as_stored(step, found))
 
     def _name(self, key: StateKey, each: ItemParts, steps: Sequence[Step], found: LedgerItem) -> None:
         """Takes the rows that an earlier page or record may have left unfinished when it died.
@@ -125,16 +153,23 @@ class PagePlan:
             named = NamedRows()
             if (stored := found.parts.get(step.route.name)) is not None and stored.left:
                 named.add_stored(self.application, step.route, each.item, found)
-            named.hold(self.application, step.route, each.item, step.after)
+            named.hold(self.application, step.route, each.item, _as_stored(step, found))
             named.state_rows.update(filter(is_in_state, step.after))
             self.unfinished.take(named, [step.route], [change])
 
 
-def _unit(key: StateKey, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Unit | None:
+def _as_stored(step: Step, found: LedgerItem) -> Contribution:
+    """What a handler makes of an item, in the lives of rows that its stored contribution names."""
+    stored = found.parts.get(step.route.name)
+    return as_stored(stored_rows(stored.text), step.after) if stored and stored.text else step.after
+
+
+def _unit(key: StateKey, item: ItemKey, steps: Sequence[Step], found: LedgerItem, lives: Lives) -> Unit | None:
     """The unit of the steps that differ; None if there are none."""
     if not steps:
         return None
-    return unit_of(item, reconciled(key, item, tuple(steps), found), (stand_in(item),))
+    transition = reconciled(key, item, tuple(steps), found, lives)
+    return unit_of(item, transition, (stand_in(item),), found=found, lives=lives)
 
 
 def _write_units(chunk: Chunk) -> int:
@@ -154,4 +189,5 @@ def _seen(held: LedgerItem, source: StoredItem | None) -> str:
 
 def _difference(item: ItemKey, step: Step, found: LedgerItem, seen: str) -> Difference:
     stored = found.parts.get(step.route.name)
-    return Difference(item, step.route.name, stored.text if stored else "", stored_text(step.after), seen)
+    made = stored_text(_as_stored(step, found))
+    return Difference(item, step.route.name, stored.text if stored else "", made, seen)

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from streamfold.commit.recompute import recompute
 from streamfold.derivations.derivation import contribution
 from streamfold.errors import EngineError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES
-from streamfold.ledger.contribution import Contribution, stored_text
+from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES
+from streamfold.ledger.contribution import Contribution, stored_rows, stored_text
 from streamfold.ledger.difference import moved_by, row_put
 from streamfold.ledger.entries import NOTHING, Mark
 from streamfold.ledger.entries import writes as entry_writes
 from streamfold.ledger.item import BEFORE_ALL
+from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, repaired
 from streamfold.lifecycle.entries import missing_entries
@@ -26,6 +27,7 @@ from streamfold.lifecycle.explain import Explaining, read_ledger
 from streamfold.lifecycle.explained_rows import (
     Contributor,
     contributors_of,
+    in_its_life,
     owning_items,
     row_routes,
     row_target,
@@ -88,7 +90,7 @@ class RowMending:
         still = {row for row in rows if before.get(row) == after.get(row)}
         for row in sorted(still, key=str):
             try:
-                self._mend(row, after.get(row), held[row])
+                self._mend(row, after.get(row), in_its_life(after.get(row), held[row]))
                 self.found.mended.append(row)
             except EngineError as error:
                 self.found.left.append(RowLeft(row, str(error)))
@@ -143,7 +145,7 @@ class RowMending:
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
         after = contribution(route, image_of(self.engine.read_source(item)), fields, self.by.forms)
         part = found.parts.get(route.name)
-        if stored_text(after) != (part.text if part else ""):
+        if stored_text(as_stored(stored_rows(part.text) if part else {}, after)) != (part.text if part else ""):
             raise EngineError("Its item differs from its source: streamfold repair leads it there first.")
         return repaired(key, item, Step(route, BEFORE_ALL, None, after), found).guard, after
 
@@ -154,7 +156,7 @@ class RowMending:
                 continue
             guard, made = self._guard(each.route, _item(each), each.key)
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
-            self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered)])
+            self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
 
     def _add(self, row: RowKey, stored: StoredRow, held: Collection[Contributor]) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
@@ -172,6 +174,7 @@ class RowMending:
             stamp=token_hex(16) if moved else "",
             moved=moved,
             removed=self._strange(row, stored, held, sums),
+            life=str(stored[LIFE]) if LIFE in stored else None,  # a row that was made again meanwhile is left alone
         )
         if not addition.changes_nothing:
             self._send([addition])

@@ -48,12 +48,13 @@ class EntryInvariants:
             for table, partition, sort, _, *rest in json.loads(text):
                 row = (table, key_value(partition), key_value(sort))
                 held = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
+                life = f"~{rest[-1]}" if len(rest) > 1 and isinstance(rest[-1], str) else ""
                 for name, (_, entries) in held.items():
-                    yield from ((self._partition(handler, name, row), order) for order in entries)
+                    yield from ((self._partition(handler, name, row, life), order) for order in entries)
 
-    def _partition(self, handler: str, name: str, row: RowKey) -> str:
+    def _partition(self, handler: str, name: str, row: RowKey, life: str) -> str:
         escaped = name.replace("%", "%25").replace("#", "%23")
-        return f"{ENTRIES}{self.application}#{handler}#{escaped}#{row[0]}#{item_name(row)}"
+        return f"{ENTRIES}{self.application}#{handler}#{escaped}#{row[0]}{life}#{item_name(row)}"
 
 
 def key_value(value: Any) -> Any:

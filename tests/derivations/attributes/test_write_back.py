@@ -315,7 +315,7 @@ class Table:
             raise EngineUnavailable("lost after")
         return refused
 
-    def read_rows(self, keys):
+    def read_rows(self, keys, **how):
         found = self.engine.read_rows(keys)
         items = {key: self.item(*key[1:]) for key in keys if key[1:] in self.source.items}
         return {**found, **items}

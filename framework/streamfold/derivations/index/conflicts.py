@@ -1,6 +1,6 @@
 """Items that claim a unique row which another item claims too, told after the rows are recomputed."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from streamfold.commit.outcome import Failed
@@ -13,6 +13,7 @@ from streamfold.writes.guarded import Moved, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import Cause, Unfinished
+    from streamfold.ledger.contribution import Contribution
     from streamfold.routes.route import Route
 
 
@@ -70,18 +71,20 @@ def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Ca
 
 
 def claimed_twice(
-    engine: Engine, application: str, route: "Route", item: ItemKey, rows: Iterable[RowKey]
+    engine: Engine, application: str, route: "Route", item: ItemKey, rows: "Contribution"
 ) -> list[Unprocessable]:
     """The conflicts of an item's rows of a unique index, as its record would report them."""
     if not _is_reported(route):
         return []
     own = source_text(item)
-    return [_conflict(route, row) for row in rows if _others(engine, application, route, own, row)]
+    return [
+        _conflict(route, row) for row, part in rows.items() if _others(engine, application, route, own, row, part.life)
+    ]
 
 
-def _others(engine: Engine, application: str, route: "Route", own: str, row: RowKey) -> bool:
+def _others(engine: Engine, application: str, route: "Route", own: str, row: RowKey, life: str) -> bool:
     """Whether another source than the item's own claims a row."""
-    entries = engine.read_entries(Entries(partition(application, route.name, PLAIN_ENTRY, row), 2))
+    entries = engine.read_entries(Entries(partition(application, route.name, PLAIN_ENTRY, row, life), 2))
     return any(place.partition(BEHIND)[2] != own for place, _ in entries)
 
 
