@@ -20,6 +20,8 @@ VIEWS = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
 class History:
     """A history of a shape, out of a seed. ``story`` says what happened, line by line."""
 
+    delivering = Delivery
+
     def __init__(self, shape, seed, *, store=Store):
         self.shape = shape
         self.random = random = Random(f"{shape.name} {seed}")
@@ -27,7 +29,7 @@ class History:
         view = VIEWS[0] if shape.images else random.choice(VIEWS)
         self.store = store(view)
         self.engine = Faulty(self.store, random, random.choice(shape.rates), self.story.append)
-        self.delivery = Delivery(shape, random, self.store, self.engine, self.story.append)
+        self.delivery = self.delivering(shape, random, self.store, self.engine, self.story.append)
         self.store.apps = [self.delivery.build(name, version) for name in shape.code for version in ("old", "new")]
         self.known = {place_of(each.key, fields): (each, fields) for each in shape.items for fields in each.fields}
         self.items = {}
