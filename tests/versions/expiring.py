@@ -144,8 +144,8 @@ class Watching(Faulty):
 
     def expire(self):
         """Removes a row, as its time to live does."""
-        rows = sorted(self.store.items().keys() - self.history.known.keys())
-        for row in self.random.sample(rows, min(1, len(rows))):
+        rows = [row for row, item in self.store.items().items() if "expires" in item and row not in self.history.known]
+        for row in self.random.sample(sorted(rows), min(1, len(rows))):
             self.tell(f"    row {row[1:]} expires")
             self.store.lose(row)
             self.lived.expire(row)

@@ -63,7 +63,7 @@ class Timed:
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         self.begin()
-        return self.engine.read_rows(keys, consistent=consistent)
+        return self.engine.read_rows(keys) if consistent else self.engine.read_rows(keys, consistent=False)
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         self.begin()

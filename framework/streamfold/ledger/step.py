@@ -20,7 +20,7 @@ from streamfold.ledger.difference import (
 )
 from streamfold.ledger.entries import Mark
 from streamfold.ledger.item import LETTERS_KEPT, REFERENCE, LedgerItem, elsewhere, kept_text
-from streamfold.ledger.lives import Lives
+from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
 from streamfold.records.value_class import Value, value
@@ -287,8 +287,14 @@ def _done(step: Step, found: LedgerItem) -> bool:
 
 
 def held_after(step: Step, found: LedgerItem) -> Contribution:
-    """What the ledger holds after a step: the stored contribution, if that is of a newer change."""
-    return stored_rows(found.parts[step.route.name].text) if _done(step, found) else step.after
+    """What the ledger holds after a step: the stored contribution, if that is of a newer change.
+
+    Rows that the item stays in keep their lives: where a process died, what their entries make of them is finished.
+    """
+    if (stored := found.parts.get(step.route.name)) is None:
+        return step.after
+    rows = stored_rows(stored.text)
+    return rows if _done(step, found) else as_stored(rows, step.after)
 
 
 def _kept(
