@@ -16,6 +16,7 @@ from tests.mutants import (
     ledger,
     lifecycle,
     limits,
+    lives,
     logs,
     proofs,
     recompute,
@@ -30,6 +31,7 @@ from tests.mutants.registry import MUTANTS, Mutant
 
 GUARDS = (
     ledger,
+    lives,
     repair,
     chunk,
     claim,

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from itertools import count
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from streamfold import App, Collect, Count, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_event
@@ -25,6 +26,8 @@ UNAVAILABLE = EngineUnavailable
 THROTTLED = Refused((Reason(CONFLICT[1]),))
 READS = ("read_", "page", "items", "state_items")
 """How the names of an engine's reading calls begin."""
+WARM = WeakKeyDictionary()
+"""What processes learn of states and keep from batch to batch, each by its application."""
 CONTRIBUTORS = "_sf_n"
 MARK = "_sf_a"
 KEY_TYPES = ("HASH", "RANGE")
@@ -108,7 +111,8 @@ def marked(image, name):
 
 def deliver(app, engine, records, environment, park=None):
     """Processes records as an invocation does; returns the failures by sequence number. Raises what it raises."""
-    run = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park)
+    learned = WARM.setdefault(app, WeakKeyDictionary())
+    run = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park, learned=learned)
     failed = defaultdict(list)
     for failure in process_event(app, {"Records": records}, engine, run).failures:
         failed[failure.sequence].append(f"{failure.handler}: {type(failure.error).__name__}: {failure.error}")

@@ -17,10 +17,10 @@ from streamfold.commit.unfinished import NamedByHandler, NamedRows, Unfinished
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine, StateItems
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.contribution import Contribution, left_rows
+from streamfold.ledger.contribution import Contribution, left_rows, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.item import LedgerItem
-from streamfold.ledger.lives import Lives
+from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
@@ -183,8 +183,9 @@ class Steps:
             planned = self._unit(work, key, steps, found)
             units += () if planned is None else (planned,)
             routes = tuple(step.route for step in steps)
-            for some, named in self._unfinished(work.item, steps, found):
-                self.unfinished.take(named, some, tuple(work.changes))
+            if stored is not None or not _are_next(steps, found):
+                for some, named in self._unfinished(work.item, steps, found):
+                    self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
                 self.note_done([(work, routes)])
@@ -229,6 +230,19 @@ class Steps:
             for parts in contributions:
                 known.add(self.application.name, route, item, parts)
         return known
+
+
+def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:
+    """Whether the ledger holds what the old images say, and nothing unfinished: no attempt before has died.
+
+    Steps of other rows are sent on just this condition, without reading the ledger.
+    """
+    for step in steps:
+        stored = found.parts.get(step.route.name)
+        text, left = (stored.text, stored.left) if stored else ("", "")
+        if step.before is None or left or stored_text(as_stored(stored_rows(text), step.before)) != text:
+            return False
+    return True
 
 
 def images(changes: Sequence[Change]) -> Iterator[Image]:

@@ -1,0 +1,347 @@
+"""Rows with a time to live: they hold what came to them since they were made, and nothing is taken that they never held."""
+
+import pytest
+
+from streamfold import App, Key, Max, Router, Row, Sum
+from streamfold.keys.table import MAIN
+from tests.helpers.counting import CountingEngine
+from tests.versions.api import Store, deliver, image_of, plain
+from tests.versions.expiring import EXPIRES, NEWER, SHOWS, TABLE, application
+
+DAY, OWN, INDEX, UNIQUE = (
+    ("main", name, sort)
+    for name, sort in (("DAY#a", "STATS"), ("OWN#1#a", "ROW"), ("INDEX#a#1", "ROW"), ("UNIQUE#x", "ROW"))
+)
+SHARED_ROWS = ["DAY", "SPREAD", "UNIQUE", "WINS"]
+
+
+class Days:
+    """Plays of a day in a store, delivered one batch at a time."""
+
+    def __init__(self, app=None, view="NEW_AND_OLD_IMAGES"):
+        self.store = Store(view)
+        self.app = app or application("new")
+        self.store.apps = [self.app]
+        self.done = 0
+
+    def put(self, i, score, g="a", h="x"):
+        place = ("main", f"PLAY#{i}", "X")
+        attributes = {"score": score - NEWER, "g": g, "h": h, "i": str(i), "expires": EXPIRES}
+        self.store.write(place, image_of(place, attributes))
+
+    def remove(self, i):
+        self.store.write(("main", f"PLAY#{i}", "X"), None)
+
+    def deliver(self, app=None, engine=None):
+        failed = deliver(app or self.app, engine or self.store.engine, self.store.stream[self.done :], {})
+        self.done = len(self.store.stream)
+        assert not failed, failed
+
+    def expire(self, row=DAY):
+        self.store.lose(row)
+
+    def shown(self, row=DAY):
+        return plain(self.store.items().get(row))
+
+
+def day(*scores):
+    """What the row of a day shows of these plays."""
+    return {**SHOWS["stats"](sorted(scores)), **SHOWS["more"](sorted(scores))}
+
+
+@pytest.fixture
+def days():
+    """Two old plays of a day whose row has expired, and a new one that made the row again."""
+    found = Days()
+    found.put(1, 100)
+    found.put(2, 200)
+    found.deliver()
+    found.expire()
+    found.put(3, 30)
+    found.deliver()
+    return found
+
+
+def test_a_row_that_expired_holds_what_came_since(days):
+    assert days.shown() == day(30)
+
+
+@pytest.mark.parametrize("view", ["NEW_AND_OLD_IMAGES", "NEW_IMAGE"])
+def test_the_removal_of_an_item_that_came_before_changes_nothing(view):
+    days = Days(view=view)
+    days.put(1, 100)
+    days.deliver()
+    days.expire()
+    days.put(3, 30)
+    days.deliver()
+    days.remove(1)
+
+    days.deliver()
+
+    assert days.shown() == day(30)
+
+
+def test_an_amendment_of_an_item_that_came_before_changes_nothing(days):
+    days.put(1, 500)
+    days.deliver()
+    days.put(1, 700)
+    days.deliver()
+
+    assert days.shown() == day(30)
+
+
+def test_an_amendment_does_not_make_a_row_that_expired():
+    days = Days()
+    days.put(1, 100)
+    days.deliver()
+    days.expire()
+    days.put(1, 101)
+    days.deliver()
+
+    assert days.shown() == {}
+
+
+def test_an_item_that_leaves_and_comes_back_is_in_the_row(days):
+    days.put(1, 100, g="b")
+    days.deliver()
+    days.put(1, 100, g="a")
+    days.deliver()
+
+    assert days.shown() == day(30, 100)
+
+
+def test_items_that_came_since_are_amended_and_removed_as_ever(days):
+    days.put(4, 40)
+    days.deliver()
+    days.put(3, 33)
+    days.remove(4)
+    days.deliver()
+
+    assert days.shown() == day(33)
+
+
+def test_a_row_of_which_only_old_items_are_left_goes(days):
+    days.remove(3)
+    days.deliver()
+
+    assert days.shown() == {}
+
+
+def test_an_item_that_comes_after_all_left_makes_the_row_again(days):
+    days.remove(3)
+    days.deliver()
+    days.put(4, 40)
+    days.deliver()
+    days.remove(1)
+    days.deliver()
+
+    assert days.shown() == day(40)
+
+
+def test_a_second_delivery_after_the_row_expired_changes_nothing(days):
+    days.expire()
+
+    days.done = 0
+    days.deliver(application("new"))
+
+    assert days.shown() == {}
+
+
+def test_another_process_adds_to_the_row_in_its_life(days):
+    days.put(4, 40)
+    days.deliver(application("new"))
+    days.put(3, 33)
+    days.deliver(application("new"))
+
+    assert days.shown() == day(33, 40)
+
+
+def test_a_process_learns_the_newer_life_of_a_row():
+    days, other = Days(), application("new")
+    days.put(3, 30)
+    days.deliver()
+    days.expire()
+    days.put(4, 40)
+    days.deliver(other)
+    days.put(5, 50)
+    days.put(3, 33)
+
+    days.deliver()
+
+    assert days.shown() == day(40, 50)
+
+
+def test_a_process_whose_code_lets_no_row_expire_keeps_to_the_lives_of_others():
+    without, with_ttl = application("old", late=True), application("new")
+    days = Days(with_ttl)
+    days.put(1, 100)
+    days.deliver(without)
+    days.put(2, 200)
+    days.deliver()
+    days.expire()
+    days.put(3, 30)
+    days.deliver(without)
+    days.put(1, 101)
+    days.deliver()
+    days.remove(2)
+    days.deliver()
+
+    assert days.shown()["n"] == 1
+    assert days.shown()["t"] == 30 - NEWER
+
+
+def test_an_amendment_does_not_put_a_whole_row_again_that_expired():
+    days = Days()
+    days.put(1, 100)
+    days.deliver()
+    days.expire(OWN)
+    days.expire(INDEX)
+    days.put(1, 101)
+    days.deliver()
+    days.put(1, 102)
+    days.deliver()
+
+    assert days.shown(OWN) == days.shown(INDEX) == {}
+
+
+def test_an_item_that_comes_back_puts_its_whole_row_again():
+    days = Days()
+    days.put(1, 100)
+    days.deliver()
+    days.expire(OWN)
+    days.put(1, 101)
+    days.deliver()
+    days.put(1, 101, g="b")
+    days.deliver()
+    days.put(1, 102)
+    days.deliver()
+
+    assert days.shown(OWN) == {"v": 102, "s": 102, "expires": EXPIRES}
+
+
+def test_claims_of_before_do_not_win_a_unique_row_that_expired():
+    days = Days()
+    days.put(1, 900)
+    days.deliver()
+    days.expire(UNIQUE)
+    days.put(2, 200)
+    days.deliver()
+    days.put(1, 901)
+    days.deliver()
+
+    assert days.shown(UNIQUE) == {"v": 200, "expires": EXPIRES}
+
+
+def test_a_row_that_expires_while_it_is_recomputed_shows_nothing_of_before():
+    days = Days()
+    days.put(1, 100)
+    days.put(2, 200)
+    days.deliver()
+    days.put(2, 50)
+    read, store = days.store.engine.read_entries, days.store.engine
+
+    def meanwhile(wanted):
+        store.read_entries = read
+        found = read(wanted)
+        days.expire()
+        other = Days.__new__(Days)
+        other.__dict__.update(days.__dict__, done=len(days.store.stream))
+        other.put(3, 30)
+        other.deliver(application("new"))
+        return found
+
+    store.read_entries = meanwhile
+    days.deliver()
+
+    assert days.shown() == day(30)
+
+
+def test_what_a_process_left_to_be_recomputed_is_finished_in_the_life_of_the_row():
+    days = Days()
+    store = days.store.engine
+    days.put(1, 100)
+    read = store.read_entries
+
+    def dies(wanted):
+        raise KeyboardInterrupt
+
+    store.read_entries = dies
+    with pytest.raises(KeyboardInterrupt):
+        days.deliver()
+    store.read_entries = read
+    days.put(1, 150)
+    days.done = 0
+    days.deliver(application("new"))
+
+    assert days.shown() == day(150)
+
+
+def test_what_a_process_left_of_a_row_that_expired_is_not_shown_by_the_next_one():
+    days = Days()
+    store = days.store.engine
+    days.put(1, 100)
+    days.deliver()
+    days.put(1, 900)
+    read = store.read_entries
+
+    def dies(wanted):
+        raise KeyboardInterrupt
+
+    store.read_entries = dies
+    with pytest.raises(KeyboardInterrupt):
+        days.deliver()
+    store.read_entries = read
+    days.expire()
+    days.put(3, 30)
+    left, days.done = days.store.stream[days.done], days.done + 1
+    days.deliver(application("new"))
+    assert not deliver(application("new"), store, [left], {})
+
+    assert days.shown() == day(30)
+
+
+def tallied(table, **expires):
+    """An application with one shared row, and a play that comes, is amended and goes: what each costs."""
+    play, row = Key("PLAY#{i}", "X", table=table), Key("DAY#{g}", "STATS", table=table)
+    router = Router()
+    router.view(play, into=row, name="tally")(lambda item: Row(g=item["g"], s=Sum(item["score"]), **expires))
+    days = Days(App("shop", routers=[router]))
+    days.put(0, 1)
+    days.deliver()
+    costs = []
+    for act in (lambda: days.put(1, 100), lambda: days.put(1, 101), lambda: days.remove(1)):
+        engine = CountingEngine(days.store.engine)
+        act()
+        days.deliver(engine=engine)
+        costs.append((engine.requests, engine.write_units, engine.read_units))
+    return costs
+
+
+def test_a_table_that_only_declares_a_time_to_live_costs_nothing_more():
+    assert tallied(TABLE) == tallied(MAIN)
+
+
+def test_a_row_that_expires_costs_reads_of_half_a_unit_and_no_more_write_units():
+    without, with_ttl = tallied(TABLE, best=Max(1)), tallied(TABLE, expires=Max(1))
+
+    assert [units for _, units, _ in with_ttl] == [units for _, units, _ in without]
+    assert [more - less for (_, _, more), (_, _, less) in zip(with_ttl, without, strict=True)] == [0.5, 0.5, 0.5]
+
+
+def test_a_process_that_knows_the_life_of_a_row_does_not_read_the_row(monkeypatch):
+    days = Days()
+    engine, read, late = days.store.engine, days.store.engine.read_rows, []
+
+    def noted(keys, *, consistent=True):
+        keys = list(keys)
+        late.extend(key[1].partition("#")[0] for key in keys if not consistent)
+        return read(keys)
+
+    monkeypatch.setattr(engine, "read_rows", noted)
+    days.put(1, 100)
+    days.deliver()
+    assert sorted(late) == SHARED_ROWS
+    days.put(1, 101)
+    days.put(7, 107)
+    days.deliver()
+    assert [late.count(name) for name in ("DAY", "UNIQUE", "WINS")] == [1, 1, 1]
