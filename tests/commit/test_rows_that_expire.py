@@ -1,4 +1,4 @@
-"""Rows with a time to live: they hold what came to them since they were made, and nothing is taken that they never held."""
+"""Rows with a time to live: what came to them since they were made, and nothing is taken that they never held."""
 
 import pytest
 

@@ -1,8 +1,8 @@
 """Histories in which rows expire at any moment, with a model that watches what is committed.
 
-A row holds what came to it since it was made; an item that moves into the row comes to it; an amendment or removal of an
-item that came before changes nothing. The model knows this rule, and nothing of how the framework keeps it: of a ledger
-item it reads which rows an item contributes to, and how much.
+A row holds what came to it since it was made; an item that moves into the row comes to it; an amendment or removal of
+an item that came before changes nothing. The model knows this rule, and nothing of how the framework keeps it: of a
+ledger item it reads which rows an item contributes to, and how much.
 """
 
 import json

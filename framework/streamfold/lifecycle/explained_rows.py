@@ -148,6 +148,21 @@ def _item_of(route: Route, text: str) -> ItemKey | None:
     return None
 
 
+def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
+    """Of these rows, those that hold what the ledger says came to them in their lives. Reads all of the state."""
+    held, stored = contributors_of(by, rows), by.engine.read_rows(rows)
+    agree = set()
+    for row in rows:
+        left = left_in(left_of(row_routes(by, row), by.forms), row) & stored.get(row, {}).keys()
+        found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), left=left)
+        with localcontext(EXACT):
+            _compare(by, found)
+        found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
+        if found.agrees:
+            agree.add(row)
+    return agree
+
+
 def life_of(stored: Mapping[str, Any] | None) -> str:
     """The life of a row as read; "" for one that does not expire."""
     return str((stored or {}).get(LIFE, ""))

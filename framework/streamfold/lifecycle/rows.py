@@ -28,6 +28,7 @@ from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.checks import source_tables
 from streamfold.lifecycle.entries import entries_of, rows_lacking_entries
+from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.keys import pages, scanned
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.page_report import ItemFailed
@@ -88,10 +89,13 @@ def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
     return [route for route in app.routes if route.kind.contributes and wanted & set(route.into)]
 
 
+def _is_row_of(key: Key, row: RowKey) -> bool:
+    return key.table.name == row[0] and key.match_values(*row[1:]) is not None
+
+
 def is_target(routes: Iterable[Route], key: RowKey) -> bool:
     """Whether one of these routes can write a row of this key."""
-    own = (target for route in routes for target in route.into if target.table.name == key[0])
-    return any(target.match_values(*key[1:]) is not None for target in own)
+    return any(_is_row_of(target, key) for route in routes for target in route.into)
 
 
 Left = Sequence[tuple[Key, frozenset[str]]]
@@ -105,8 +109,7 @@ def left_of(routes: Iterable[Route], forms: Forms) -> Left:
 
 def left_in(left: Left, row: RowKey) -> frozenset[str]:
     """The attributes of a row that retired handlers alone have made."""
-    own = (names for target, names in left if target.table.name == row[0] and target.match_values(*row[1:]) is not None)
-    return frozenset().union(*own)
+    return frozenset().union(*(names for target, names in left if _is_row_of(target, row)))
 
 
 def visible(
@@ -184,7 +187,25 @@ class RowsVerifier:
                 for row in rows:
                     if not alike(shown[row], expected[row]) or row in self.moved or row in self.lacking:
                         found[row] = RowDifference(row, shown[row], expected[row])
+            return self._without_expired(found)
+
+    def _without_expired(self, found: dict[RowKey, RowDifference]) -> dict[RowKey, RowDifference]:
+        """Leaves out rows that expired, and those that were made again and hold what came to them since.
+
+        A fold of all items does not tell what came since. The ledger does: it notes the life of each row.
+        """
+        known = knowledge(self.run, self.app, self.engine.engine)
+        places = known.lives.targets
+        targets = [key for route in self.routes for key in route.into if key.place in places]
+        rows = [row for row in found if any(_is_row_of(key, row) for key in targets)]
+        if not rows:
             return found
+        from streamfold.lifecycle.explained_rows import rows_that_agree  # it says why rows are as they are, by these
+
+        there = [row for row in rows if found[row].shown is not None]
+        agree = rows_that_agree(Explaining(self.app, self.engine, known.forms), there)
+        left_out = {row for row in rows if found[row].shown is None} | agree
+        return {row: each for row, each in found.items() if row not in left_out}
 
     def _shown(self, rows: Collection[RowKey], engine: Engine | None = None) -> dict[RowKey, ShownRow | None]:
         """Rows as readers see them; those of the state that is compared, if no other engine is given."""
