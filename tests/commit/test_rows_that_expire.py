@@ -4,6 +4,14 @@ import pytest
 
 from streamfold import App, Key, Max, Router, Row, Sum
 from streamfold.keys.table import MAIN
+from streamfold.ledger.forms import Forms
+from streamfold.lifecycle.explain import Explaining
+from streamfold.lifecycle.explained_rows import explain_row
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.rows import RowsVerifier
+from streamfold.run import Run
+from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.versions.api import Store, deliver, image_of, plain
 from tests.versions.expiring import EXPIRES, NEWER, SHOWS, TABLE, application
@@ -345,3 +353,60 @@ def test_a_process_that_knows_the_life_of_a_row_does_not_read_the_row(monkeypatc
     days.put(7, 107)
     days.deliver()
     assert [late.count(name) for name in ("DAY", "UNIQUE", "WINS")] == [1, 1, 1]
+
+
+def verified(days):
+    run = Run(Settings.from_environment({}), pause=lambda _: None)
+    return RowsVerifier(days.app, days.store.engine, run, days.app.routes, live=False).verify().different
+
+
+def explaining(days):
+    return Explaining(days.app, days.store.engine, Forms())
+
+
+def test_rows_that_expired_and_were_made_again_agree_with_the_ledger(days):
+    days.put(1, 101)
+    days.deliver()
+
+    assert verified(days) == []
+    assert explain_row(explaining(days), DAY, scan=True).agrees
+
+
+def test_a_row_that_lacks_what_came_since_is_different(days):
+    row = days.store.engine.rows[DAY]
+    days.store.engine.rows[DAY] = {**row, "s": {"N": "31"}}
+
+    assert [each.row for each in verified(days)] == [DAY]
+
+
+def test_a_row_that_was_made_again_is_corrected_to_what_came_since(days):
+    days.put(4, 40)
+    days.deliver()
+    row = days.store.engine.rows[DAY]
+    days.store.engine.rows[DAY] = {**row, "s": {"N": "31"}, "best": {"N": "7"}}
+
+    run = Run(Settings.from_environment({}), pause=lambda _: None)
+    assert RowMending(explaining(days), run).mend([DAY]).left == []
+
+    assert days.shown() == day(30, 40)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_backfill_leaves_rows_that_expired_as_they_are(days, always):
+    run = Run(Settings.from_environment({}), pause=lambda _: None)
+    days.put(5, 50)
+    pages = Pages(days.app, days.store.engine, run, list(SHOWS), always=always)
+
+    report = pages.reconcile([("main", f"PLAY#{i}", "X") for i in (1, 2, 3, 5)])
+
+    assert not report.failed
+    assert days.shown() == day(30, 50)
+
+
+def test_a_rebuild_brings_all_items_back_to_a_row_that_expired(days):
+    run = Run(Settings.from_environment({}), pause=lambda _: None)
+    items = [("main", f"PLAY#{i}", "X") for i in (1, 2, 3)]
+    Pages(days.app, days.store.engine, run, list(SHOWS), emptied=True).reconcile(items)
+    Pages(days.app, days.store.engine, run, list(SHOWS)).reconcile(items)
+
+    assert days.shown() == day(30, 100, 200)

@@ -152,6 +152,7 @@ class RowsVerifier:
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
+        self.expiring = set(knowledge(run, app, engine).lives.targets)  # places of targets whose rows expire
         self.moved: set[RowKey] = set()  # rows that were others before or during the last fold
         self.watched: deque[RowKey] = deque()  # the rows that the last fold is about, the next to be looked at first
         self.before: Mapping[RowKey, ShownRow | None] = {}  # what they were before it
@@ -195,8 +196,7 @@ class RowsVerifier:
         A fold of all items does not tell what came since. The ledger does: it notes the life of each row.
         """
         known = knowledge(self.run, self.app, self.engine.engine)
-        places = known.lives.targets
-        targets = [key for route in self.routes for key in route.into if key.place in places]
+        targets = [key for route in self.routes for key in route.into if key.place in self.expiring]
         rows = [row for row in found if any(_is_row_of(key, row) for key in targets)]
         if not rows:
             return found
@@ -270,6 +270,7 @@ class RowsVerifier:
         with folded.batch():  # a page is one transaction of the file, whose items are read and written once
             folded.put_sources((key, image, "0") for key, image in sources.items())
             self.found.failed += led.reconcile(sources).failed
+        self.expiring |= led.knows.lives.targets
         self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
 
     def _leads_to(self, item: ItemKey, image: StoredItem, forms: Forms, only: Collection[RowKey]) -> bool:
