@@ -12,7 +12,7 @@ from streamfold import Key, Table
 from streamfold.derivations.attributes.stored import StoredAttributes
 from streamfold.engines import Counter, DynamoEngine, Entries, Inserted, Segment
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.keys.table import CONTRIBUTORS, OWNER, STATE, VERSION
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, STATE, VERSION
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,
@@ -525,6 +525,42 @@ class EngineContract:
         (reason,) = store.refused(DeleteRow(ROW, "ORDER#2"))
         assert (reason.code, reason.item[OWNER]) == (CONDITION, "ORDER#1")
         assert store.row()["a"] == 1
+
+    def test_an_amendment_of_a_whole_row_that_is_gone_is_refused(self, store):
+        (reason,) = store.refused(owned("ORDER#1", a=1)._replace(amends=True))
+        assert (reason.code, reason.item) == (CONDITION, None)
+        store.write(owned("ORDER#1", a=1))
+        store.write(owned("ORDER#1", a=2)._replace(amends=True))
+        (reason,) = store.refused(owned("ORDER#2", a=3)._replace(amends=True))
+        assert (store.row()["a"], reason.item[OWNER]) == (2, "ORDER#1")
+
+    # Rows that expire
+
+    def test_an_addition_makes_a_row_in_its_life_where_there_is_none(self, store):
+        store.write(AddRow(ROW, {"units": 2}, 1, life="one", born=True, stamp="s", values={"a": "b"}))
+        assert (store.row()[LIFE], store.row()["units"], store.row()["_sf_s"], store.row()["a"]) == ("one", 2, "s", "b")
+        (reason,) = store.refused(AddRow(ROW, {"units": 2}, 1, life="two", born=True))
+        assert (reason.code, reason.item[LIFE]) == (CONDITION, "one")
+
+    def test_an_addition_is_made_in_the_life_of_its_row_alone(self, store):
+        (reason,) = store.refused(AddRow(ROW, {"units": 2}, 1, life="one"))
+        assert (reason.code, reason.item) == (CONDITION, None)
+        store.write(AddRow(ROW, {"units": 2}, 1, life="one", born=True))
+        store.write(AddRow(ROW, {"units": 3}, 1, life="one", least=1))
+        for life in ("two", ""):
+            (reason,) = store.refused(AddRow(ROW, {"units": -2}, -1, life=life, least=1))
+            assert (reason.code, reason.item[LIFE]) == (CONDITION, "one")
+        assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (5, 2)
+
+    def test_an_addition_to_a_row_without_a_life_makes_one_where_there_is_none(self, store):
+        store.write(AddRow(ROW, {"units": 2}, 1, life=""))
+        store.write(AddRow(ROW, {"units": 2}, 1, life=""))
+        assert (LIFE in store.row(), store.row()["units"]) == (False, 4)
+
+    def test_an_addition_counts_and_stays_in_a_life(self, store):
+        store.write(AddRow(ROW, {"units": 2}, 1, life="one", born=True))
+        (reason,) = store.refused(AddRow(ROW, {"units": -2}, -1, life="one", least=1, stays=True))
+        assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 1)
 
     # Rows under their source's version
 

@@ -12,7 +12,7 @@ from streamfold.ledger.lives import Given, Lives, target_of
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.records.numbers import WIDE, Number
-from streamfold.routes.route import Route, Target
+from streamfold.routes.route import Route, Target, may_expire
 from streamfold.writes.guarded import (
     NO_VALUES,
     AddRow,
@@ -91,6 +91,8 @@ def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> No
     An addition that comes to a row which expires and has no life requires that there is a row: such a row is never made
     without a life. Without this, a row that was made again would be taken for the one that expired.
     """
+    if given.plain and not may_expire(route):
+        return
     for place, write in enumerate(writes):
         key = write.key
         target = target_of(route, key)

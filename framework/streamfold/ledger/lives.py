@@ -43,6 +43,7 @@ class Given(NamedTuple):
     before: Contribution  # the parts that their rows may hold
     after: Contribution  # the parts that their rows are to hold
     born: frozenset[RowKey]  # rows that the step makes
+    plain: bool = False  # no row of the step is known to expire
 
 
 NO_ROWS: frozenset[RowKey] = frozenset()
@@ -154,7 +155,7 @@ class Lives:
         """
         before, after = step
         if not self.matter and not any(part.life for part in before.values()):
-            return Given(after, before, after, NO_ROWS)
+            return Given(after, before, after, NO_ROWS, plain=True)
         found: Contribution = {}
         born = set()
         for row, part in after.items():

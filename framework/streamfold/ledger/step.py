@@ -215,7 +215,7 @@ def _from_found(
         before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
         owner = _owner(application, route, item)
         given = lives.given(route, (before, step.after), _life(key, step, expected), added, owner)
-        target, was, now, _ = given
+        target, was, now = given.stored, given.before, given.after
         between = difference(application, route, item, was, now, added, stay=step.stays)
         in_lives(between, route, given, lives)
         mark = _mark(key, item, step, expected)
