@@ -410,3 +410,44 @@ def test_a_rebuild_brings_all_items_back_to_a_row_that_expired(days):
     Pages(days.app, days.store.engine, run, list(SHOWS)).reconcile(items)
 
     assert days.shown() == day(30, 100, 200)
+
+
+@pytest.fixture
+def contested():
+    """Two sources of one whole row, which expired after the first had put it, and was put by the second then."""
+    one, other = Key("ONE#{i}", "X", table=TABLE), Key("OTHER#{i}", "X", table=TABLE)
+    row, router = Key("ROW#{i}", "X", table=TABLE), Router()
+
+    @router.view(one, other, into=row)
+    def shown(item):
+        return Row(v=item["score"], expires=EXPIRES)
+
+    days = Days(App("shop", routers=[router]))
+
+    def put(name, score):
+        place = ("main", f"{name}#1", "X")
+        days.store.write(place, None if score is None else image_of(place, {"score": score, "i": "1"}))
+        days.deliver()
+        return days.shown(("main", "ROW#1", "X")).get("v")
+
+    assert put("ONE", 1) == 1
+    days.expire(("main", "ROW#1", "X"))
+    assert put("OTHER", 2) == 2
+    return put
+
+
+def test_a_whole_row_that_another_source_put_since_is_left_to_that(contested):
+    assert contested("ONE", 3) == 2
+    assert contested("ONE", 4) == 2
+    assert contested("OTHER", 5) == 5
+
+
+def test_the_removal_of_who_put_a_whole_row_before_changes_nothing(contested):
+    assert contested("ONE", None) == 2
+    assert contested("OTHER", None) is None
+
+
+def test_a_source_that_comes_back_puts_the_whole_row_once_the_other_has_left(contested):
+    assert contested("ONE", None) == 2
+    assert contested("OTHER", None) is None
+    assert contested("ONE", 6) == 6
