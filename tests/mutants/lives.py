@@ -13,7 +13,7 @@ from streamfold.ledger.lives import KnownLives, Lives
 from streamfold.writes.guarded import AddRow
 from tests.mutants.registry import mutant, on_writes
 
-EXPIRE = "tests/commit/test_rows_that_expire.py::"
+EXPIRE = "tests/commit/test_rows_that_expire_aws.py::"
 
 
 @mutant(

@@ -11,7 +11,6 @@ from streamfold.commit.recompute import recompute
 from streamfold.commit.sending import by_table
 from streamfold.engines import Engine, Inserted
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.ledger.lives import Lives
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.run import Lanes, Run
 from streamfold.run.pace import Emptying
@@ -47,7 +46,7 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
             progress.put(put, is_known=put.row.key in known)
 
 
-def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emptying, lives: Lives) -> None:
+def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emptying) -> None:
     """Removes rows that nothing contributes to, and learns whose rows become empty."""
     unfinished, emptied = progress.unfinished, set[str]()
     for keys, removed in by_table(unfinished.maybe_empty(), engine.remove_empty, lanes, STATEMENTS_MAX):
@@ -56,7 +55,7 @@ def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emp
             emptied.update(failed.route.name for failed in failures)  # for all that is known
             progress.report(failures)
             continue
-        lives.removed(removed)
+        progress.lives.removed(removed)
         for key in removed:
             for handler in unfinished.handlers(key):
                 progress.outcome.tally(handler).removed += 1

@@ -52,11 +52,10 @@ ROUNDS_TOGETHER_MAX = 4
 class Committer:
     """Carries out one plan on one engine.
 
-    named: the rows of an item that an earlier attempt may have left unfinished.
+    named: the rows of an item that an earlier attempt may have left unfinished. lives: of rows that expire.
     unfinished: takes the rows to be finished after the commit; it may hold some already.
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
-    lives: of rows that expire.
     """
 
     def __init__(
@@ -70,9 +69,8 @@ class Committer:
         lives: Lives | None = None,
     ) -> None:
         self.engine, self.run = engine, run
-        self.progress = Progress(unfinished, triage)
-        self.lives = Lives() if lives is None else lives
-        self.replanner = Replanner(engine, run, self.progress, named, retired, self.lives)
+        self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
+        self.replanner = Replanner(engine, run, self.progress, named, retired)
         self.attempts = Attempts()
         self.lanes = 1 if run.pace.careful else run.lanes.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
@@ -83,12 +81,11 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        beside = self.run.lanes.count > 1
-        self.attempts.add(most_shared_first(plan.chunks) if beside else plan.chunks)
+        self.attempts.add(most_shared_first(plan.chunks) if self.run.lanes.count > 1 else plan.chunks)
         self._send_all()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
-        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying, self.lives)
+        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
         recompute_rows(self.engine, self.run, self.progress)
         return self.progress.outcome
 
@@ -157,8 +154,6 @@ class Committer:
 
     def _succeed(self, attempt: Attempt) -> None:
         self.progress.commit(attempt.chunk)
-        if self.lives.matter:
-            self.lives.committed(attempt.chunk.writes)
         pages = [unit for unit in attempt.chunk.units if unit.partial]
         if pages:
             self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
@@ -248,12 +243,12 @@ class Committer:
         self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
 
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        chunks = self._chunks(units, alone=rounds > ROUNDS_TOGETHER_MAX)
-        self.attempts.add_first([Attempt(chunk, rounds) for chunk in chunks])
+        alone = rounds > ROUNDS_TOGETHER_MAX
+        self.attempts.add_first([Attempt(chunk, rounds) for chunk in self._chunks(units, alone=alone)])
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
-        together = [[unit] for unit in units] if alone else [units]
-        return [chunk for some in together for chunk in pack(some, self.run.chunk_actions)]
+        groups = [[unit] for unit in units] if alone else [units]
+        return [chunk for some in groups for chunk in pack(some, self.run.chunk_actions)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:

@@ -8,6 +8,7 @@ from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, repo
 from streamfold.commit.plan import Chunk, KeyedPut, Unit
 from streamfold.commit.unfinished import Unfinished
 from streamfold.errors import EngineError, is_fatal
+from streamfold.ledger.lives import Lives
 
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 class Progress:
     """The outcome of a plan while it is carried out."""
 
-    def __init__(self, unfinished: Unfinished, triage: Triages) -> None:
+    def __init__(self, unfinished: Unfinished, triage: Triages, lives: Lives) -> None:
         self.outcome = Outcome()
+        self.lives = lives  # of rows that expire
         self.unfinished = unfinished
         self.triage = triage
         self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
@@ -35,6 +37,8 @@ class Progress:
             total.removed += tally.removed * times
             total.unchanged += 0 if tally.written or tally.removed else times
         self.unfinished.commit(units, rows)
+        if self.lives.matter:
+            self.lives.committed(rows)
 
     def done(self, unit: Unit) -> None:
         """Counts a unit that the state has already."""

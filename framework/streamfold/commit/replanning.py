@@ -26,7 +26,6 @@ from streamfold.commit.unfinished import NamedByHandler
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
-from streamfold.ledger.lives import Lives
 from streamfold.run import Run
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
 
@@ -46,14 +45,13 @@ class Replanner:
         progress: Progress,
         named: Named,
         retired: Collection[str],
-        lives: Lives,
     ) -> None:
         self.engine = engine
         self.lanes = run.lanes
         self.emptying = run.pace.emptying  # handlers that leave rows empty every now and then
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
-        self.lives = lives  # of rows that expire
+        self.lives = progress.lives
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
         self.behind: list[Unit] = []  # units whose row is another item's, to be tried again behind the others
         self.tried: dict[ItemAndHandler, int] = {}  # changes that had got through when a unit was put behind

@@ -29,7 +29,7 @@ class PageCommitter(Committer):
         writes = attempt.chunk.writes
         for write, reason in zip(writes, refused.reasons, strict=True):
             if reason is not None and reason.code == CONDITION:
-                self.lives.refused(write, reason.item)  # so that the next page knows better
+                self.progress.lives.refused(write, reason.item)  # so that the next page knows better
         places = {write.key for write, reason in zip(writes, refused.reasons, strict=True) if reason}
         self._hand_back([unit for unit in attempt.chunk.units if writes_any(unit, places)])
         rest = [unit for unit in attempt.chunk.units if not writes_any(unit, places)]

@@ -45,7 +45,7 @@ class ItemParts(NamedTuple):
     parts: Sequence[HandlerPart]
 
 
-class Derived(NamedTuple):
+class DerivedParts(NamedTuple):
     """A ledger item with the steps to its source."""
 
     key: StateKey
@@ -70,7 +70,7 @@ class PagePlan:
     always: bool
     dry_run: bool
     lives: Lives
-    derived: list[Derived] = field(default_factory=list)
+    derived: list[DerivedParts] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     alone: list[ItemParts] = field(default_factory=list)  # to be led one by one
     unfinished: Unfinished = field(default_factory=Unfinished)
@@ -85,7 +85,7 @@ class PagePlan:
 
     def derive(self, key: StateKey, held: LedgerItem, source: StoredItem | None) -> None:
         """Derives what the handlers make of one ledger item's source."""
-        self.derived.append(Derived(key, held, source, self._steps(self.keys[key], held, source)))
+        self.derived.append(DerivedParts(key, held, source, self._steps(self.keys[key], held, source)))
 
     def coming(self) -> Iterator[Coming]:
         """The steps that were derived, with what the ledger holds."""
