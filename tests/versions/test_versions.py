@@ -5,9 +5,9 @@ import pytest
 from tests.versions.api import Broken, SqliteStore
 from tests.versions.history import History, broken
 from tests.versions.judge import judge
-from tests.versions.shapes import NAMES, shape_of
+from tests.versions.shapes import LOST, NAMES, shape_of
 
-PROFILES = [*NAMES, "mixed"]
+PROFILES = [*NAMES, "mixed", *(name for name in LOST if name not in NAMES)]
 SLOW = ("pages", "pages_changed", "long_keys", "mixed", "large_values")
 """Histories that take several times as long as others."""
 

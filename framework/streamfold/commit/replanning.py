@@ -6,7 +6,8 @@
 | the claim of an ``on`` handler             | done: an earlier attempt took effect                               |
 | a row that is as new as the write          | sent without the write                                             |
 | an addition that would leave a row empty   | planned again with a note of the row, as it is removed afterwards  |
-| an addition to a row that somebody removed | sent without the addition; a row that is there again is recomputed |
+| an addition to a row that somebody removed | sent without the addition, and counted; a row that is there again is |
+|                                            | recomputed                                                         |
 | a whole row, which others add to           | planned again, so that it adds to the row too                      |
 | a row of another item, by several handlers | split by handler, so that only the one that wants the row fails    |
 | a row of another item, by one handler      | tried again behind all units while one gets through, then failed   |
@@ -16,11 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streamfold.commit.ledger_reads import filled
-from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, by_handler, noted, without, without_row
+from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, noted, without, without_row
 from streamfold.commit.progress import Progress
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row, would_be_empty
 from streamfold.commit.sending import read_state
-from streamfold.commit.unfinished import NamedByHandler
+from streamfold.commit.unfinished import NamedByHandler, writers
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
@@ -77,6 +78,9 @@ class Replanner:
             return [noted(unit, None) for unit in units]  # a refusal may not tell of every row
         if isinstance(write, AddRow) and write.least is not None:
             there = counts_contributors(reason)
+            for unit in units:
+                if any(effect.key == write.key and amends(effect) for effect in unit.effects):
+                    self.progress.lose(write.key, writers(unit, write.key))
             return [unit._replace(effects=without_row(unit.effects, write.key, there=there)) for unit in units]
         left: list[Unit] = []
         for unit in units:

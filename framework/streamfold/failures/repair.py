@@ -22,7 +22,7 @@ from streamfold.commit.refusals import counts_contributors, is_added_to, not_the
 from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
-from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
+from streamfold.derivations.derivation import LOST, Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import Contended, Unprocessable, is_fatal
@@ -34,7 +34,7 @@ from streamfold.ledger.step import Step, Transition, repaired
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import ROWS_LOST, Fields, Route
 from streamfold.run import TRIES_MAX, Run
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
@@ -163,7 +163,7 @@ class Repair:
             writes = _writes(transition, odd)
             refused = self.timed.transact(writes, self.run.expires_at)
             if refused is not None:
-                self._decide(writes, refused, number, odd)
+                self._decide(work, writes, refused, number, odd)
                 continue
             written, removed = written + tally.written, removed + tally.removed
             named.rows |= _lowered(writes)
@@ -214,24 +214,33 @@ class Repair:
         odd.left = stored.left if stored else ""
         return known, repaired(key, work.item, Step(work.route, work.version, None, after), found, odd.added)
 
-    def _decide(self, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows) -> None:
+    def _decide(
+        self, work: RepairWork, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows
+    ) -> None:
         """Returns if another try may succeed, after a pause if others are in the way. Raises otherwise."""
         failing = [
             (write, reason)
             for write, reason in zip(writes, refused.reasons, strict=True)
             if reason is not None and reason.code == CONDITION
         ]
+        if any(isinstance(write, LedgerWrite) for write, _ in failing):
+            odd.gone.clear()  # what rows refused to a step from another contribution says nothing of them
+            return
         for write, reason in failing:
             if isinstance(write, AddRow):
                 odd.gone[write.key] = counts_contributors(reason)
+                self._warn_of_loss(work.route)
             elif is_added_to(write, reason):
                 odd.added.add(write.key)
-            elif not isinstance(write, LedgerWrite):
+            else:
                 raise not_the_owner(write, reason)
         if failing:
             return
         check_passing(refused)
         self.run.back_off(number, throttled=is_throttled(refused))
+
+    def _warn_of_loss(self, route: Route) -> None:
+        self.run.warn_once((ROWS_LOST, route.name), LOST[ROWS_LOST].text.format(name=route.name, count="1 or more"))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes the rows that nothing contributes to any more; returns how many."""

@@ -34,6 +34,8 @@ PLACES = RESERVED_PREFIX + "p_"
 """Before an attribute's name: the places of the entries that it lists, where the lists of shards are to be merged."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
+LIFE = RESERVED_PREFIX + "l"
+"""The life of a row that expires."""
 
 
 def is_name(value: object) -> bool:
