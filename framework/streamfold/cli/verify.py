@@ -42,7 +42,7 @@ class VerifyOptions(NamedTuple):
     metavar="N",
     help=f"About so many items, in random parts of the tables. Default: {SAMPLE_ITEMS}.",
 )
-@click.option("--full", is_flag=True, help="Compare all items, and then all rows.")
+@click.option("--full", is_flag=True, help="Compare all items, then all rows.")
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
@@ -96,7 +96,8 @@ def command(
     are gone are found in the state. A difference is read again after the tolerance. It counts as different if neither
     the item nor the state has changed by then, and as moving otherwise. Nothing is written without --repair.
 
-    --full compares the rows too, as --rows does: somebody may have removed a row that the state and all items agree on.
+    With --full, the rows are compared too, as with --rows, once the state agrees with all items: somebody may have
+    removed a row that the state holds the parts of. --repair then corrects both.
 
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
     somebody changed, removed or put are found. On DynamoDB, rows that differ are folded again before they count. With
@@ -160,7 +161,8 @@ def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *
     wanted = repair and items.number > 0
     repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if wanted else None
     rows = None
-    if routes and options.sample is None:  # rows may be wrong though the state agrees with all items
+    # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
+    if routes and options.sample is None and (repair or not found.different):
         rows = compared_rows(opened, routes, options.tolerance_seconds, repair=repair)
     if options.shown:
         _print(opened, found, repaired)
