@@ -89,9 +89,9 @@ Histories of three shapes at once, 529 of them, showed 1 after 4, 3 after 10, 13
 
 In the histories `lost` and `expiring`, alone and beside others, rows of all kinds that are added to, and rows that are
 put whole, are removed by hand at any moment: 84 with every change of this project, 2,100 every night. Each removal of a
-row that counted items is noticed by every handler that adds to it, where the stream has old images. `verify --rows` calls
-every row different that is not the fold of its items. After a `rebuild`, every row is. In all other histories nothing is
-noticed.
+row that counted items is noticed by every handler that adds to it, where the stream has old images. `verify --rows`
+calls every row different that is not the fold of its items. After a `rebuild`, every row is. In all other histories
+nothing is noticed.
 """
 
 BACKFILLS = """
