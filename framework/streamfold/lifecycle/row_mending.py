@@ -123,6 +123,8 @@ class RowMending:
         return still
 
     def _mend(self, row: RowKey, stored: StoredRow | None, held: Collection[Contributor]) -> None:
+        if stored is None and not held:  # as the state has it: a handler that was never filled has no rows
+            return
         routes = row_routes(self.by, row)
         if not routes:
             raise EngineError("No handler here contributes to it: it is left as it is.")
