@@ -23,7 +23,7 @@ from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONFLICT, Reason, Refused
+from streamfold.writes.guarded import CONFLICT, DeleteRow, Reason, Refused
 
 REFUSED = (ManifestError, SettingsError)
 """How a state refuses an application, before anything is written."""
@@ -230,6 +230,9 @@ class SqliteStore(Store):
     """The same in SQLite."""
 
     make = EmbeddedEngine
+
+    def lose(self, place):
+        self.engine.transact([DeleteRow(place)], 0)
 
 
 class LocalStore(Store):

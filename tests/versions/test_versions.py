@@ -40,7 +40,7 @@ def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_many_thousands(n
     check(name, range(1000, 1300 if name in LOST else 1840))
 
 
-@pytest.mark.parametrize("name", ["parents", "plain_to_shared", "top", "unmarked", "long_keys", "large_values"])
+@pytest.mark.parametrize("name", ["parents", "plain_to_shared", "top", "unmarked", "long_keys", "large_values", "lost"])
 def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_sqlite(name):
     check(name, range(1), store=SqliteStore)
 
