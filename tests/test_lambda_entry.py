@@ -257,6 +257,28 @@ def test_logs_hold_counts_and_numbers_and_never_contents(app, client, capsys):
     assert metrics["failed"] == 1
 
 
+def test_rows_that_somebody_removed_are_logged_once_for_a_handler_and_measured(app, client, capsys):
+    function = Function(app, Settings(state_table="state"), client)
+    gone = [
+        record(item(f"TOTAL#SECRET{number}", "TOTAL", total=3, orders=1, _sf_n=1), None, 10**20 + number)
+        for number in range(3)
+    ]
+
+    assert identifiers(function(event(*gone), Context(60_000))) == []
+
+    printed = capsys.readouterr().out
+    assert "SECRET" not in printed
+    lines = [json.loads(line) for line in printed.splitlines()]
+    (told,) = [line for line in lines if line.get("message") == "rows were removed by somebody else"]
+    assert (told["level"], told["handler"], told["rows_lost"]) == ("WARNING", "total", 3)
+    assert next(line for line in lines if "_aws" in line)["rows_lost"] == 3
+
+
+def test_a_function_measures_that_no_row_was_removed(app, client, capsys):
+    Function(app, Settings(state_table="state"), client)(event(), Context(60_000))
+    assert '"rows_lost": 0' in capsys.readouterr().out
+
+
 JOBS = "https://sqs.us-east-1.amazonaws.com/123456789012/jobs"
 
 

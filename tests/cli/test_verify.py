@@ -335,3 +335,86 @@ def test_sides_that_look_the_same_are_shown_once(state):
     change(state, """UPDATE items SET item = replace(item, 'xyx', 'xzx') WHERE pk = 'COPY#2'""")
 
     assert state.run("verify", "--rows", *STATE).out.splitlines()[1].endswith("(with other values)")
+
+
+@pytest.fixture
+def removed(folder, source):
+    """A state in which somebody removed a row of two items, a third item made it again, and one of the two went."""
+    folder.app(SUMS)
+    puts = [source.put(f"PLAY#{number}", "X", score=number, day="1") for number in (1, 2)]
+    assert folder.run("replay", folder.records(*puts), *STATE).code == 0
+    change(folder, "DELETE FROM items WHERE pk = 'DAY#1'")
+    for each in (source.put("PLAY#3", "X", score=3, day="1"), source.remove("PLAY#1", "X")):
+        assert folder.run("replay", folder.records(each), *STATE).code == 0
+    assert not folder.rows(*STATE)  # two items count in no row
+    return folder
+
+
+SUMS = """
+from streamfold import App, Count, Key, Max, Router, Row, Sum
+
+router = Router()
+PLAY, DAY = Key("PLAY#{i}", "X"), Key("DAY#{day}", "STATS")
+
+
+@router.view(PLAY, into=DAY)
+def days(play):
+    yield Row(day=play["day"], plays=Count(), total=Sum(play["score"]), best=Max(play["score"]))
+
+
+app = App("shop", routers=[router])
+"""
+WHOLE_DAY = {"plays": {"N": "2"}, "total": {"N": "5"}, "best": {"N": "3"}}
+
+
+def is_whole(folder):
+    row = folder.rows(*STATE)["DAY#1 / STATS"]
+    return {name: row[name] for name in WHOLE_DAY} == WHOLE_DAY
+
+
+def test_a_full_comparison_tells_of_a_row_that_somebody_removed(removed):
+    ran = removed.run("verify", "--full", *STATE)
+    assert ran.code == 1
+    assert "3 items: 3 parts equal, 0 different, 0 moving, 0 failed." in ran.out
+    assert "Missing: DAY#1 / STATS" in ran.out
+    (row,) = report(removed.run("verify", "--full", "--json", *STATE))["rows"]["different"]
+    assert (row["what"], row["expected"]) == ("missing", WHOLE_DAY)
+
+
+def test_a_full_repair_makes_a_row_the_fold_of_all_its_items(removed):
+    assert removed.run("verify", "--full", "--repair", *STATE).code == 1
+    assert is_whole(removed)
+    assert removed.run("verify", "--full", *STATE).code == 0
+
+
+def test_a_repair_of_rows_makes_a_row_the_fold_of_all_its_items(removed):
+    assert removed.run("verify", "--rows", "--repair", *STATE).code == 1
+    assert is_whole(removed)
+
+
+def test_a_rebuild_makes_a_row_the_fold_of_all_its_items(removed):
+    ran = removed.run("rebuild", "days", *STATE)
+    assert ran.code == 0
+    assert "1 row compared with the sum of all items." in ran.out
+    assert is_whole(removed)
+    found = report(removed.run("rebuild", "days", "--json", *STATE))
+    assert (found["rows"], found["mended"], found["left"]) == (1, [], [])
+
+
+@pytest.mark.parametrize("how", [(), ("--end",)])
+def test_a_rebuild_elsewhere_makes_a_row_the_fold_of_all_its_items(removed, how):
+    told = report(removed.run("rebuild", "days", *STATE, "--runner", "elsewhere"))
+    for part in told["parts"] if how else ():
+        assert removed.run("work", told["job"], "--part", part, *STATE).code == 0
+    assert "1 row compared with the sum of all items." in removed.run("work", told["job"], *how, *STATE).out
+    assert is_whole(removed)
+
+
+def test_a_row_that_is_put_whole_is_told_as_missing_and_comes_back_with_its_items_next_change(folder, source):
+    folder.app(INDEXED)
+    folder.run("replay", folder.records(source.put("BOOK#1", "TITLE", title="Emma")), *STATE)
+    change(folder, "DELETE FROM items WHERE pk = 'TITLES'")
+
+    assert "Missing: TITLES / BOOK#1" in folder.run("verify", "--full", *STATE).out
+    folder.run("replay", folder.records(source.put("BOOK#1", "TITLE", title="Emmy")), *STATE)
+    assert folder.run("verify", "--full", *STATE).code == 0

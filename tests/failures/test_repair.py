@@ -13,7 +13,7 @@ from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.run import TRIES_MAX, Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONDITION, VALIDATION, AddRow, LedgerWrite, Reason, Refused
+from streamfold.writes.guarded import CONDITION, VALIDATION, AddRow, DeleteRow, LedgerWrite, Reason, Refused
 from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total
 from tests.helpers.model import stored
 from tests.helpers.records import LABEL
@@ -139,6 +139,38 @@ def test_repair_makes_good_a_record_that_never_came(shop):
     shop.put(group="x", amount=5)
     shop.repair()
     assert shop.rows() == group("x", 5) | {("main", "CARD#1", "CARD"): {"group": "x"}}
+
+
+def test_a_row_that_was_gone_while_the_item_was_is_amended_once_it_is_there_again(shop):
+    """The refusal of a step from another contribution says nothing of the row."""
+    shop.deliver(shop.put(group="x", amount=5))
+    shop.put(group="x", amount=9)
+
+    def goes(*_):
+        shop.before = {"read_state": comes}
+        shop.deliver(shop.source.remove("EXPENSE#1"))
+
+    def comes(*_):
+        shop.before = {}
+        shop.deliver(shop.source.put("EXPENSE#1", group="x", amount=7))
+
+    shop.before["transact"] = goes
+
+    assert [each.error for each in shop.repair(handlers=["group_total"])] == [None]
+    assert shop.rows()[("main", "GROUP#x", "TOTAL")] == {"total": 9, "expenses": 1}
+
+
+def test_a_repair_that_finds_no_row_warns_of_it(shop):
+    shop.deliver(shop.put(group="x", amount=5))
+    shop.engine.transact([DeleteRow(("main", "GROUP#x", "TOTAL"))], 0)
+    shop.put(group="x", amount=7)
+    warned = []
+    shop.run.warn = warned.append
+
+    shop.repair()
+
+    (text,) = warned
+    assert "Rows that handler group_total adds to were removed by somebody else" in text
 
 
 def test_repair_moves_what_an_older_record_left(shop):

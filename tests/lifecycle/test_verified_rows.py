@@ -15,7 +15,7 @@ from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.keys import PAGE_ITEMS
 from streamfold.lifecycle.offline import verify_exports
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.row_mending import RowMending, lead_rows
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
@@ -308,3 +308,19 @@ def test_rows_that_no_ledger_keeps_are_sources_of_those_that_are_compared():
     assert (found.rows, found.different) == (1, [])
     engine.rows["main", "ALL", "ALL"] |= {"total": {"N": "9"}}
     assert [each.expected for each in verified(app, engine).different] == [{"total": 6}]
+
+
+def test_rows_of_a_handler_that_was_never_filled_are_left_to_a_backfill(engine):
+    router = Router()
+
+    @router.view(ITEM, into=TOTAL)
+    def later(item):
+        return Row(group=f"new {item['group']}", items=Count())
+
+    sent = []
+    engine.transact = lambda writes, expires_at: sent.append(writes)
+    led = lead_rows(App("shop", routers=[router]), engine, run_of(), ["later"])
+
+    missing = {each.row for each in led.compared.different if each.what == "missing"}
+    assert {row[1] for row in missing} == {f"TOTAL#new g{n}" for n in range(3)}
+    assert not missing & {write.key for writes in sent for write in writes}

@@ -4,18 +4,26 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import steps
+from streamfold.batch import order, steps
+from streamfold.cli import filling_run
 from streamfold.commit import recompute, replanning, unfinished
 from streamfold.commit.committer import Committer
+from streamfold.commit.progress import Progress
 from streamfold.engines import MemoryEngine
+from streamfold.failures import repair
 from streamfold.keys.table import EDGE
 from streamfold.ledger import difference, entries
 from streamfold.ledger import step as ledger
+from streamfold.lifecycle.row_mending import RowsLed, RowsMended
+from streamfold.lifecycle.rows import VerifiedRows
+from streamfold.routes.application import Application
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.mutants.registry import mutant, on_engines, on_writes
 
 SHARED = "tests/commit/test_shared_rows.py::"
 LEFT = "tests/ledger/test_left.py::"
+REMOVED = "tests/batch/test_removed_rows.py::"
+VERIFY = "tests/cli/test_verify.py::"
 
 
 @mutant(
@@ -276,4 +284,79 @@ def _() -> Iterator[None]:
 @mutant("what is finished is never forgotten", None, tests=LEFT + "test_what_is_finished_is_taken_out_of_the_ledger")
 def _() -> Iterator[None]:
     with patch.object(MemoryEngine, "forget", lambda *_: None):
+        yield
+
+
+@mutant(
+    "the removal of a row by somebody else is not noticed",
+    None,
+    tests=REMOVED + "test_the_record_of_a_row_that_counted_items_is_noticed_for_each_handler_that_adds_to_it",
+)
+def _() -> Iterator[None]:
+    with patch.object(order, "is_of_counted_row", lambda _: False):
+        yield
+
+
+@mutant(
+    "every removal of a row is taken for one by somebody else",
+    None,
+    tests=(
+        REMOVED + "test_the_record_of_a_row_says_nothing",
+        REMOVED + "test_what_the_framework_itself_removes_is_not_noticed",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(order, "is_of_counted_row", lambda change: change.event == "REMOVE"):
+        yield
+
+
+@mutant(
+    "a step that finds no row says nothing",
+    None,
+    tests=(
+        REMOVED + "test_a_step_that_finds_no_row_is_noticed",
+        REMOVED + "test_steps_of_a_batch_notice_a_row_once_for_each_handler",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Progress, "lose", lambda *_: None):
+        yield
+
+
+@mutant(
+    "only the handler's own group notices the removal of a row",
+    None,
+    tests=REMOVED + "test_a_row_of_a_table_that_only_another_group_reads_is_noticed_there",
+)
+def _() -> Iterator[None]:
+    with patch.object(Application, "watching_group", lambda _, route, table: route.group):
+        yield
+
+
+@mutant(
+    "a repair takes what a row refused to a step from another contribution for its removal",
+    None,
+    tests="tests/failures/test_repair.py::"
+    "test_a_row_that_was_gone_while_the_item_was_is_amended_once_it_is_there_again",
+)
+def _() -> Iterator[None]:
+    decide = repair.Repair._decide
+
+    def hasty(self: Any, work: Any, writes: Any, refused: Any, number: int, odd: Any) -> None:
+        decide(self, work, writes, refused, number, odd)
+        for write, reason in zip(writes, refused.reasons, strict=True):
+            if reason is not None and isinstance(write, AddRow):
+                odd.gone[write.key] = False
+
+    with patch.object(repair.Repair, "_decide", hasty):
+        yield
+
+
+@mutant(
+    "a rebuild does not compare rows",
+    None,
+    tests=VERIFY + "test_a_rebuild_makes_a_row_the_fold_of_all_its_items",
+)
+def _() -> Iterator[None]:
+    with patch.object(filling_run, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
         yield

@@ -13,11 +13,12 @@ from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Action
 from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEngine
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry.observing import NAMESPACE
+from streamfold.lambda_entry.observing import NAMESPACE, SAID
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
 from streamfold.lifecycle.scheduled import SPARE_SECONDS, AskedSample
 from streamfold.lifecycle.verify import READS_MAX
 from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
+from streamfold.routes.route import ROWS_LOST
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.settings.readers import RETENTION_DAYS_MIN
 from streamfold.writes import guarded as writes
@@ -604,6 +605,16 @@ def test_scheduled_function_knows_both_tables_and_runs_handlers_of_all_groups(te
     projector = properties(template, "Projector")["Environment"]["Variables"]
     shared = {"STREAMFOLD_TABLE_MAIN", "STREAMFOLD_STATE_TABLE", "POWERTOOLS_LOG_LEVEL"}
     assert variables == {name: projector[name] for name in shared}
+
+
+def test_an_alarm_tells_of_rows_that_somebody_removed(template):
+    alarm = properties(template, "ProjectorRowsLost")
+    assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, ROWS_LOST)
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": app.name}]
+    assert (alarm["Statistic"], alarm["Threshold"], alarm["TreatMissingData"]) == ("Sum", 0, "notBreaching")
+    assert alarm["AlarmActions"] == properties(template, "ProjectorAge")["AlarmActions"]
+    assert ROWS_LOST in SAID
+    assert "`ProjectorRowsLost`" in (ROOT / "docs" / "operations.md").read_text("utf-8")
 
 
 def test_alarms_tell_of_differences_and_of_a_comparison_that_stops(template):

@@ -12,12 +12,19 @@ from streamfold.engines import DynamoEngine, EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
+from streamfold.jobs.job import Jobs
 from streamfold.keys.table import MAIN, STATE
+from streamfold.lifecycle.checks import wanted_routes
+from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.job_parts import REBUILD
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.row_mending import lead_rows
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONFLICT, Reason, Refused
+from streamfold.writes.guarded import CONFLICT, DeleteRow, Reason, Refused
 
 REFUSED = (ManifestError, SettingsError)
 """How a state refuses an application, before anything is written."""
@@ -29,6 +36,8 @@ READS = ("read_", "page", "items", "state_items")
 WARM = WeakKeyDictionary()
 """What processes learn of states and keep from batch to batch, each by its application."""
 CONTRIBUTORS = "_sf_n"
+OWNER = "_sf_o"
+ROWS_LOST = "rows_lost"
 MARK = "_sf_a"
 KEY_TYPES = ("HASH", "RANGE")
 STREAM = "arn:aws:dynamodb:eu-west-1:123456789012:table/{}/stream/{}"
@@ -100,6 +109,11 @@ def plain(image):
     }
 
 
+def is_added_to(image):
+    """Whether a stored row, that is none of an ``on`` handler's, is added to, and counts somebody."""
+    return contributors(image) not in (None, 0) and OWNER not in image
+
+
 def contributors(image):
     return decode(image[CONTRIBUTORS]) if CONTRIBUTORS in image else None
 
@@ -110,13 +124,17 @@ def marked(image, name):
 
 
 def deliver(app, engine, records, environment, park=None):
-    """Processes records as an invocation does; returns the failures by sequence number. Raises what it raises."""
+    """Processes records as an invocation does. Raises what it raises.
+
+    Returns the failures by sequence number, and how often each handler's rows were noticed to be removed by somebody.
+    """
     learned = WARM.setdefault(app, WeakKeyDictionary())
     run = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park, learned=learned)
     failed = defaultdict(list)
-    for failure in process_event(app, {"Records": records}, engine, run).failures:
+    report = process_event(app, {"Records": records}, engine, run)
+    for failure in report.failures:
         failed[failure.sequence].append(f"{failure.handler}: {type(failure.error).__name__}: {failure.error}")
-    return failed
+    return failed, report.counts.get(ROWS_LOST, {})
 
 
 def redrive(app, engine, document, environment):
@@ -125,6 +143,21 @@ def redrive(app, engine, document, environment):
     origins = Origins(app.source_tables, settings)
     redrive = Redrive(app, engine, Run(settings, pause=lambda _: None), origins, fetch=None)
     return [f"{each.what}: {each.why}" for each in redrive.process(Waiting("a bucket", document)) if each.is_left_over]
+
+
+def verify_rows(app, engine, environment):
+    """The rows that ``streamfold verify --rows`` calls different."""
+    run = Run(Settings.from_environment(environment), pause=lambda _: None)
+    return {each.row for each in RowsVerifier(app, engine, run, app.routes, live=False).verify().different}
+
+
+def rebuild(app, engine, environment):
+    """What ``streamfold rebuild`` does, for all handlers; returns the rows that it left as they are."""
+    run = Run(Settings.from_environment(environment), pause=lambda _: None)
+    names, jobs = [route.name for route in wanted_routes(app, ())], Jobs(app.name, engine)
+    job = new_job(jobs, REBUILD, names, [MAIN], 1, by="histories")
+    Filling(jobs, job, Pages(app, engine, run, names, always=True), [MAIN]).run()
+    return lead_rows(app, engine, run, names).mended.left
 
 
 class Store:
@@ -201,6 +234,9 @@ class SqliteStore(Store):
     """The same in SQLite."""
 
     make = EmbeddedEngine
+
+    def lose(self, place):
+        self.engine.transact([DeleteRow(place)], 0)
 
 
 class LocalStore(Store):

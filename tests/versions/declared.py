@@ -43,9 +43,9 @@ class Shape:
 
     ``refused``: the new code does not fit the state, and the old one goes on. ``off`` names handlers that are switched
     off for a while; ``parks``: whose records are never skipped. ``own`` is an attribute that the writer may have of its
-    own where none is derived. ``lost``: rows are removed behind the framework's back. ``swapped``: another table is
-    put below the state. ``left`` names what retired handlers leave on rows. ``images``: it needs both images.
-    ``filled``: a history begins with all items there, taken by the old code. ``rates``: how often
+    own where none is derived. ``lost``: rows are removed behind the framework's back, and made anew in the end.
+    ``swapped``: another table is put below the state. ``left`` names what retired handlers leave on rows. ``images``:
+    it needs both images. ``filled``: a history begins with all items there, taken by the old code. ``rates``: how often
     a call of the store fails; ``bearers``: how many writes are of items that only bear what is derived, each of which
     sets right what is wrong there.
     """

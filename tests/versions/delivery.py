@@ -10,7 +10,9 @@ from tests.versions.api import (
     Broken,
     application,
     deliver,
+    is_added_to,
     item_of,
+    matches,
     redrive,
     sequence_of,
 )
@@ -24,6 +26,8 @@ ATTEMPTS = 4
 ROUNDS = 40
 """Rounds of deliveries in which all that the last writes lead to has to be done."""
 ALL = 1000
+OF_ROWS = ("view", "index")
+"""The kinds whose rows are compared with their items, and made anew of them."""
 
 
 @dataclass
@@ -125,10 +129,23 @@ class Delivery:
         group = {} if consumer.group is None else {"STREAMFOLD_GROUP": consumer.group}
         try:
             parking = self.parking if self.random.random() < 0.7 or self.shape.parks else None
-            return deliver(process, self.engine, batch, {**group, **settings, **self.tables}, parking)
+            failed, lost = deliver(process, self.engine, batch, {**group, **settings, **self.tables}, parking)
         except (Died, UNAVAILABLE, *REFUSED) as error:
             warm.remove(process)
             return {sequence_of(record): [f"{type(error).__name__}: {error}"] for record in batch}
+        self._check_noticed(consumer, version, batch, failed, lost)
+        return failed
+
+    def _check_noticed(self, consumer, version, batch, failed, lost):
+        """Every handler notices each removal of a row that it adds to; none notices what nobody did."""
+        if not (self.shape.lost or self.shape.swapped) and lost:
+            raise Broken(f"rows are noticed to be removed, and nobody removed one: {lost}")
+        places = [item_of(record) for record in batch if sequence_of(record) not in failed and is_row_removal(record)]
+        for handler in self.shape.code[consumer.name][version == "new"]:
+            if handler.kind in OF_ROWS and consumer.group in (None, handler.group):
+                removed = sum(matches(handler.target, place) for place in places)
+                if lost.get(handler.name, 0) < removed:
+                    raise Broken(f"{handler.name} does not notice that {removed} of its rows were removed: {lost}")
 
     def build(self, name, version):
         """An application as a cold start makes it."""
@@ -213,6 +230,11 @@ class Delivery:
                 return
             failed = next((answer for answer in answers if answer), failed)
         raise Broken(f"deliveries do not come to an end; a failure: {next(iter((failed or {}).values()), None)}")
+
+
+def is_row_removal(record):
+    """Whether a record tells that a row was removed which counted somebody."""
+    return record["eventName"] == "REMOVE" and is_added_to(record["dynamodb"].get("OldImage", {}))
 
 
 def given_up(record):

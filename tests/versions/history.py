@@ -2,10 +2,22 @@
 
 from random import Random
 
-from tests.versions.api import Broken, Store, image_of, item_of, marked, place_of, plain, sequence_of
-from tests.versions.delivery import ALL, SHARDS, Delivery
+from tests.versions.api import (
+    Broken,
+    Store,
+    image_of,
+    item_of,
+    marked,
+    matches,
+    place_of,
+    plain,
+    rebuild,
+    sequence_of,
+    verify_rows,
+)
+from tests.versions.delivery import ALL, OF_ROWS, SHARDS, Delivery
 from tests.versions.engine import Faulty
-from tests.versions.judge import judge
+from tests.versions.judge import differences, judge
 from tests.versions.shapes import shape_of
 
 FILLED = 0.5
@@ -33,7 +45,6 @@ class History:
         self.store.apps = [self.delivery.build(name, version) for name in shape.code for version in ("old", "new")]
         self.known = {place_of(each.key, fields): (each, fields) for each in shape.items for fields in each.fields}
         self.items = {}
-        self.lost = set()
 
     def run(self):
         """Plays it. Raises ``Broken`` with what is wrong in the end."""
@@ -126,11 +137,15 @@ class History:
             self._swap()
 
     def _lose(self):
-        rows = [place for place in self.store.items() if place not in self.known and "EXPIRING" in place[1]]
+        handlers = [each for versions in self.shape.code.values() for version in versions for each in version]
+        targets = [each.target for each in handlers if each.kind in OF_ROWS]
+        places = [place for place in self.store.items() if place not in self.known]
+        rows = sorted(place for place in places if any(matches(target, place) for target in targets))
         for place in self.random.sample(rows, min(1, len(rows))):
             self.story.append(f"row {place[1:]} is removed behind the framework's back")
-            self.lost.add(place)
+            before = self.store.read(place)
             self.store.lose(place)
+            self.store.tell(place, before, None)
 
     def _swap(self):
         """The state stays as it is; the new table has a stream of its own."""
@@ -165,6 +180,24 @@ class History:
             self._refused()
         self._touch()
         self.delivery.drain(version)
+        if self.shape.lost:
+            self._rebuild(version)
+            if self.random.random() < AGAIN:
+                self._touch()
+            self.delivery.drain(version)
+
+    def _rebuild(self, version):
+        """All handlers' rows are made anew: what is wrong before is told as different, and nothing is left."""
+        wrong, told = set(differences(self)), set()
+        processes = [self.delivery.build(name, version) for name in self.shape.code]
+        for process in processes:
+            told |= verify_rows(process, self.engine, {})
+        if unnoticed := wrong - told:
+            raise Broken(f"verify does not tell that rows are wrong: {unnoticed}")
+        for process in processes:
+            self.story.append(f"  {process.name} {version} rebuilds")
+            if left := rebuild(process, self.engine, {}):
+                raise Broken(f"rebuild leaves rows: {left}")
 
     def _touch(self):
         """Writes each item once more whose last change the old code took; what went while a handler was off comes and

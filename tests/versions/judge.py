@@ -9,13 +9,41 @@ def judge(history):
     if history.shape.swapped and not history.delivery.done:
         return
     stored = history.store.items()
-    newest = [handler for name in history.shape.code for handler in history.shape.newest(name)]
-    items = {place: (history.known[place][0].key, own) for place, own in history.items.items()}
-    rows = {place: image for place, image in stored.items() if place not in history.known}
-    _counts(rows, history.lost, _retired(history.shape))
-    _rows(history, [each for each in newest if each.kind != "attributes"], items, rows)
-    _items(history, expected([each for each in newest if each.kind == "attributes"], items), stored)
-    _secrets(history, rows)
+    newest = _newest(history)
+    _counts(_rows_of(history), _retired(history.shape))
+    for place, (found, want) in differences(history).items():
+        raise Broken(f"row {_cut(place[1:])} shows {_cut(found)}, expected {_cut(want)}")
+    _items(history, expected([each for each in newest if each.kind == "attributes"], _items_of(history)), stored)
+    _secrets(history, _rows_of(history))
+
+
+def differences(history):
+    """The rows of the newest code that are not those of the model: what they show, and what is expected.
+
+    Rows of retired handlers stay as they are.
+    """
+    handlers, rows = [each for each in _newest(history) if each.kind != "attributes"], _rows_of(history)
+    wanted = expected(handlers, _items_of(history))
+    targets = [handler.target for handler in handlers if handler.rows]
+    found = {}
+    for place in sorted({*wanted, *rows}):
+        if any(matches(target, place) for target in targets):
+            sides = _shown(history, plain(rows.get(place))), _shown(history, wanted.get(place, {}))
+            if sides[0] != sides[1]:
+                found[place] = sides
+    return found
+
+
+def _newest(history):
+    return [handler for name in history.shape.code for handler in history.shape.newest(name)]
+
+
+def _items_of(history):
+    return {place: (history.known[place][0].key, own) for place, own in history.items.items()}
+
+
+def _rows_of(history):
+    return {place: image for place, image in history.store.items().items() if place not in history.known}
 
 
 def _retired(shape):
@@ -25,27 +53,14 @@ def _retired(shape):
     return [handler.target for handler in old if handler.name not in kept and handler.rows and handler.target]
 
 
-def _counts(rows, lost, retired):
+def _counts(rows, retired):
     """No row counts less than nothing, and none counts nothing but those that a retired handler wrote."""
     for place, image in rows.items():
         count = contributors(image)
         if count is not None and count < 0:
             raise Broken(f"row {_cut(place[1:])} has {count} contributors: {plain(image)}")
-        if count == 0 and place not in lost and not any(matches(target, place) for target in retired):
+        if count == 0 and not any(matches(target, place) for target in retired):
             raise Broken(f"row {_cut(place[1:])} is empty and still there: {plain(image)}")
-
-
-def _rows(history, handlers, items, rows):
-    """Rows of the newest code are those of the model. Those of retired handlers stay as they are."""
-    wanted = expected(handlers, items)
-    targets = [handler.target for handler in handlers if handler.rows]
-    for place in sorted({*wanted, *rows}):
-        if not any(matches(target, place) for target in targets):
-            continue
-        found, want = _shown(history, plain(rows.get(place))), _shown(history, wanted.get(place, {}))
-        forgiven = place in history.lost and (want or contributors(rows.get(place, {})) == 0)
-        if found != want and not forgiven:
-            raise Broken(f"row {_cut(place[1:])} shows {_cut(found)}, expected {_cut(want)}")
 
 
 def _items(history, derived, stored):

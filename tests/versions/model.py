@@ -4,6 +4,8 @@ from collections import defaultdict
 
 from tests.versions.api import place_of
 
+WINS = "wins"
+"""Among the values of a row: by what its plain attributes win over those of other items."""
 MOST = 500
 """Values that a list or set shows at most, unless its handler says otherwise."""
 
@@ -27,9 +29,11 @@ def claimed(row):
 
 def folded(row):
     shown = defaultdict(list)
+    winner = max((values[WINS] for _, values in row if WINS in values), default=None)
     for _, values in row:
         for name, value in values.items():
-            shown[name].append(value)
+            if name != WINS and (type(value) is tuple or values.get(WINS) == winner):
+                shown[name].append(value)
     return dict(pair for name, values in shown.items() for pair in _shown(name, values))
 
 

@@ -8,7 +8,7 @@ from tests.versions.declared import merged
 OF_ROWS = (
     *("top", "set_to_list", "moved", "pages", "pages_changed", "plain_to_shared", "shared_to_plain"),
     *("added_and_retired", "renamed", "by_changed", "switched_off", "raising", "redacted", "expiring", "swapped"),
-    "large_values",
+    *("large_values", "lost"),
 )
 OF_ITEMS = (
     *("parents", "parents_moved", "attribute_added", "attribute_renamed"),
@@ -20,6 +20,12 @@ ALONE = ("set_to_list", "renamed", "by_changed", "swapped", "long_keys")
 """Those that are refused, or say nothing beside others."""
 MIXED = [name for name in NAMES if name not in ALONE]
 SHAPES_MIXED = 3
+LOST = [
+    "lost",
+    "expiring",
+    *(f"lost+{name}" for name in ("top", "moved", "plain_to_shared", "added_and_retired", "raising")),
+]
+"""Those of whose rows some are removed by hand, whatever they are of."""
 
 
 def shape_of(name, seed):

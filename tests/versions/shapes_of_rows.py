@@ -168,6 +168,29 @@ def expiring():
     return Shape("expiring", [drawn], {"shop": (code, code)}, lost=True)
 
 
+def lost():
+    """Rows of all kinds, from two groups, that an operator removes: those that are added to, and those put whole."""
+    item, row = Key("LOST#{i}", "X"), Key("LOST-SUM#{g}", "SUM")
+
+    def sums(item):
+        values = {"n": ("count",), "s": ("sum", item["score"]), "least": ("min", item["score"])}
+        ordered = {"last": ("latest", item["score"], item["i"]), "top": ("top", 2, item["score"], item["i"])}
+        yield {}, {**values, **ordered, "list": ("list", item["score"]), "set": ("set", item["score"])}
+
+    def winners(item):
+        yield {}, {"wins": item["score"], "who": item["i"], "m": ("sum", 1)}
+
+    by = {"unique": True, "by": "score", "smallest": True}
+    code = [
+        Handler("lost_sums", item, row, sums),
+        Handler("lost_best", item, row, lambda item: [({}, {"best": ("max", item["score"])})], options={"group": "b"}),
+        Handler("lost_winners", item, Key("LOST-WON#{h}", "ROW"), winners),
+        Handler("lost_only", item, Key("LOST-ONLY#{g}", "X"), lambda item: [({}, {"who": item["i"]})], "index", by),
+        Handler("lost_own", item, Key("LOST-OWN#{i}", "ROW"), lambda item: [({}, {"score": item["score"]})]),
+    ]
+    return Shape("lost", [numbered(item, 5, scored)], {"shop": (code, code)}, lost=True)
+
+
 def swapped():
     """The table is restored to an earlier moment under another name, and the state is not."""
     item, row = Key("SWAPPED#{i}", "X"), Key("SWAPPED-SUM#{g}", "SUM")

@@ -1,14 +1,18 @@
 """Whatever versions of an application work on one state at once, the newest code's rows are right in the end."""
 
+from unittest.mock import patch
+
 import pytest
 
+from streamfold.batch import order
+from streamfold.lifecycle import row_mending
 from tests.versions.api import Broken, SqliteStore
 from tests.versions.history import History, broken
 from tests.versions.judge import judge
-from tests.versions.shapes import NAMES, shape_of
+from tests.versions.shapes import LOST, NAMES, shape_of
 
-PROFILES = [*NAMES, "mixed"]
-SLOW = ("pages", "pages_changed", "long_keys", "mixed", "large_values")
+PROFILES = [*NAMES, "mixed", *(name for name in LOST if name not in NAMES)]
+SLOW = ("pages", "pages_changed", "long_keys", "mixed", "large_values", *LOST)
 """Histories that take several times as long as others."""
 
 each_profile = pytest.mark.parametrize("name", PROFILES)
@@ -33,10 +37,10 @@ def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_a_thousand_histo
 @pytest.mark.nightly
 @each_profile
 def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_many_thousands(name):
-    check(name, range(1000, 1840))
+    check(name, range(1000, 1300 if name in LOST else 1840))
 
 
-@pytest.mark.parametrize("name", ["parents", "plain_to_shared", "top", "unmarked", "long_keys", "large_values"])
+@pytest.mark.parametrize("name", ["parents", "plain_to_shared", "top", "unmarked", "long_keys", "large_values", "lost"])
 def test_versions_of_the_code_lead_to_the_rows_of_the_newest_in_sqlite(name):
     check(name, range(1), store=SqliteStore)
 
@@ -50,3 +54,13 @@ def test_what_is_wrong_in_the_end_is_noticed():
 
     with pytest.raises(Broken, match="expected"):
         judge(history)
+
+
+def test_the_removal_of_a_row_that_nobody_notices_is_told():
+    with patch.object(order, "is_of_counted_row", lambda _: False):
+        assert any("does not notice" in wrong for wrong in broken("lost", range(8)))
+
+
+def test_rows_that_are_not_made_anew_are_told():
+    with patch.object(row_mending.RowMending, "mend", lambda *_: row_mending.RowsMended([], [])):
+        assert any("expected" in wrong for wrong in broken("lost", range(8)))

@@ -1,6 +1,6 @@
 """The changes of a batch by item: routed by key, in the order of their versions, each once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
 from operator import ge
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
 from streamfold.errors import shown, told
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
+from streamfold.records.numbers import decode_number
 from streamfold.routes.application import Application
 from streamfold.routes.dispatch import DispatchEntry, FoundEntries
-from streamfold.routes.route import SOURCE, Fields, Route
+from streamfold.routes.route import ROWS_LOST, SOURCE, Fields, Route
 from streamfold.run import Run
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import StateKey
 
 RoutedFields = tuple[Route, Fields]
+NO_REMOVALS: frozenset[ItemKey] = frozenset()
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
@@ -134,20 +137,56 @@ def _once(routed: Iterable[T]) -> list[T]:
     return list(found.values())
 
 
+def note_removals(application: Application, changes: Iterable[Change], run: Run, report: Report) -> set[ItemKey]:
+    """Counts for their handlers the rows that somebody else removed while items contributed to them; returns these.
+
+    The framework removes a row that is added to only when nothing contributes to it any more.
+    """
+    noted: set[ItemKey] = set()
+    for change in {(change.item, change.version_text): change for change in changes}.values():
+        for route in application.watchers(change.item) if is_of_counted_row(change) else ():
+            group = application.watching_group(route, change.item[0])
+            if run.settings.serves(group) and (run.handlers is None or route.name in run.handlers):
+                report.count(ROWS_LOST, route.name)
+                noted.add(change.item)
+    return noted
+
+
+def is_of_counted_row(change: Change) -> bool:
+    """Whether a record tells of the removal of a row that is added to, and that items contributed to.
+
+    A row that is put whole has an owner or a version, and a row that expires a life. Without the old image nothing is
+    known of the row.
+    """
+    if change.event != "REMOVE" or not change.has_old or not change.old:
+        return False
+    row = change.old.raw
+    if CONTRIBUTORS not in row or any(name in row for name in (OWNER, VERSION, LIFE)):
+        return False
+    try:
+        return decode_number(row[CONTRIBUTORS]["N"]) >= 1
+    except (ArithmeticError, KeyError, TypeError, ValueError):  # no row of the framework's
+        return False
+
+
 def by_item(application: Application, changes: Iterable[Change], run: Run, report: Report) -> dict[ItemKey, ItemWork]:
     """The work of a batch by item, with counts in the report."""
     found: dict[ItemKey, ItemWork] = {}
     routing = Routing(application, run)
+    removals: list[Change] = []
     for change in changes:
+        if change.event == "REMOVE":
+            removals.append(change)
         work = found.get(change.item)
         if work is None:
             work = found[change.item] = routing.routed(change.item)
         work.changes.append(change)
+    noted = note_removals(application, removals, run, report) if removals else NO_REMOVALS
     for work in found.values():
         if len(work.changes) > 1:
             _order(work)
         if work.of_key is None:
-            _count(work, report)
+            _count(work, report, noted)
         else:
             work.of_key.records += len(work.changes)
     routing.count(report)
@@ -164,14 +203,14 @@ def _order(work: ItemWork) -> None:
         work.changes[:] = [change for _, change in ordered]
 
 
-def _count(work: ItemWork, report: Report) -> None:
+def _count(work: ItemWork, report: Report, noted: Container[ItemKey]) -> None:
     records, times = report.records, len(work.changes)
     for routed in work.ledger.values():
         for route, _ in routed:
             records[route.name] += times
     for name in {route.name for route, _, _ in work.others} if work.others else ():
         records[name] += times
-    if not (work.ledger or work.others or work.heard or work.off):
+    if not (work.ledger or work.others or work.heard or work.off or work.item in noted):
         report.unrouted[_prefix(work.item, work.changes[0].table.delimiter)] += times
 
 

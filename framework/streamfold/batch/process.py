@@ -39,7 +39,7 @@ def process_event(app: Application, event: Any, engine: Engine, run: Run) -> Rep
     A record that is malformed is a failure if it can be named by its sequence number; otherwise this raises
     ``RecordError``, so that nothing is acknowledged unseen.
     """
-    origins = Origins(app.source_tables, run.settings, run.warn)
+    origins = Origins(app.source_tables, run.settings, run.warn, app.watched_tables)
     changes, failures = read_changes(records_of(event), origins)
     report = process_changes(app, changes, engine, run, origins.sources)
     report.failures[:0] = failures

@@ -53,10 +53,13 @@ def rebuild(handlers: tuple[str, ...], **given: Any) -> None:
     of old and new rows need a handler with another name and target, filled by backfill. Each item is written even if
     nothing differs, so that no write that older code planned earlier takes effect later.
 
+    At the end all rows are compared with what their items add up to, as verify --rows does, and corrected: so a row
+    that somebody removed comes back whole.
+
     \b
     Exit codes:
       0  rows were derived from every item
-      1  a handler raised on some items, which are printed
+      1  a handler raised on some items, or rows were left as they are, which are printed
       2  it did not run, or not to its end
 
     \b

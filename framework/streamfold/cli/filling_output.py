@@ -13,9 +13,11 @@ from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.grids import counted
 from streamfold.cli.jobs import handlers_text, keys_text
 from streamfold.cli.repaired import failed_object, print_failed
+from streamfold.cli.verified_rows import mended_report, print_mended
 from streamfold.jobs.job import Job
 from streamfold.keys.table import Table
 from streamfold.lifecycle.estimate import Estimate
+from streamfold.lifecycle.row_mending import RowsLed
 from streamfold.lifecycle.run_hooks import FillingProgress
 
 COUNTS = ("read", "written", "equal", "uncompared", "failed")
@@ -75,14 +77,25 @@ def tell_gone_on(job: Job) -> None:
 
 
 def print_filled(
-    app: App, job: Job, progress: FillingProgress, chains: int, asked: FillingOptions, *, swept: bool = True
+    app: App,
+    job: Job,
+    progress: FillingProgress,
+    chains: int,
+    asked: FillingOptions,
+    *,
+    swept: bool = True,
+    rows: RowsLed | None = None,
 ) -> None:
-    """Prints what a run did, and the first of the items that failed. ``swept``: it went over the state too."""
+    """Prints what a run did, and the first of the items that failed.
+
+    ``swept``: it went over the state too. ``rows``: what became of rows at its end; None: they were not compared.
+    """
     counts = {word: job.counts.get(word, 0) for word in COUNTS}
     failed = progress.report.failed
     if asked.json_output:
         failures = [failed_object(app, each) for each in failed]
-        click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
+        led = {} if rows is None else {"rows": rows.compared.rows, **mended_report(app, rows.mended)}
+        click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains, **led}))
         return
     uncompared = counts["uncompared"]
     again = f"{counted(uncompared, 'part')} not comparable, derived again, " if uncompared else ""
@@ -94,6 +107,14 @@ def print_filled(
     if progress.unkeyed:
         _say(f"{progress.unkeyed:,} ledger items with very long keys were passed over.")
     print_failed(failed, counts["failed"], KEPT_BY)
+    if rows is not None:
+        print_led(rows)
+
+
+def print_led(rows: RowsLed) -> None:
+    """Prints what became of rows at the end of a rebuild."""
+    click.echo(f"{counted(rows.compared.rows, 'row')} compared with the sum of all items.")
+    print_mended(rows.mended)
 
 
 def print_unkept(job: Job, progress: FillingProgress, asked: FillingOptions) -> None:

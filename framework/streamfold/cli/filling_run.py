@@ -24,8 +24,9 @@ from streamfold.lifecycle.checks import check_gate, source_tables
 from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.filling import KeySource, new_job, segments_of
-from streamfold.lifecycle.job_parts import EXPORT, RUNNER, end_job, job_options
+from streamfold.lifecycle.job_parts import EXPORT, REBUILD, RUNNER, end_job, job_options
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.row_mending import lead_rows
 from streamfold.lifecycle.run_hooks import RunHooks
 
 if TYPE_CHECKING:
@@ -127,13 +128,14 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         lag = lag_of(options.max_lag, options.function, opened.run.clock)
         hooks = RunHooks(following, keep, lag)
         progress = carry(opened, job, hooks, spark, processes_of(options, expected), options)
+    rows = lead_rows(opened.app, opened.engine, opened.run, names) if job.what == REBUILD else None
     job = end_job(opened.app, opened.engine, opened.run, job.id)
     tell_failed(left)
     chains = len(followed_chains(opened)) + len(left)
-    print_filled(opened.app, job, progress, chains, options)
+    print_filled(opened.app, job, progress, chains, options, rows=rows)
     if not goes_on:
         print_unkept(job, progress, options)
-    return REPORTED if job.counts.get("failed") or chains else 0
+    return REPORTED if job.counts.get("failed") or chains or (rows and rows.mended.left) else 0
 
 
 def _job(jobs: Jobs, planned: FillingPlan, keys: KeySource | None, options: FillingOptions) -> tuple[Job, bool]:

@@ -16,7 +16,7 @@ from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planne
 from streamfold.cli.rows import Sample, print_items, samples
 from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
-from streamfold.derivations import KINDS
+from streamfold.derivations import SAYS
 from streamfold.engines import Engine
 from streamfold.records.encoded import to_json
 from streamfold.replay.replay import FailedRecord, Summary, as_counts
@@ -55,7 +55,7 @@ def print_json(
             "parked": dict(report.parked),
             "first_parked": report.first_parked,
             "off": dict(report.off),
-            **{word: dict(report.counts.get(word, {})) for kind in KINDS for word in kind.says},
+            **{word: dict(report.counts.get(word, {})) for word in SAYS},
             "failures": [_failure(failed) for failed in summary.failures],
             "failure_count": summary.failure_count,
             "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
@@ -163,10 +163,9 @@ def _print_unwanted(summary: Summary) -> None:
         click.echo(f"No handler wants {counted(count, 'record')} of {prefix}.")
     for name, count in summary.report.off.items():
         click.echo(f"Handler {name} is switched off: {count} records were skipped.")
-    for kind in KINDS:
-        for word, said in kind.says.items():
-            for name, count in summary.report.counts.get(word, {}).items():
-                click.echo(said.text.format(name=name, count=count))
+    for word, said in SAYS.items():
+        for name, count in summary.report.counts.get(word, {}).items():
+            click.echo(said.text.format(name=name, count=count))
     for name, count in summary.report.parked.items():
         were = "record was" if count == 1 else "records were"
         why = f"{'' if count == 1 else 'The first: '}{summary.report.first_parked[name]}"

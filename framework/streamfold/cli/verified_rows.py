@@ -1,12 +1,12 @@
 """``streamfold verify --rows``: whether rows are what their sources add up to."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from streamfold.cli.differences import BOTH, SHOWN_MAX, print_differences
-from streamfold.cli.engines import REPORTED, as_json
+from streamfold.cli.engines import REPORTED
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
@@ -21,10 +21,22 @@ from streamfold.routes.route import Route
 NEXT = "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them."
 
 
-def compare_rows(
-    opened: OpenedState, routes: Sequence[Route], tolerance_seconds: float, *, repair: bool, json_output: bool
-) -> int:
-    """Compares the rows of these routes, prints what differs, mends it if asked for, and returns the exit code."""
+class ComparedRows(NamedTuple):
+    """Rows that were compared, and mended if that was asked for."""
+
+    handlers: Sequence[str]
+    found: VerifiedRows
+    mended: RowsMended | None
+
+    @property
+    def exit_code(self) -> int:
+        return REPORTED if self.found.different or self.found.failed else 0
+
+
+def compared_rows(
+    opened: OpenedState, routes: Sequence[Route], tolerance_seconds: float, *, repair: bool
+) -> ComparedRows:
+    """Compares the rows of these routes, and mends what differs if that is asked for."""
     verifier = RowsVerifier(
         opened.app,
         opened.engine,
@@ -35,15 +47,21 @@ def compare_rows(
     )
     found = verifier.verify()
     mended = _mended(opened, found) if repair else None
-    if json_output:
-        handlers = [route.name for route in verifier.routes]
-        click.echo(as_json(rows_report(opened.app, handlers, found) | _mended_report(opened.app, mended)))
-    else:
-        print_rows(found)
-        if found.different and mended is None:
-            click.echo(NEXT)
-        _print_mended(mended)
-    return REPORTED if found.different or found.failed else 0
+    return ComparedRows([route.name for route in verifier.routes], found, mended)
+
+
+def print_compared(rows: ComparedRows) -> None:
+    """Prints the first differences, counts, and what is to be done, or was."""
+    print_rows(rows.found)
+    if rows.found.different and rows.mended is None:
+        click.echo(NEXT)
+    if rows.mended is not None:
+        print_mended(rows.mended)
+
+
+def compared_report(app: Application, rows: ComparedRows) -> dict[str, Any]:
+    """The same as JSON."""
+    return rows_report(app, rows.handlers, rows.found) | mended_report(app, rows.mended)
 
 
 def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
@@ -52,9 +70,8 @@ def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
     return mended
 
 
-def _print_mended(mended: RowsMended | None) -> None:
-    if mended is None:
-        return
+def print_mended(mended: RowsMended) -> None:
+    """Prints the first rows that were left, and counts."""
     for each in mended.left[:SHOWN_MAX]:
         click.echo(f"Left: {item_text(each.row)}: {each.why}", err=True)
     click.echo(
@@ -102,7 +119,8 @@ def _object(app: Application, each: RowDifference) -> dict[str, Any]:
     return item_object(app, each.row) | {"what": each.what, "shown": shown, "expected": expected}
 
 
-def _mended_report(app: Application, mended: RowsMended | None) -> dict[str, Any]:
+def mended_report(app: Application, mended: RowsMended | None) -> dict[str, Any]:
+    """What became of rows as JSON; None: nothing was to be mended."""
     return {
         "mended": None if mended is None else [item_object(app, row) for row in mended.mended],
         "left": None if mended is None else [item_object(app, each.row) | {"why": each.why} for each in mended.left],

@@ -13,7 +13,7 @@ from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
 from streamfold.cli.verified_items import print_verified, verified_report
-from streamfold.cli.verified_rows import compare_rows
+from streamfold.cli.verified_rows import ComparedRows, compared_report, compared_rows, print_compared
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
@@ -42,7 +42,7 @@ class VerifyOptions(NamedTuple):
     metavar="N",
     help=f"About so many items, in random parts of the tables. Default: {SAMPLE_ITEMS}.",
 )
-@click.option("--full", is_flag=True, help="Compare all items.")
+@click.option("--full", is_flag=True, help="Compare all items, then all rows.")
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
@@ -96,6 +96,9 @@ def command(
     are gone are found in the state. A difference is read again after the tolerance. It counts as different if neither
     the item nor the state has changed by then, and as moving otherwise. Nothing is written without --repair.
 
+    With --full, the rows are compared too, as with --rows, once the state agrees with all items: somebody may have
+    removed a row that the state holds the parts of. --repair then corrects both.
+
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
     somebody changed, removed or put are found. On DynamoDB, rows that differ are folded again before they count. With
     --repair, --rows reads all of the state and corrects rows by it: run --full --repair first.
@@ -145,7 +148,9 @@ def command(
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
         routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         if rows:
-            sys.exit(compare_rows(opened, routes, tolerance_seconds, repair=repair, json_output=json_output))
+            found = compared_rows(opened, routes, tolerance_seconds, repair=repair)
+            click.echo(as_json(compared_report(opened.app, found))) if json_output else print_compared(found)
+            sys.exit(found.exit_code)
         options = VerifyOptions(None if full else sample or SAMPLE_ITEMS, tolerance_seconds, not json_output)
         sys.exit(_run(opened, routes, options, repair=repair))
 
@@ -155,11 +160,17 @@ def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *
     items = GivenItems.each_once(each.item for each in found.different)
     wanted = repair and items.number > 0
     repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if wanted else None
+    rows = None
+    # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
+    if routes and options.sample is None and (repair or not found.different):
+        rows = compared_rows(opened, routes, options.tolerance_seconds, repair=repair)
     if options.shown:
         _print(opened, found, repaired)
+        if rows is not None:
+            print_compared(rows)
     else:
-        _print_json(opened, routes, found, repaired)
-    return REPORTED if found.different or found.failed else 0
+        _print_json(opened, routes, found, repaired, rows)
+    return REPORTED if found.different or found.failed or (rows and rows.exit_code) else 0
 
 
 def _comparable(route: Route, *, named: bool) -> bool:
@@ -198,7 +209,14 @@ def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None)
         print_repaired(opened.app, repaired, json_output=False)
 
 
-def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, repaired: RepairedItems | None) -> None:
+def _print_json(
+    opened: OpenedState,
+    routes: Sequence[Route],
+    found: Verified,
+    repaired: RepairedItems | None,
+    rows: ComparedRows | None,
+) -> None:
     report = verified_report(opened.app, [route.name for route in routes], found)
     counts = None if repaired is None else counts_of(opened.app, repaired)
-    click.echo(as_json({**report, "repaired": counts}))
+    compared = {} if rows is None else {"rows": compared_report(opened.app, rows)}
+    click.echo(as_json({**report, "repaired": counts, **compared}))

@@ -22,16 +22,19 @@ from streamfold.cli.engines import (
     state_options,
 )
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
+from streamfold.cli.filling_output import print_led
 from streamfold.cli.jobs import keys_text
 from streamfold.cli.metered import metered
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
+from streamfold.cli.verified_rows import mended_report
 from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.job_parts import end_job, job_parts, job_to_carry
+from streamfold.lifecycle.job_parts import REBUILD, end_job, job_parts, job_to_carry
 from streamfold.lifecycle.page_report import ItemFailed
+from streamfold.lifecycle.row_mending import lead_rows
 from streamfold.lifecycle.run_hooks import FillingProgress, KeepFailed, RunHooks, Tell
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
@@ -121,7 +124,7 @@ def command(
         if from_input:
             worker.from_input()
         elif end:
-            worker.end()
+            sys.exit(worker.end())
         else:
             with failed_keys(app, failed, goes_on=True) as keep:
                 sys.exit(worker.do(parts, keep))
@@ -155,22 +158,30 @@ class _Worker:
         told = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
         keys = keys_text(found.read, exported=self.parts.export is not None)
         self._tell(told, f"{keys}, {found.report.written:,} parts of items written, {failed:,} failed.")
-        if not numbers:
-            self.end()
+        code = 0 if numbers else self.end()
         tell_failed(self.left)
-        return REPORTED if failed or self.left else 0
+        return REPORTED if failed or self.left else code
 
     def _heed(self, tell: Tell, keep: KeepFailed) -> None:
         """Has each page told and kept, and its fan-outs worked on."""
         self.parts.hooks = RunHooks(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
 
-    def end(self) -> None:
-        """Ends the job. Raises ``SettingsError`` while parts are left."""
+    def end(self) -> int:
+        """Ends the job, a rebuild with its rows led to their items; returns the exit code.
+
+        Raises ``SettingsError`` while parts are left.
+        """
         if left := self.parts.left():
             raise SettingsError(f"{len(left)} parts of job {self.parts.job.id} are not done, {left[0]} is the first.")
+        job = self.parts.job
+        rows = lead_rows(self.app, self.engine, self.run, job.handlers) if job.what == REBUILD else None
         ended = end_job(self.app, self.engine, self.run, self.parts.job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
-        self._tell({"job": ended.id, "ended": True, **ended.counts}, f"Job {ended.id} has ended: {counts}.")
+        led = {} if rows is None else {"rows": rows.compared.rows, **mended_report(self.app, rows.mended)}
+        self._tell({"job": ended.id, "ended": True, **ended.counts, **led}, f"Job {ended.id} has ended: {counts}.")
+        if rows is not None and not self.json_output:
+            print_led(rows)
+        return REPORTED if rows is not None and rows.mended.left else 0
 
     def _tell(self, told: Mapping[str, Any], text: str) -> None:
         click.echo(as_json(told) if self.json_output else text)

@@ -187,12 +187,17 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
     """
     left: list[UnitWrite] = []
     for effect in effects:
-        if not isinstance(effect, AddRow) or effect.key != key or effect.least is None:
+        if effect.key != key or not amends(effect):
             left.append(effect)
-        elif there and effect.stamp:
+        elif there and isinstance(effect, AddRow) and effect.stamp:
             again = AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0, life=effect.life)
             left.append(again)
     return tuple(left)
+
+
+def amends(effect: UnitWrite) -> bool:
+    """Whether a write amends or takes back what was added to a row before."""
+    return isinstance(effect, AddRow) and effect.least is not None
 
 
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
-from streamfold.commit.plan import Chunk, KeyedPut, Unit
+from streamfold.commit.plan import Chunk, KeyedPut, Unit, WrittenKey
 from streamfold.commit.unfinished import Unfinished
 from streamfold.errors import EngineError, is_fatal
 from streamfold.ledger.lives import Lives
+from streamfold.routes.route import ROWS_LOST, Route
 
 if TYPE_CHECKING:
     from streamfold.commit.unfinished import ItemAndHandler
@@ -25,6 +26,7 @@ class Progress:
         self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
         self.fatal: EngineError | None = None  # the last error that no other try will mend
         self.held: set[ItemAndHandler] = set()  # whose later changes are not attempted
+        self.lost: set[tuple[str, WrittenKey]] = set()  # rows that somebody else had removed, by handler
 
     def commit(self, chunk: Chunk) -> None:
         """Counts the units of a transaction that the store took."""
@@ -45,6 +47,13 @@ class Progress:
         self.outcome.done.extend(unit.changes)
         for route in unit.routes:
             self.outcome.tally(route.name).unchanged += 1
+
+    def lose(self, row: WrittenKey, routes: Iterable[Route]) -> None:
+        """Counts a row that somebody else had removed, once for each handler that wanted to amend it."""
+        for route in routes:
+            if (route.name, row) not in self.lost:
+                self.lost.add((route.name, row))
+                self.outcome.count(ROWS_LOST, route.name)
 
     def put(self, put: KeyedPut, *, is_known: bool) -> None:
         """Counts a row that is there now; with ``is_known`` it was there before."""

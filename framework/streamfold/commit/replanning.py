@@ -6,7 +6,8 @@
 | the claim of an ``on`` handler             | done: an earlier attempt took effect                               |
 | a row that is as new as the write          | sent without the write                                             |
 | an addition that would leave a row empty   | planned again with a note of the row, as it is removed afterwards  |
-| an addition to a row that somebody removed | sent without the addition; a row that is there again is recomputed |
+| an addition to a row that somebody removed | sent without the addition, and counted; a row that is there is     |
+|                                            | recomputed                                                         |
 | an addition to a row of another life       | planned again: it comes to that row, or it changes nothing         |
 | an amendment of a whole row that expired   | planned again: it changes nothing                                  |
 | a whole row, which others add to           | planned again, so that it adds to the row too                      |
@@ -18,11 +19,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streamfold.commit.ledger_reads import filled
-from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, by_handler, noted, without, without_row
+from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, noted, without, without_row
 from streamfold.commit.progress import Progress
 from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row, would_be_empty
 from streamfold.commit.sending import read_state
-from streamfold.commit.unfinished import NamedByHandler
+from streamfold.commit.unfinished import NamedByHandler, writers
 from streamfold.engines import Engine
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.item import LedgerItem
@@ -96,8 +97,7 @@ class Replanner:
             self._learn(units, write.key)
             return [noted(unit, None, self.retired) for unit in units]  # a refusal may not tell of every row
         if isinstance(write, AddRow) and write.least is not None:
-            there = counts_contributors(reason)
-            return [unit._replace(effects=without_row(unit.effects, write.key, there=there)) for unit in units]
+            return self._without_lost(units, write.key, there=counts_contributors(reason))
         left: list[Unit] = []
         for unit in units:
             if not writes_any(unit, {write.key}):
@@ -111,6 +111,13 @@ class Replanner:
             else:
                 self._taken(unit, not_its_row(unit.routes[0], write, reason))
         return left
+
+    def _without_lost(self, units: Sequence[Unit], row: RowKey, *, there: bool) -> list[Unit]:
+        """Units without their amendments of a row that somebody removed, which are counted."""
+        for unit in units:
+            if any(effect.key == row and amends(effect) for effect in unit.effects):
+                self.progress.lose(row, writers(unit, row))
+        return [unit._replace(effects=without_row(unit.effects, row, there=there)) for unit in units]
 
     def _learn(self, units: Sequence[Unit], row: WrittenKey) -> None:
         """Notes whose steps would have left a row empty."""

@@ -126,7 +126,7 @@ class Unfinished:
                 if type(effect) is AddRow and (effect.contributors or effect.moved):
                     units[effect.key].append(unit)
         self._committed.clear()
-        committed = [(_writers(unit, row), unit.changes) for unit in self._units.get(row, ())]
+        committed = [(writers(unit, row), unit.changes) for unit in self._units.get(row, ())]
         return self._causes.get(row, []) + committed
 
     def commit(self, units: Sequence[Unit], writes: Iterable[GuardedWrite]) -> None:
@@ -186,7 +186,7 @@ class Unfinished:
     def _add_stored_attributes(self, unit: Unit) -> None:
         for effect in unit.effects:
             if effect.key[0] == STATE.name:
-                self._add_state_rows([effect.key], (_writers(unit, effect.key), unit.changes))
+                self._add_state_rows([effect.key], (writers(unit, effect.key), unit.changes))
 
     def _add_state_rows(self, rows: Iterable[tuple[Any, ...]], causes: Causes) -> None:
         for row in filter(is_in_state, rows):
@@ -219,7 +219,7 @@ def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
     deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
 
 
-def _writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
+def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
     """The handlers of a unit that a write of a row is of: a fault of the row is not the others'."""
     if len(unit.routes) < 2:
         return unit.routes

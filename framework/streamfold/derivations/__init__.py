@@ -28,6 +28,8 @@ KINDS: list[Derivation] = [
     SEARCH,
     FEED,
 ]
+SAYS = {word: said for kind in KINDS for word, said in kind.says.items()}
+"""How the counts of all kinds are reported, by word."""
 
 
 def kept_words(kind: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamfold.errors import is_fatal
-from streamfold.routes.route import ROUTES_KEPT_MAX, Kind
+from streamfold.routes.route import ROUTES_KEPT_MAX, ROWS_LOST, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
+    from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
     from streamfold.ledger.forms import Forms
     from streamfold.records.change import Change, ItemKey
@@ -134,6 +135,16 @@ class Said(NamedTuple):
     stale: str = ""  # for a redrive: why a record changed nothing; "" if the count does not explain that
 
 
+LOST: Mapping[str, Said] = {
+    ROWS_LOST: Said(
+        "Rows that handler {name} adds to were removed by somebody else (noticed {count} times): made again, they "
+        "lack what was added before. docs/operations.md says how to mend them.",
+        log="rows were removed by somebody else",
+    )
+}
+"""What kinds count whose rows are added to (``watches``)."""
+
+
 class Derivation(Kind):
     """A kind of derivation as it is carried out. The core asks these members and compares no names.
 
@@ -233,6 +244,10 @@ class Contributing(Derivation):
     gets_items = True
     reads_derived = True
     reconciles = True
+    says = LOST
+
+    def watches(self, route: Route) -> tuple[Key, ...]:
+        return route.into
 
     def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
         """What an existing item contributes. ``forms`` holds the known forms of attributes, and learns new ones.

@@ -23,7 +23,7 @@ from streamfold.commit.refusals import counts_contributors, is_added_to, not_the
 from streamfold.commit.sending import check_passing, is_throttled
 from streamfold.commit.triage import explained
 from streamfold.commit.unfinished import NamedRows, Unfinished
-from streamfold.derivations.derivation import Finishing, Work, contributing, contribution, derivation
+from streamfold.derivations.derivation import LOST, Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import Contended, Unprocessable, is_fatal
@@ -36,7 +36,7 @@ from streamfold.ledger.step import Step, Transition, repaired
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import ROWS_LOST, Fields, Route
 from streamfold.run import TRIES_MAX, Run
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
@@ -166,7 +166,7 @@ class Repair:
             writes = _writes(transition, odd)
             refused = self.timed.transact(writes, self.run.expires_at)
             if refused is not None:
-                self._decide(writes, refused, number, odd, lives)
+                self._decide(work, writes, refused, number, odd, lives)
                 continue
             lives.committed(writes)
             written, removed = written + tally.written, removed + tally.removed
@@ -222,7 +222,13 @@ class Repair:
         return known, transition
 
     def _decide(
-        self, writes: Sequence[GuardedWrite], refused: Refused, number: int, odd: OddRows, lives: Lives
+        self,
+        work: RepairWork,
+        writes: Sequence[GuardedWrite],
+        refused: Refused,
+        number: int,
+        odd: OddRows,
+        lives: Lives,
     ) -> None:
         """Returns if another try may succeed, after a pause if others are in the way. Raises otherwise."""
         failing = [
@@ -230,19 +236,27 @@ class Repair:
             for write, reason in zip(writes, refused.reasons, strict=True)
             if reason is not None and reason.code == CONDITION
         ]
-        for write, reason in failing:
-            if lives.refused(write, reason.item):
+        outlived = [lives.refused(write, reason.item) for write, reason in failing]
+        if any(isinstance(write, LedgerWrite) for write, _ in failing):
+            odd.gone.clear()  # what rows refused to a step from another contribution says nothing of them
+            return
+        for (write, reason), is_outlived in zip(failing, outlived, strict=True):
+            if is_outlived:
                 continue
             if isinstance(write, AddRow):
                 odd.gone[write.key] = counts_contributors(reason)
+                self._warn_of_loss(work.route)
             elif is_added_to(write, reason):
                 odd.added.add(write.key)
-            elif not (isinstance(write, LedgerWrite) or lives.expired(write)):
+            elif not lives.expired(write):
                 raise not_the_owner(write, reason)
         if failing:
             return
         check_passing(refused)
         self.run.back_off(number, throttled=is_throttled(refused))
+
+    def _warn_of_loss(self, route: Route) -> None:
+        self.run.warn_once((ROWS_LOST, route.name), LOST[ROWS_LOST].text.format(name=route.name, count="1 or more"))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes the rows that nothing contributes to any more; returns how many."""

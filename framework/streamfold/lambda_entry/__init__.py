@@ -132,6 +132,7 @@ class Function:
             self.app.source_tables,
             self.settings,
             self.warn,
+            self.app.watched_tables,
             identify=lambda name: table_id(self.client, name),
         )
 

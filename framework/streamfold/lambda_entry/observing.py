@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from streamfold.batch.report import Report
-from streamfold.derivations import KINDS
+from streamfold.derivations import SAYS
 from streamfold.errors import SettingsError
 from streamfold.lambda_entry.lines import NAMESPACE, Emit, log, metric_lines, unit_of, write_log
 from streamfold.run.pace import SendingPace
@@ -11,7 +11,7 @@ from streamfold.settings import Settings
 
 FAILURES_LOGGED_MAX = 20
 
-SAID = {word: said.log for kind in KINDS for word, said in kind.says.items() if said.log}
+SAID = {word: said.log for word, said in SAYS.items() if said.log}
 """What is logged of a count, by word."""
 
 

@@ -10,8 +10,10 @@ from decimal import Decimal, DecimalException, localcontext
 from secrets import token_hex
 from typing import Any, NamedTuple
 
+from streamfold.batch.knowledge import knowledge
 from streamfold.commit.recompute import recompute
 from streamfold.derivations.derivation import contribution
+from streamfold.engines import Engine, OwnStream
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES
 from streamfold.ledger.contribution import Contribution, stored_rows, stored_text
@@ -22,6 +24,7 @@ from streamfold.ledger.item import BEFORE_ALL
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, repaired
+from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.entries import missing_entries
 from streamfold.lifecycle.explain import Explaining, read_ledger
 from streamfold.lifecycle.explained_rows import (
@@ -35,10 +38,11 @@ from streamfold.lifecycle.explained_rows import (
     sums_of,
 )
 from streamfold.lifecycle.other_writers import OtherWriters
-from streamfold.lifecycle.rows import left_in, left_of
+from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, left_in, left_of
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.numbers import DIGITS_MAX, EXACT, Number
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
 from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
@@ -61,6 +65,30 @@ class RowsMended(NamedTuple):
 
     mended: list[RowKey]
     left: list[RowLeft]
+
+
+class RowsLed(NamedTuple):
+    """What became of the rows of handlers whose items were led to their sources."""
+
+    compared: VerifiedRows
+    mended: RowsMended
+
+
+def lead_rows(app: Application, engine: Engine, run: Run, handlers: Collection[str]) -> RowsLed:
+    """Makes the rows of these handlers what all of their items add up to, once a rebuild has led the ledger there.
+
+    The ledger may agree with every source while a row does not: somebody removed the row, others made it again, and
+    what had been contributed before is missing. So rows are compared with a fold of the sources. Those that differ, or
+    moved all the while, are corrected by the ledger. Reads the sources, and for such rows all of the state.
+    """
+    routes = [route for route in wanted_routes(app, handlers) if route.kind.contributes]
+    if not routes:
+        return RowsLed(VerifiedRows(), RowsMended([], []))
+    verifier = RowsVerifier(app, engine, run, routes, live=not isinstance(engine, OwnStream))
+    found = verifier.verify()
+    by = Explaining(app, engine, knowledge(run, app, engine).forms)
+    rows = [*(each.row for each in found.different), *verifier.suspected]
+    return RowsLed(found, RowMending(by, run).mend(rows))
 
 
 class RowMending:
@@ -97,6 +125,8 @@ class RowMending:
         return still
 
     def _mend(self, row: RowKey, stored: StoredRow | None, held: Collection[Contributor]) -> None:
+        if stored is None and not held:  # as the state has it: a handler that was never filled has no rows
+            return
         routes = row_routes(self.by, row)
         if not routes:
             raise EngineError("No handler here contributes to it: it is left as it is.")

@@ -151,6 +151,7 @@ class RowsVerifier:
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
+        self.suspected: Collection[RowKey] = ()  # rows that moved whenever they were looked at, and differed
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
         self.expiring = set(knowledge(run, app, engine).lives.targets)  # places of targets whose rows expire
         self.moved: set[RowKey] = set()  # rows that were others before or during the last fold
@@ -169,7 +170,7 @@ class RowsVerifier:
             self.found.different += still.values()
             suspected = {row: each for row, each in again.items() if row not in still}
         if self.live:
-            self.found.moving = len(suspected)
+            self.found.moving, self.suspected = len(suspected), suspected.keys()
         else:
             self.found.different += suspected.values()
         self.found.different.sort(key=lambda each: str(each.row))

@@ -13,7 +13,7 @@ from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.exports import S3
 from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.job_parts import end_job, job_parts, job_to_carry
+from streamfold.lifecycle.job_parts import REBUILD, end_job, job_parts, job_to_carry
 from streamfold.routes.application import Application
 from streamfold.run import Run
 
@@ -22,6 +22,10 @@ JOB, PART, FILE, END, SHARING, DONE = "job", "part", "file", "end", "sharing", "
 BUCKET, KEY = "bucket", "key"
 DATA_FILE = "dataFileS3Key"
 """Of a line of a manifest (Developer Guide, S3DataExport.Output)."""
+ROWS_NOT_COMPARED = (
+    "The rebuild has led all items to their sources, and a function has no time to compare all rows with them: "
+    "streamfold verify {} --rows --repair does, from a machine."
+)
 WorkAnswer = dict[str, Any]
 
 
@@ -84,6 +88,8 @@ def _ended(app: Application, engine: Engine, run: Run, identity: str) -> WorkAns
     left = job_parts(app, engine, run, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
     if left:
         raise SettingsError(f"{len(left)} parts of job {identity} are not done: part {left[0]} is the first.")
+    if job is not None and job.what == REBUILD:
+        run.warn(ROWS_NOT_COMPARED.format(" ".join(job.handlers)))
     return {JOB: identity, DONE: True, "counts": dict(end_job(app, engine, run, identity).counts)}
 
 

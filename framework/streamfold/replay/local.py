@@ -16,7 +16,7 @@ from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes, read_changes
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.failure import Failure
-from streamfold.derivations import KINDS
+from streamfold.derivations import SAYS
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, public
@@ -124,7 +124,6 @@ def _noted(report: Report) -> Iterator[str]:
     """Lines to log about a batch besides its failures: parked records and counts of the kinds."""
     for handler, count in report.parked.items():
         yield f"{count} records were parked for handler {handler}. The first: {report.first_parked[handler]}"
-    for kind in KINDS:
-        for word, said in kind.says.items():
-            for handler, count in report.counts.get(word, {}).items():
-                yield said.text.format(name=handler, count=count)
+    for word, said in SAYS.items():
+        for handler, count in report.counts.get(word, {}).items():
+            yield said.text.format(name=handler, count=count)

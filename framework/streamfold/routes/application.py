@@ -10,7 +10,7 @@ from streamfold.keys.real_names import check_variables
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, is_name, merged
 from streamfold.records.change import ItemKey
 from streamfold.routes.checks import chained, checked_routes
-from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
+from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of, targets_of
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.routes.tenants import apart
 
@@ -45,7 +45,7 @@ class Application:
         self._known = self._dispatch(
             self._entries([key for route in self.routes for key in (*route.sources, *route.into)])
         )
-        self._targets = self._dispatch(self._entries([key for route in self.routes for key in route.into]))
+        self._targets = self._dispatch(lambda name: targets_of(self.routes, name))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
         """The templates that an item's key matches, each with its listeners and the values of its fields.
@@ -84,6 +84,46 @@ class Application:
     def derived(self, row: ItemKey) -> bool:
         """Whether a key is one of a declared target."""
         return row[0] in self._targets and bool(self._targets[row[0]].find(*row[1:]))
+
+    def watchers(self, row: ItemKey) -> list[Route]:
+        """The routes that are to know when somebody else removes a row, each once."""
+        dispatch = self._targets.get(row[0])
+        found = dispatch.find(*row[1:]) if dispatch else ()
+        return list(dict.fromkeys(each.route for entry, _ in found for each in entry.listeners))
+
+    def watching_group(self, route: Route, table: str) -> str:
+        """The group whose functions notice that somebody else removed a row of a route, in one of its tables.
+
+        It is the route's own, unless only other groups read the table: the function of the first of these has the
+        table's stream then, and the route's own has not.
+        """
+        readers = self._readers.get(table, ())
+        return route.group if not readers or route.group in readers else readers[0]
+
+    def watched(self, group: str | None = None) -> list[Key]:
+        """The targets whose REMOVE records a function of a group wants, beside the changes that its handlers read.
+
+        A filter of events has to let these through where the old image has ``_sf_n`` and no ``_sf_o``, ``_sf_v`` or
+        ``_sf_l``. ``group``: None for a function of all groups.
+        """
+        keys = [(route, key) for route in self.routes for key in route.kind.watches(route)]
+        return list(
+            dict.fromkeys(key for route, key in keys if group in (None, self.watching_group(route, key.table.name)))
+        )
+
+    @cached_property
+    def watched_tables(self) -> dict[str, Table]:
+        """The tables of watched rows, by name: a stream of one may be given to a function though it has no sources."""
+        return {key.table.name: self.tables[key.table.name] for key in self.watched()}
+
+    @cached_property
+    def _readers(self) -> dict[str, list[str]]:
+        """The groups that read each table, sorted."""
+        found: dict[str, set[str]] = {}
+        for route in self.routes:
+            for each in route.kind.listens(route):
+                found.setdefault(each.key.table.name, set()).add(route.group)
+        return {name: sorted(groups) for name, groups in found.items()}
 
     def chains(self, row: ItemKey) -> Collection[str]:
         """The groups whose routes read a row's changes, sorted: for these the stream of a local engine keeps them."""

@@ -103,6 +103,21 @@ def _meet(one: Segments, other: Segments) -> bool:
     return all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
+ROW = "row"
+"""The role of a row for a route that adds to it."""
+
+
+def targets_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
+    """The keys of one table that routes write, each with the routes that watch its rows."""
+    watchers: dict[Key, list[Listener]] = {}
+    for route in routes:
+        watched = route.kind.watches(route)
+        for key in route.into:
+            if key.table.name == table_name:
+                watchers.setdefault(key, []).extend([Listener(route, ROW, False)] if key in watched else [])
+    return [DispatchEntry(key, tuple(found)) for key, found in watchers.items()]
+
+
 def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
     """The keys of one table whose changes reach routes."""
     listeners: dict[Key, list[Listener]] = {}

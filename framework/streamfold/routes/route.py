@@ -18,6 +18,8 @@ GROUP = "main"
 """The group of handlers that name none."""
 ROUTES_KEPT_MAX = 1000
 """Routes of which it is remembered what their declaration says: an application has a few dozen."""
+ROWS_LOST = "rows_lost"
+"""The count of how often it was noticed that somebody else had removed a row which a handler adds to."""
 SOURCE = "source"
 """The role of an item that a handler is declared for."""
 
@@ -67,6 +69,14 @@ class Kind:
     def writes(self, route: "Route") -> tuple[Key, ...]:
         """The keys of its targets."""
         return route.into
+
+    def watches(self, route: "Route") -> tuple[Key, ...]:
+        """The keys of its targets of which it is to be known when somebody else removes a row.
+
+        REMOVE records of such rows are wanted of a stream, though no handler is called with them.
+        """
+        del route
+        return ()
 
     def items_given(self, options: Any) -> int:
         """How many items its handler gets before it may ask for fields."""

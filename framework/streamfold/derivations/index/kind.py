@@ -36,10 +36,11 @@ class Index(Contributing):
     yields = (Row,)
     sees_derived_attributes = True
     says: ClassVar[Mapping[str, Said]] = {
+        **Contributing.says,
         CONFLICTS: Said(
             "Index {name} met {count} claims of rows that another item claims too; the rows show the conflict.",
             log="unique rows are claimed twice",
-        )
+        ),
     }
 
     def guard(self, route: Route) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.derivations.derivation import Derivation, Planned
+from streamfold.derivations.derivation import LOST, Derivation, Planned
 from streamfold.records.change import EVENTS
 from streamfold.routes.checks import check_view
 from streamfold.routes.effects import Add, Delete, Put
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Unit
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
+    from streamfold.keys.key import Key
     from streamfold.records.change import Change, Event
     from streamfold.routes.route import Needs, Route
 
@@ -72,6 +73,10 @@ class On(OnChanges):
 
     name = "on"
     yields = (Put, Add, Delete)
+    says = LOST
+
+    def watches(self, route: Route) -> tuple[Key, ...]:
+        return route.into
 
     def guard(self, route: Route) -> str:
         return "claim, row guard" if any(target.owned for target in route.targets) else "claim"
