@@ -71,11 +71,12 @@ class KnownLives:
 class Lives:
     """The lives of rows, as one batch, page or repair plans with them."""
 
-    __slots__ = ("_born", "_known", "_over")
+    __slots__ = ("_born", "_following", "_known", "_over")
 
     def __init__(self, known: KnownLives | None = None) -> None:
         self._known = KnownLives() if known is None else known
         self._born: dict[RowKey, str] = {}  # the lives of rows that planned steps will make
+        self._following: set[RowKey] = set()  # rows of steps that expire
         self._over: set[tuple[RowKey, str]] = set()  # lives, or owners of whole rows, that refusals showed to be over
 
     @property
@@ -118,7 +119,7 @@ class Lives:
             return found is not None
         if life == write.life:
             return False
-        if life is None and not write.life and write.least != 0:
+        if life is None and not write.life and write.key not in self._following:
             return False  # somebody removed a row that does not expire
         self._over.add((write.key, write.life))
         return True
@@ -158,6 +159,7 @@ class Lives:
             return Given(after, before, after, NO_ROWS, plain=True)
         found: Contribution = {}
         born = set()
+        self._following |= {row for row in {**before, **after} if self.follows(target_of(route, row), row)}
         for row, part in after.items():
             previous, target = before.get(row), target_of(route, row)
             if previous is not None:
