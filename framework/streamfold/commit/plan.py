@@ -11,6 +11,7 @@ from decimal import DecimalException
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
+from streamfold.keys.table import OWNER
 from streamfold.ledger.difference import NO_ROWS
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
@@ -165,14 +166,16 @@ def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
 def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -> tuple[UnitWrite, ...]:
     """Effects without an addition that amends or takes back what was added to a row, if somebody removed that row.
 
-    ``there``: others made the row again. It then gets the step's stamp, because entries below it move.
+    ``there``: others made the row again, or its count is wrong. It then gets the step's stamp, because entries below it
+    move. It is written in any case: the ledger goes on without it, and a correction of the row that is under way would
+    take what the ledger held before for what it holds.
     """
     left: list[UnitWrite] = []
     for effect in effects:
         if not isinstance(effect, AddRow) or effect.key != key or effect.least is None:
             left.append(effect)
-        elif there and effect.stamp:
-            left.append(AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0))
+        elif there:
+            left.append(AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0, removed=(OWNER,)))
     return tuple(left)
 
 

@@ -61,7 +61,7 @@ def add_cast(write: AddRow) -> dict[str, Any]:
     use = Expression()
     amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
     sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
-    removes = write.removed if write.unversioned else (*write.removed, OWNER)
+    removes = write.removed if write.unversioned or OWNER in write.removed else (*write.removed, OWNER)
     update = {"UpdateExpression": clauses(use, sets, removes, amounts)}
     conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
     if write.contributors_least is not None:
