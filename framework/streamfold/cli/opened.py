@@ -83,10 +83,15 @@ def chosen_routes(opened: OpenedState, names: Sequence[str], *, offline: bool = 
                 raise SettingsError(f"Handler {route.name!r} {why}: its rows are not kept up to date.")
         return routes
     found = {route.name: _not_run(opened, route) or _not_known(opened, route, offline=offline) for route in routes}
-    left_out = {name: why for name, why in found.items() if why}
-    for name, why in left_out.items():
+    unwanted = {name: why for name, why in found.items() if why}
+    for name, why in unwanted.items():
         _say(f"Handler {name!r} {why}: it is left out.")
-    return [route for route in routes if route.name not in left_out]
+    return [route for route in routes if route.name not in unwanted]
+
+
+def left_out(opened: OpenedState, route: Route) -> str:
+    """Why a handler is left out where none is named; "" for one that is not."""
+    return _not_run(opened, route) or _not_known(opened, route, offline=opened.local is not None)
 
 
 def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:

@@ -149,8 +149,9 @@ def _print_counts(found: RepairedItems) -> None:
         for each in report.differing[:SHOWN_MAX]:
             click.echo(f"{item_text(each.item)}, handler {each.handler!r} differs")
         others = f"; {counted(report.uncompared, 'part')} not comparable, derived again" if report.uncompared else ""
-        different = report.written - report.uncompared
-        click.echo(f"Dry run of {items}: {different:,} different, {counts}{others}. Nothing was written.")
+        pending = f", {len(report.pending):,} with pending work" if report.pending else ""
+        different = report.written - report.uncompared - len(report.pending)
+        click.echo(f"Dry run of {items}: {different:,} different{pending}, {counts}{others}. Nothing was written.")
         return
     written, rows = counted(report.written, "part"), counted(report.rows, "write")
     click.echo(f"{items}: {written} written, {counts}; {rows} of rows.")

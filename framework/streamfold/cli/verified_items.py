@@ -24,6 +24,8 @@ def print_verified(found: Verified) -> None:
         f"{counted(found.items, 'item')}: {counted(found.equal, 'part')} equal, {len(found.different):,} different, "
         f"{found.moving:,} moving, {len(found.failed):,} failed."
     )
+    if found.pending:
+        click.echo(f"{counted(len(found.pending), 'part')} with pending work: rows that a step left to be finished.")
 
 
 def verified_report(app: Application, handlers: Sequence[str], found: Verified) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def verified_report(app: Application, handlers: Sequence[str], found: Verified) 
         "items": found.items,
         "equal": found.equal,
         "moving": found.moving,
+        "pending": [item_object(app, each.item) | {"handler": each.handler} for each in found.pending],
         "different": [
             item_object(app, each.item) | {"handler": each.handler, **_sides(each)} for each in found.different
         ],

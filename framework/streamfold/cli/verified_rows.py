@@ -1,6 +1,6 @@
 """``streamfold verify --rows``: whether rows are what their sources add up to."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -9,16 +9,37 @@ from streamfold.cli.differences import BOTH, SHOWN_MAX, print_differences
 from streamfold.cli.engines import REPORTED
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
-from streamfold.cli.opened import OpenedState, followed_chains
+from streamfold.cli.opened import OpenedState, followed_chains, left_out
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.cli.rows import name_text, text
-from streamfold.lifecycle.row_mending import RowMending, RowsMended
+from streamfold.derivations.audit.kind import audit_routes
+from streamfold.derivations.derivation import derivation
+from streamfold.derivations.search.kind import SEARCH
+from streamfold.lifecycle.other_rows import OtherRows, is_compared
+from streamfold.lifecycle.row_mending import RowLeft, RowMending, RowsMended
 from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
 from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 
 NEXT = "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them."
+UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; a history keeps what it has."
+
+
+class RowsOptions(NamedTuple):
+    """What the command line said of a comparison of rows."""
+
+    tolerance_seconds: float
+    repair: bool
+    every: bool  # no handler was named
+
+
+class NotCompared(NamedTuple):
+    """What a comparison did not look at."""
+
+    handler: str | None  # None: rows of all handlers
+    why: str
+    command: str | None  # that compares it; None: none does
 
 
 class ComparedRows(NamedTuple):
@@ -27,27 +48,29 @@ class ComparedRows(NamedTuple):
     handlers: Sequence[str]
     found: VerifiedRows
     mended: RowsMended | None
+    left: Sequence[NotCompared]
 
     @property
     def exit_code(self) -> int:
         return REPORTED if self.found.different or self.found.failed else 0
 
 
-def compared_rows(
-    opened: OpenedState, routes: Sequence[Route], tolerance_seconds: float, *, repair: bool
-) -> ComparedRows:
+def compared_rows(opened: OpenedState, routes: Sequence[Route], options: RowsOptions) -> ComparedRows:
     """Compares the rows of these routes, and mends what differs if that is asked for."""
+    live, tolerance_seconds = opened.local is None, options.tolerance_seconds
     verifier = RowsVerifier(
-        opened.app,
-        opened.engine,
-        opened.run,
-        routes,
-        live=opened.local is None,
-        tolerance_seconds=tolerance_seconds,
+        opened.app, opened.engine, opened.run, routes, live=live, tolerance_seconds=tolerance_seconds
     )
-    found = verifier.verify()
-    mended = _mended(opened, found) if repair else None
-    return ComparedRows([route.name for route in verifier.routes], found, mended)
+    summed = [route for route in routes if route.kind.contributes]
+    found = verifier.verify() if summed else VerifiedRows()
+    mended = _mended(opened, found) if options.repair else None
+    others = OtherRows(opened.app, opened.engine, opened.run, live=live, tolerance_seconds=tolerance_seconds)
+    found.add(unsummed := others.verify(routes))
+    if mended is not None:
+        mended.left.extend(RowLeft(each.row, UNSUMMED) for each in unsummed.different)
+    names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
+    compared = [route for route in opened.app.routes if route.name in names]
+    return ComparedRows([*names], found, mended, not_compared(opened, compared, every=options.every))
 
 
 def print_compared(rows: ComparedRows) -> None:
@@ -61,7 +84,51 @@ def print_compared(rows: ComparedRows) -> None:
 
 def compared_report(app: Application, rows: ComparedRows) -> dict[str, Any]:
     """The same as JSON."""
-    return rows_report(app, rows.handlers, rows.found) | mended_report(app, rows.mended)
+    report = rows_report(app, rows.handlers, rows.found) | mended_report(app, rows.mended)
+    return report | {"not_compared": [each._asdict() for each in rows.left]}
+
+
+def not_compared(
+    opened: OpenedState, routes: Collection[Route], *, every: bool, rows: bool = True
+) -> list[NotCompared]:
+    """What a comparison with these routes does not look at. ``rows``: it looks at rows, and not at the ledger.
+
+    every: all handlers were asked for; otherwise no other than these were.
+    """
+    found = [_not_compared(opened, route, rows=rows) for route in opened.app.routes if every and route not in routes]
+    if rows and any(route in audit_routes(opened.app) for route in routes):
+        found.append(
+            NotCompared(None, "rows of histories but the newest of each item", "streamfold audit verify --all")
+        )
+    return found
+
+
+def _not_compared(opened: OpenedState, route: Route, *, rows: bool) -> NotCompared:
+    kind = derivation(route)
+    if why := left_out(opened, route):
+        return NotCompared(route.name, f"it {why}", None)
+    if not rows and is_compared(opened.app, route):
+        return NotCompared(
+            route.name,
+            f"it is of kind {route.kind}, and the state holds nothing of it to compare",
+            f"streamfold verify --rows {route.name}",
+        )
+    if route.kind is SEARCH:
+        return NotCompared(route.name, "its documents are in an index", f"streamfold search verify {route.name}")
+    if kind.reconciles:
+        return NotCompared(route.name, f"it is of kind {route.kind}, and what it made is not read back", None)
+    return NotCompared(route.name, f"it is of kind {route.kind}, and follows from changes, which no item tells", None)
+
+
+def print_not_compared(left: Sequence[NotCompared]) -> None:
+    """Prints the last line of a comparison: what it did not look at, and what does."""
+    if left:
+        click.echo(f"Not compared: {'; '.join(map(_left_text, left))}.")
+
+
+def _left_text(each: NotCompared) -> str:
+    what = each.why if each.handler is None else f"handler {each.handler!r} ({each.why})"
+    return f"{what}: {each.command}" if each.command else what
 
 
 def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:

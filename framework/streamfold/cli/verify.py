@@ -6,16 +6,28 @@ from random import Random
 from typing import NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
-from streamfold.cli.opened import OpenedState, chosen_routes, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, left_out, opened_state
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
 from streamfold.cli.verified_items import print_verified, verified_report
-from streamfold.cli.verified_rows import ComparedRows, compared_report, compared_rows, print_compared
+from streamfold.cli.verified_rows import (
+    ComparedRows,
+    NotCompared,
+    RowsOptions,
+    compared_report,
+    compared_rows,
+    not_compared,
+    print_compared,
+    print_not_compared,
+)
+from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import pages
+from streamfold.lifecycle.other_rows import is_compared
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verified, Verifier
 from streamfold.records.change import ItemKey
@@ -31,6 +43,7 @@ class VerifyOptions(NamedTuple):
     sample: int | None  # items; None for all
     tolerance_seconds: float
     shown: bool  # progress, on a terminal
+    every: bool  # no handler was named
 
 
 @click.command("verify", short_help="Compare what the state holds of items with what handlers make of them now.")
@@ -100,8 +113,12 @@ def command(
     removed a row that the state holds the parts of. --repair then corrects both.
 
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
-    somebody changed, removed or put are found. On DynamoDB, rows that differ are folded again before they count. With
-    --repair, --rows reads all of the state and corrects rows by it: run --full --repair first.
+    somebody changed, removed or put are found. Rows of feeds are compared with their posts and edges, attributes on
+    items with the stored ones, and the newest row of each history with its item. On DynamoDB, rows that differ are
+    looked at again before they count. With --repair, --rows reads all of the state and corrects rows by it: run --full
+    --repair first.
+
+    The last line names what was not compared, with the command that compares it.
 
     With --export, exports to S3 are compared, which costs no read units: the rows with what the items make, and with an
     export of the state also the state with the items. Rows of feeds are compared with their posts and edges. Handlers
@@ -113,6 +130,7 @@ def command(
       equal      the state agrees with the item
       different  it does not, and neither changes
       moving     it changed whenever it was looked at
+      pending    they agree, and a step left rows to be finished: --repair finishes them
       failed     the handler raises on the item
 
     \b
@@ -134,6 +152,14 @@ def command(
     if yes and not repair:
         raise SettingsError("--yes belongs to --repair: nothing is written without it.")
     if exports:
+        named = [name for name in ("state", "engine", "endpoint_url") if _is_given(name)]
+        if named:
+            option = "--" + named[0].replace("_", "-")
+            raise SettingsError(
+                f"--export compares exports with each other, and {option} names a store, which is not looked at: leave "
+                "it out. The state at the moment of the exports is --export state=MANIFEST, and a store is compared by "
+                "verify without --export."
+            )
         if rows or repair or full or sample is not None or tolerance is not None:
             raise SettingsError("--export compares all of the exports and repairs none: leave the other options out.")
         given = GivenExports(application, tables, exports, runner == SPARK, spark_master)
@@ -146,30 +172,44 @@ def command(
         if repair:
             confirm_writes(opened.engine, opened.store, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
-        routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         if rows:
-            found = compared_rows(opened, routes, tolerance_seconds, repair=repair)
-            click.echo(as_json(compared_report(opened.app, found))) if json_output else print_compared(found)
+            wanted = RowsOptions(tolerance_seconds, repair, every=not handlers)
+            found = compared_rows(opened, _routes_with_rows(opened, handlers), wanted)
+            if json_output:
+                click.echo(as_json(compared_report(opened.app, found)))
+            else:
+                print_compared(found)
+                print_not_compared(found.left)
             sys.exit(found.exit_code)
-        options = VerifyOptions(None if full else sample or SAMPLE_ITEMS, tolerance_seconds, not json_output)
+        routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
+        items = None if full else sample or SAMPLE_ITEMS
+        options = VerifyOptions(items, tolerance_seconds, not json_output, every=not handlers)
         sys.exit(_run(opened, routes, options, repair=repair))
+
+
+def _is_given(option: str) -> bool:
+    """Whether an option stands on the command line."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *, repair: bool) -> int:
     found = _verified(opened, routes, options)
-    items = GivenItems.each_once(each.item for each in found.different)
+    items = GivenItems.each_once(each.item for each in (*found.different, *found.pending))
     wanted = repair and items.number > 0
     repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if wanted else None
-    rows = None
+    rows, left = None, not_compared(opened, routes, every=options.every, rows=False)
     # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
     if routes and options.sample is None and (repair or not found.different):
-        rows = compared_rows(opened, routes, options.tolerance_seconds, repair=repair)
+        rows = compared_rows(opened, routes, RowsOptions(options.tolerance_seconds, repair, every=False))
+    elif routes:
+        left.append(NotCompared(None, "the rows themselves", "streamfold verify --rows"))
     if options.shown:
         _print(opened, found, repaired)
         if rows is not None:
             print_compared(rows)
+        print_not_compared(left)
     else:
-        _print_json(opened, routes, found, repaired, rows)
+        _print_json(opened, routes, found, (repaired, rows, left))
     return REPORTED if found.different or found.failed or (rows and rows.exit_code) else 0
 
 
@@ -181,6 +221,24 @@ def _comparable(route: Route, *, named: bool) -> bool:
             "be compared with the item. streamfold repair derives it again from the item."
         )
     return route.kind.contributes
+
+
+def _routes_with_rows(opened: OpenedState, names: Sequence[str]) -> list[Route]:
+    """The routes whose rows are compared. Raises ``SettingsError`` as ``chosen_routes``, and for a named one of others.
+
+    Rows of histories follow from changes: their handlers are no others' that lead items.
+    """
+    app = opened.app
+    alone = {route.name: route for route in audit_routes(app) if is_compared(app, route)}
+    for name in names:
+        if name in alone and (why := left_out(opened, alone[name])):
+            raise SettingsError(f"Handler {name!r} {why}: its rows are not kept up to date.")
+    others = [name for name in names if name not in alone]
+    found = chosen_routes(opened, others) if others or not names else []
+    for route in found if names else ():
+        _ = is_compared(app, route) or _comparable(route, named=True)
+    found = [route for route in found if route.kind.contributes or is_compared(app, route)]
+    return found + [route for name, route in alone.items() if name in names or not (names or left_out(opened, route))]
 
 
 def _verified(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Verified:
@@ -203,7 +261,7 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
     print_verified(found)
-    if found.different and repaired is None:
+    if (found.different or found.pending) and repaired is None:
         click.echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
     if repaired is not None:
         print_repaired(opened.app, repaired, json_output=False)
@@ -213,10 +271,11 @@ def _print_json(
     opened: OpenedState,
     routes: Sequence[Route],
     found: Verified,
-    repaired: RepairedItems | None,
-    rows: ComparedRows | None,
+    done: tuple[RepairedItems | None, ComparedRows | None, Sequence[NotCompared]],
 ) -> None:
+    repaired, rows, left = done
     report = verified_report(opened.app, [route.name for route in routes], found)
     counts = None if repaired is None else counts_of(opened.app, repaired)
     compared = {} if rows is None else {"rows": compared_report(opened.app, rows)}
-    click.echo(as_json({**report, "repaired": counts, **compared}))
+    not_looked_at = {"not_compared": [each._asdict() for each in left]}
+    click.echo(as_json({**report, "repaired": counts, **compared, **not_looked_at}))

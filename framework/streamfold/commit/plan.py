@@ -9,8 +9,9 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard
 
+from streamfold.keys.table import OWNER
 from streamfold.ledger.difference import NO_LIVES, NO_ROWS
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.lives import Lives
@@ -183,19 +184,21 @@ def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
 def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -> tuple[UnitWrite, ...]:
     """Effects without an addition that amends or takes back what was added to a row, if somebody removed that row.
 
-    ``there``: others made the row again. It then gets the step's stamp, because entries below it move.
+    ``there``: others made the row again, or its count is wrong. It then gets the step's stamp, because entries below it
+    move. It is written in any case: the ledger goes on without it, and a correction of the row that is under way would
+    take what the ledger held before for what it holds.
     """
     left: list[UnitWrite] = []
     for effect in effects:
-        if effect.key != key or not amends(effect):
+        if not amends(effect) or effect.key != key:
             left.append(effect)
-        elif there and isinstance(effect, AddRow) and effect.stamp:
-            again = AddRow(effect.key, {}, 0, stamp=effect.stamp, moved=effect.moved, least=0, life=effect.life)
-            left.append(again)
+        elif there:
+            stamp, moved, life = effect.stamp, effect.moved, effect.life
+            left.append(AddRow(effect.key, {}, 0, stamp=stamp, moved=moved, least=0, removed=(OWNER,), life=life))
     return tuple(left)
 
 
-def amends(effect: UnitWrite) -> bool:
+def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
     """Whether a write amends or takes back what was added to a row before."""
     return isinstance(effect, AddRow) and effect.least is not None
 

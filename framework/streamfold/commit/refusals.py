@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any, TypeGuard
 
 from streamfold.errors import HandlerError, RowTaken, told
-from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
 from streamfold.records.values import encode
@@ -34,7 +34,13 @@ def is_stale(write: GuardedWrite, reason: Reason) -> bool:
 
 def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
     """Whether a whole row was refused because others add to the row: it counts contributors and has no owner."""
-    return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and OWNER not in (reason.item or {})
+    return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and _owner(reason) is None
+
+
+def _owner(reason: Reason) -> Any:
+    """The owner of the row that refused a write. The mark of a row that is being corrected is none."""
+    owner = (reason.item or {}).get(OWNER)
+    return None if isinstance(owner, str) and owner.startswith(MARK) else owner
 
 
 def would_be_empty(write: GuardedWrite, reason: Reason) -> bool:
@@ -84,7 +90,7 @@ def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerErr
 
 def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
     """The error of a row that another item has: ``RowTaken``, because that item may still give the row up."""
-    owner = "another item" if reason.item is None else reason.item.get(OWNER)
+    owner = "another item" if reason.item is None else _owner(reason)
     kind = HandlerError if owner is None else RowTaken
     owner = owner or "the application itself"
     return kind(

@@ -8,6 +8,7 @@ from typing import Any
 
 from streamfold.engines import Counter
 from streamfold.engines.conditions import (
+    corrects,
     ledger_holds,
     pair_is_newer,
     plus,
@@ -22,13 +23,14 @@ from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.numbers import decode_number, number_text
+from streamfold.records.numbers import Number, decode_number, number_text
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,
     AddRow,
     Claim,
+    CorrectRow,
     CounterWrite,
     DeleteRow,
     DeleteState,
@@ -193,13 +195,8 @@ def _add(write: AddRow, before: Attributes | None, table: Table, _: int) -> Attr
     if not write.unversioned:
         row.pop(OWNER, None)
     amounts = {**write.amounts, CONTRIBUTORS: write.contributors} if write.contributors else write.amounts
-    for name, amount in amounts.items():
-        text = number_text(amount)  # a number that no request could carry is refused, whatever the sum
-        if (stored := row.get(name)) is not None:
-            if "N" not in stored:
-                return Reason(VALIDATION, None, f"attribute {name} of row {write.key[1:]} is not a number")
-            text = number_text(plus(decode_number(stored["N"]), amount))
-        row[name] = {"N": text}
+    if amounts and (refused := _added(row, amounts, write.key)) is not None:
+        return refused
     if write.born:
         row[LIFE] = {"S": write.life}
     if write.stamp:
@@ -207,6 +204,27 @@ def _add(write: AddRow, before: Attributes | None, table: Table, _: int) -> Attr
     if write.values or write.removed:
         row = {name: value for name, value in row.items() if name not in write.removed} | encode(write.values)["M"]
     return row
+
+
+def _added(row: Attributes, amounts: Mapping[str, Number], key: RowKey) -> Reason | None:
+    """Adds amounts to a row in place; says why if one of its attributes takes none."""
+    for name, amount in amounts.items():
+        text = number_text(amount)  # a number that no request could carry is refused, whatever the sum
+        if (stored := row.get(name)) is not None:
+            if "N" not in stored:
+                return Reason(VALIDATION, None, f"attribute {name} of row {key[1:]} is not a number")
+            text = number_text(plus(decode_number(stored["N"]), amount))
+        row[name] = {"N": text}
+    return None
+
+
+def _correct(write: CorrectRow, before: Attributes | None, table: Table, _: int) -> Attributes | Reason:
+    if not corrects(write, before):
+        return Reason(CONDITION, before and decode({"M": before}))
+    row = dict(before) if before else key_attributes(table, write.key)
+    if (refused := _added(row, write.amounts, write.key)) is not None:
+        return refused
+    return {**{name: value for name, value in row.items() if name not in write.removed}, **encode(write.values)["M"]}
 
 
 def _recompute(write: RecomputedRow, before: Attributes | None, *_: object) -> Attributes | Reason:
@@ -277,6 +295,7 @@ ROW_WRITES: Mapping[type, Callable[[Any, Attributes | None, Table, int], Attribu
     AddRow: _add,
     GuardedPut: _guarded_put,
     RecomputedRow: _recompute,
+    CorrectRow: _correct,
     PutPair: _pair,
     PutRow: _put,
     DeleteRow: _delete,

@@ -63,7 +63,7 @@ def add_cast(write: AddRow, partition: str) -> dict[str, Any]:
     sets = {STAMP: write.stamp, **write.values} if write.stamp else write.values
     if write.born:
         sets = {LIFE: write.life, **sets}
-    removes = write.removed if write.unversioned else (*write.removed, OWNER)
+    removes = write.removed if write.unversioned or OWNER in write.removed else (*write.removed, OWNER)
     update = {"UpdateExpression": clauses(use, sets, removes, amounts)}
     conditions = [f"attribute_not_exists({use.name(VERSION)})"] if write.unversioned else []
     if write.born:

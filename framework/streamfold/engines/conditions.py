@@ -5,8 +5,8 @@ from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION
 from streamfold.records.numbers import WIDE, Number, decode_number
-from streamfold.records.values import encode
-from streamfold.writes.guarded import AddRow, GuardedPut, LedgerWrite, PutPair, RecomputedRow
+from streamfold.records.values import encode, same
+from streamfold.writes.guarded import AddRow, CorrectRow, GuardedPut, LedgerWrite, PutPair, RecomputedRow
 
 
 def ledger_holds(write: LedgerWrite, item: Mapping[str, Any] | None) -> bool:
@@ -47,6 +47,13 @@ def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
 def recomputes(write: RecomputedRow, row: Mapping[str, Any] | None) -> bool:
     """The condition of a recomputed row."""
     return row is not None and row.get(STAMP) == {"S": write.stamp}
+
+
+def corrects(write: CorrectRow, row: Mapping[str, Any] | None) -> bool:
+    """The condition of a corrected row: what was read of it is as it was."""
+    stored = row or {}
+    kept = all(same(stored.get(name), encode(value)) for name, value in write.expected.items())
+    return kept and not any(name in stored for name in write.absent)
 
 
 def recomputed(write: RecomputedRow, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
     Claim,
+    CorrectRow,
     CounterWrite,
     DeleteRow,
     DeleteSource,
@@ -71,6 +72,8 @@ class Requests:
                 return {"Put": self._pair(write)}
             case RecomputedRow():
                 return {"Update": self._recompute(write)}
+            case CorrectRow():
+                return {"Update": self._correct(write)}
             case _:
                 return self._source_action(write)
 
@@ -218,6 +221,13 @@ class Requests:
         use = Expression()
         update = {"UpdateExpression": clauses(use, write.values, write.removed)}
         return self._of_key(write.key) | update | use.condition(f"{use.name(STAMP)} = {use.value(write.stamp)}")
+
+    def _correct(self, write: CorrectRow) -> dict[str, Any]:
+        use = Expression()
+        conditions = [f"{use.name(name)} = {use.value(value)}" for name, value in write.expected.items()]
+        conditions += [f"attribute_not_exists({use.name(name)})" for name in write.absent]
+        update = {"UpdateExpression": clauses(use, write.values, write.removed, write.amounts)}
+        return self._of_key(write.key) | update | use.condition(*conditions)
 
     def _owned(self, write: PutRow | DeleteRow) -> dict[str, Any]:
         if write.owner is None:

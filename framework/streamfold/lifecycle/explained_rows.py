@@ -47,6 +47,7 @@ class Contributor:
     key: StateKey  # of the ledger item
     version: str
     part: RowPart
+    revision: int = 0  # of the ledger item, which every write of it raises
 
 
 @dataclass(slots=True)
@@ -211,10 +212,11 @@ def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Ite
 
 def _contributors(by: Explaining, row: RowKey, held: HeldParts) -> Iterator[Contributor]:
     for (name, key), route in held.items():
-        stored = read_ledger(by, key).parts.get(name)
+        ledger = read_ledger(by, key)
+        stored = ledger.parts.get(name)
         if stored is not None and (part := stored_rows(stored.text).get(row)) is not None:
             source = source_of(key)
-            yield Contributor(route, source.item if source else None, key, stored.version, part)
+            yield Contributor(route, source.item if source else None, key, stored.version, part, ledger.revision)
 
 
 def _compare(by: Explaining, found: RowExplained) -> None:

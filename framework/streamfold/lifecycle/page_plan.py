@@ -111,7 +111,9 @@ class PagePlan:
         report.written += len(unit.steps)
         if self.dry_run:
             seen = _seen(held, source)
-            report.differing += [_difference(each.item, step, held, seen) for step in unit.steps]
+            found = [_difference(each.item, step, held, seen) for step in unit.steps]
+            report.differing += [each for each in found if not each.agrees]
+            report.pending += [each for each in found if each.agrees]
         if unit.partial or exceeds_transaction(unit):
             self.alone.append(each)
         else:

@@ -47,6 +47,11 @@ class Difference(NamedTuple):
     expected: str  # what the handler makes of the source
     seen: str = ""  # of which revision of the ledger item, and of which image: another one has moved
 
+    @property
+    def agrees(self) -> bool:
+        """Whether only work that an earlier step left is to be done: rows to remove or recompute, and its note."""
+        return self.stored == self.expected
+
 
 @dataclass(slots=True)
 class PageReport:
@@ -60,6 +65,7 @@ class PageReport:
     write_units: int = 0  # of the transactions of a dry run
     failed: list[ItemFailed] = field(default_factory=list)
     differing: list[Difference] = field(default_factory=list)  # in a dry run
+    pending: list[Difference] = field(default_factory=list)  # in a dry run: parts that agree, and are to be finished
 
     def add(self, other: "PageReport") -> None:
         """Adds another page's counts."""
@@ -71,6 +77,7 @@ class PageReport:
         self.write_units += other.write_units
         self.failed += other.failed
         self.differing += other.differing
+        self.pending += other.pending
 
 
 def stand_in(item: ItemKey, version: str = BEFORE_ALL) -> "Change":

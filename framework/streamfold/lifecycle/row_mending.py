@@ -1,11 +1,12 @@
 """Corrects rows by the ledger, if somebody changed, removed or put them by hand.
 
 Items are led to their sources first (``repair``). A row that differs then is one that the ledger does not account for.
-All contributions to it are read while it does not change, and what it lacks is *added*: additions commute with those of
-the live stream, so nothing has to stop. A row that is put whole is put again behind a fence on its item.
+It is marked: whoever adds to it takes the mark away. All contributions to it are read, and what it lacks is *added* if
+the mark is still there. Nothing has to stop meanwhile. A row that is put whole is put again behind a fence on its item:
+a mark in its owner's place would refuse live puts (docs/decisions/0066).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, DecimalException, localcontext
 from secrets import token_hex
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from streamfold.commit.recompute import recompute
 from streamfold.derivations.derivation import contribution
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import EngineError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES
+from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
 from streamfold.ledger.contribution import Contribution, stored_rows, stored_text
 from streamfold.ledger.difference import moved_by, row_put
 from streamfold.ledger.entries import NOTHING, Mark
@@ -45,12 +46,17 @@ from streamfold.records.numbers import DIGITS_MAX, EXACT, Number
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
-from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
+from streamfold.writes.guarded import CorrectRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
 
-SCANS_MAX = 3
+SCANS_MAX = 6
 """Scans of the state; a row that changes during each of them is left to the next run."""
 BUSY = "Others changed it or its item at the same time: compare again."
 StoredRow = Mapping[str, Any]
+Held = Sequence[Contributor]
+
+
+class Changed(EngineError):  # noqa: N818 - as the other reasons to try again
+    """What was found out about a row does not hold any more."""
 
 
 class RowLeft(NamedTuple):
@@ -91,6 +97,13 @@ def lead_rows(app: Application, engine: Engine, run: Run, handlers: Collection[s
     return RowsLed(found, RowMending(by, run).mend(rows))
 
 
+class Marked(NamedTuple):
+    """A row that bears a mark in its owner's place. Whoever writes the row takes the mark away."""
+
+    mark: str
+    before: StoredRow | None  # the row before it was marked
+
+
 class RowMending:
     """Mends rows of one application."""
 
@@ -100,34 +113,44 @@ class RowMending:
         self.run = run
         self.found = RowsMended([], [])
         self.others = OtherWriters(by.app.name)
+        self.added: set[RowKey] = set()  # rows of whole targets to which several items contribute
+        self.marked: dict[RowKey, Marked] = {}
+        self.held: dict[RowKey, Held] = {}  # what was found of rows since they were marked
 
     def mend(self, rows: Collection[RowKey]) -> RowsMended:
         """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
-        left = set(rows)
+        left = list(dict.fromkeys(rows))
         with localcontext(EXACT):
             for _ in range(SCANS_MAX):
-                left -= self._round(left) if left else set()
-        self.found.left.extend(RowLeft(row, BUSY) for row in sorted(left, key=str))
+                if left := [row for row in left if self._prepared(row)]:
+                    left = self._scanned(left)
+            for row in left:
+                self._leave(row, BUSY)
+        for found in self.found:
+            found.sort(key=str)
         return self.found
 
-    def _round(self, rows: Collection[RowKey]) -> set[RowKey]:
-        """Mends the rows that did not change while the state was read; returns them."""
-        before = self.engine.read_rows(list(rows))
-        held = contributors_of(self.by, rows, self.others.see)
-        after = self.engine.read_rows(list(rows))
-        still = {row for row in rows if before.get(row) == after.get(row)}
-        for row in sorted(still, key=str):
-            try:
-                self._mend(row, after.get(row), in_its_life(after.get(row), held[row]))
-                self.found.mended.append(row)
-            except EngineError as error:
-                self.found.left.append(RowLeft(row, str(error)))
-        return still
+    def _prepared(self, row: RowKey) -> bool:
+        """Marks a row before a scan, if it has to be and bears no mark of this run; whether it can be mended at all."""
+        stored, routes = self.engine.read_rows([row]).get(row), row_routes(self.by, row)
+        known = self.marked.get(row)
+        if known is not None and (stored or {}).get(OWNER) == known.mark:
+            return True
+        try:
+            self._check(row, stored, routes)
+            self.marked.pop(row, None)
+            self.held.pop(row, None)
+            if not _is_whole(routes, row) or row in self.added or (stored is not None and not _is_owned(stored)):
+                self._mark(row, stored)
+        except Changed:
+            pass  # it is marked before the next scan
+        except EngineError as error:
+            self._leave(row, str(error))
+            return False
+        return True
 
-    def _mend(self, row: RowKey, stored: StoredRow | None, held: Collection[Contributor]) -> None:
-        if stored is None and not held:  # as the state has it: a handler that was never filled has no rows
-            return
-        routes = row_routes(self.by, row)
+    def _check(self, row: RowKey, stored: StoredRow | None, routes: Collection[Route]) -> None:
+        """Raises ``EngineError`` for a row of which the state does not tell what it should be."""
         if not routes:
             raise EngineError("No handler here contributes to it: it is left as it is.")
         left = left_in(left_of(routes, self.by.forms), row)
@@ -136,38 +159,103 @@ class RowMending:
                 f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "
                 "not known. Change it by hand."
             )
-        whole = any((target := row_target(route, row)) is not None and target.whole for route in routes)
+        if stored is not None and not _is_number(stored.get(CONTRIBUTORS, 0)):
+            raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
+
+    def _mark(self, row: RowKey, stored: StoredRow | None) -> None:
+        """Puts a mark on a row, which makes an empty one of a row that is not there.
+
+        A row that looks as it did may have changed meanwhile: one item came and another one left. It may not be written
+        by what was found before.
+        """
+        mark, owner = MARK + token_hex(16), (stored or {}).get(OWNER)
+        expected, absent = ({}, (OWNER, VERSION)) if owner is None else ({OWNER: owner}, (VERSION,))
+        # A row without a count would not be written by whoever takes back from it.
+        self._send([CorrectRow(row, expected, absent, {OWNER: mark}, {CONTRIBUTORS: 0})])
+        self.marked[row] = Marked(mark, stored)
+
+    def _scanned(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        """Reads the state, and mends the rows of which enough is known; returns the others.
+
+        Of a marked row two scans have to find the same: an item that comes and one that leaves in one transaction may
+        cancel each other out, so that the row is not written, and a scan may see both or neither of them.
+        """
+        found = contributors_of(self.by, rows, self.others.see)
+        stored, again = self.engine.read_rows(rows), []
+        for row in rows:
+            held = in_its_life(stored.get(row), found[row])
+            before, self.held[row] = self.held.get(row), held
+            if row in self.marked and (before is None or not _is_same(before, held)):
+                again.append(row)
+                continue
+            try:
+                self._mend(row, stored.get(row), held)
+                self.found.mended.append(row)
+            except Changed:
+                again.append(row)
+            except EngineError as error:
+                self._leave(row, str(error))
+        return again
+
+    def _leave(self, row: RowKey, why: str) -> None:
+        """Leaves a row as it is, without the mark."""
+        self.found.left.append(RowLeft(row, why))
+        if (marked := self.marked.pop(row, None)) is None:
+            return
+        if marked.before is None:
+            unmarked: GuardedWrite = DeleteRow(row, marked.mark)
+        elif CONTRIBUTORS in marked.before:
+            unmarked = CorrectRow(row, {OWNER: marked.mark}, removed=(OWNER,))
+        else:
+            unmarked = CorrectRow(row, {OWNER: marked.mark, CONTRIBUTORS: 0}, removed=(OWNER, CONTRIBUTORS))
+        self.engine.transact([unmarked], self.run.expires_at)  # refused where somebody has written the row since
+
+    def _mend(self, row: RowKey, stored: StoredRow | None, held: Held) -> None:
+        routes = row_routes(self.by, row)
+        marked = self.marked.get(row)
+        if marked is not None and (stored or {}).get(OWNER) != marked.mark:
+            raise Changed(BUSY)
+        whole = _is_whole(routes, row)
         if whole and not held and stored is not None:
             self._remove(row, stored, routes)
-        elif whole and len(held) == 1:
-            self._put(row, stored, next(iter(held)))
+        elif whole and len(held) == 1 and held[0].part.digest:
+            self._put(row, marked, held[0])
         elif other := self.others.of(routes):
             raise EngineError(
                 f"Application {other!r} writes the same target, and what it added is not known here: the row is left "
                 "as it is. Change it by hand."
             )
+        elif marked is None:
+            self.added.add(row)
+            raise Changed(BUSY)
         else:
             self._restore_entries(row, held)
-            self._add(row, stored or {}, held)
+            self._correct(row, stored or {}, held)
 
-    def _put(self, row: RowKey, stored: StoredRow | None, only: Contributor) -> None:
-        """Puts a whole row again, as its handler makes it of the item."""
+    def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
+        """Puts a whole row again, as its handler makes it of the item, behind a fence on the item."""
         item = _item(only)
         guard, made = self._guard(only.route, item, only.key)
         put = row_put(self.by.app.name, only.route, item, row, made[row])
-        unowned = stored is not None and OWNER not in stored and CONTRIBUTORS not in stored
-        self._send([guard, PutRow(row, put.attributes) if unowned else put])
+        try:
+            self._send([guard, put if marked is None else PutRow(row, put.attributes, marked.mark)])
+        except Changed:
+            self.added.add(row)  # the row may bear an owner that is none: it is marked before the next scan
+            raise
 
     def _remove(self, row: RowKey, stored: StoredRow, routes: Iterable[Route]) -> None:
-        """Removes a whole row that no item yields, behind a fence on the item that would own it."""
+        """Removes a whole row that no item yields, behind a fence on each item that could own it."""
+        guards: dict[StateKey, GuardedWrite] = {}
         for route in routes:
             target = row_target(route, row)
             for item in owning_items(route, target, row) if target is not None and target.owned else ():
-                guard, made = self._guard(route, item, ledger_key(self.by.app.name, route.group, item))
-                if row not in made:
-                    self._send([guard, DeleteRow(row, stored.get(OWNER))])
-                    return
-        raise EngineError("Its key tells no item that it could be of: remove it by hand.")
+                key = ledger_key(self.by.app.name, route.group, item)
+                guards[key], made = self._guard(route, item, key)
+                if row in made:
+                    raise Changed(BUSY)
+        if not guards:
+            raise EngineError("Its key tells no item that it could be of: remove it by hand.")
+        self._send([*guards.values(), DeleteRow(row, stored.get(OWNER))])
 
     def _guard(self, route: Route, item: ItemKey, key: StateKey) -> tuple[GuardedWrite, Contribution]:
         """A fence on an item whose state agrees with its source, and what the handler makes of the item."""
@@ -188,37 +276,29 @@ class RowMending:
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
 
-    def _add(self, row: RowKey, stored: StoredRow, held: Collection[Contributor]) -> None:
+    def _correct(self, row: RowKey, stored: StoredRow, held: Held) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
         sums, moved = sums_of(held), self._moved(row, held)
         if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers go as they are added: a first contribution may come at the same time
             sums = {name: 0 for name, value in stored.items() if not hidden(name) and _is_number(value)}
-        amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in sums.items()}
-        count = len(held) - int(stored.get(CONTRIBUTORS, 0))
-        addition = AddRow(
+        totals = {**sums, CONTRIBUTORS: len(held)}
+        amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in totals.items()}
+        correction = CorrectRow(
             row,
+            {name: stored[name] for name in (OWNER, *totals) if name in stored},
+            tuple(name for name in totals if name not in stored),
+            # What is made of older entries must not be written later.
+            {STAMP: token_hex(16)} if moved or STAMP in stored else {},
             {name: amount for name, amount in amounts.items() if amount or name not in stored},
-            count,
-            stamp=token_hex(16) if moved else "",
-            moved=moved,
-            removed=self._strange(row, stored, held, sums),
-            life=str(stored[LIFE]) if LIFE in stored else None,  # a row that was made again meanwhile is left alone
+            (OWNER, *self._strange(row, stored, held, sums)),
         )
-        if not addition.changes_nothing:
-            self._send([addition])
+        self._send([correction])
         if not held:
-            self._remove_empty(row, stored)
+            self.engine.remove_empty([row])
         for error in recompute(self.engine, {row: moved} if moved else {}, self.run).values():
             raise EngineError(str(error))
-
-    def _remove_empty(self, row: RowKey, stored: StoredRow) -> None:
-        """Removes a row that nothing contributes to; one that never counted contributors counts none from now on."""
-        if CONTRIBUTORS not in stored:
-            self._send([AddRow(row, {}, 1)])
-            self._send([AddRow(row, {}, -1)])
-        self.engine.remove_empty([row])
 
     def _moved(self, row: RowKey, held: Iterable[Contributor]) -> tuple[Moved, ...]:
         """The entries below a row, by attribute, as if all of them had moved."""
@@ -241,7 +321,23 @@ class RowMending:
 
     def _send(self, wanted: list[GuardedWrite]) -> None:
         if self.engine.transact(wanted, self.run.expires_at) is not None:
-            raise EngineError(BUSY)
+            raise Changed(BUSY)
+
+
+def _is_whole(routes: Iterable[Route], row: RowKey) -> bool:
+    """Whether a row is put whole, as long as one item alone contributes to it."""
+    return any((target := row_target(route, row)) is not None and target.whole for route in routes)
+
+
+def _is_owned(stored: StoredRow) -> bool:
+    """Whether a row names who put it whole: it takes no mark, which would refuse the owner's next put."""
+    return not str(stored.get(OWNER, MARK)).startswith(MARK)
+
+
+def _is_same(one: Held, other: Held) -> bool:
+    """Whether two scans found the same contributions, and none of their ledger items was written between them."""
+    tokens = ({(each.route.name, each.key, each.revision) for each in held} for held in (one, other))
+    return next(tokens) == next(tokens)
 
 
 def _lacking(name: str, total: Number, stored: Number) -> Number:

@@ -21,6 +21,7 @@ class Verified:
     items: int = 0
     equal: int = 0
     different: list[Difference] = field(default_factory=list)
+    pending: list[Difference] = field(default_factory=list)  # parts that agree, and whose rows are not finished
     moving: int = 0  # parts that changed whenever they were looked at
     failed: list[ItemFailed] = field(default_factory=list)  # items on which a handler raises
 
@@ -53,7 +54,7 @@ class Verifier:
         """Compares these items. What is suspected waits for ``settle``, so that many pages pause once."""
         report = self.pages.reconcile(items)
         self.found.add(report)
-        self._suspected += report.differing
+        self._suspected += report.differing + report.pending
         if len(self._suspected) >= SUSPECTED_MAX:
             self.settle()
 
@@ -72,10 +73,11 @@ class Verifier:
         report = self.pages.reconcile(dict.fromkeys(each.item for each in suspected))
         known = {(each.item, each.handler) for each in suspected}
         before = set(suspected)
-        again = [each for each in report.differing if (each.item, each.handler) in known]
+        again = [each for each in report.differing + report.pending if (each.item, each.handler) in known]
         failed = [each for each in report.failed if (each.item, each.handler) in known]
         still = [each for each in again if each in before]
-        self.found.different += still
+        self.found.different += [each for each in still if not each.agrees]
+        self.found.pending += [each for each in still if each.agrees]
         self.found.failed += failed
         self.found.equal += len(suspected) - len(again) - len(failed)
         return [each for each in again if each not in before]

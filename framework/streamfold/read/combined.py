@@ -14,7 +14,7 @@ from streamfold.ledger.entries import PLAIN_ENTRY, in_order
 from streamfold.records.images import hidden
 from streamfold.records.numbers import WIDE, number_text
 from streamfold.routes.ordered import order_text
-from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering
+from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering, Together
 
 ShardRow = Mapping[str, Any]
 Combine = Mapping[str, Callable[[Sequence[Any]], Any]]
@@ -60,20 +60,27 @@ def _ordering(row: ShardRow, name: str) -> Ordering | None:
 
 
 def _ordered(name: str, shards: Sequence[ShardRow], text: str, most: int) -> Any:
-    form = FORMS[text]
+    form = FORMS.get(text)
+    if form is None or form.together is None:
+        raise TypeError(
+            f"Attribute {name!r} is made in the form {text!r}, of which this code does not know how shards are put "
+            f"together: say how, combine={{{name!r}: list}}, or read with the code that writes it."
+        )
     if form.made is len:
         raise TypeError(
             f"Attribute {name!r} counts different values, and two shards may have the same one: they cannot be added "
             "up. Count them in a view without shards=, or take the shards' counts for what they are, "
             f"combine={{{name!r}: list}}."
         )
-    if form.placed:
+    if form.together is Together.PLACES:
         placed = [each for row in shards for each in zip(row[PLACES + name], row[name], strict=True)]
         return [value for _, value in in_order(form, placed)][:most]
-    if form.made not in (list, set):
+    if form.together is Together.FIRST:
         return _first(shards, EDGE + name, form)[name]
-    if form.by_value:
+    if form.together is Together.VALUES:
         return _listed(name, [value for row in shards for value in row[name]], form, most)
+    if form.made is not list:
+        raise TypeError(f"Attribute {name!r} cannot be put together: say how, combine={{{name!r}: list}}.")
     raise TypeError(
         f"Attribute {name!r} is a list whose shards do not say in which order it stands, because its view has no "
         f"shards=: say how they are combined, combine={{{name!r}: list}}."

@@ -12,7 +12,7 @@ and batch. docs/aggregates.md has the measured costs.
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 from streamfold.errors import HandlerError, plain, shown
 from streamfold.records.encoded import UNESCAPED
@@ -51,6 +51,7 @@ class Ordered(Aggregate):
     """A value with its place among those of the other sources."""
 
     __slots__ = ("by", "content", "order", "ordering", "said", "value")
+    in_shards: ClassVar[bool] = False  # readers know what the values of shards make together, or that they make nothing
 
     def _set(self, ordering: Ordering, by: Any, value: Any, said: Saying) -> None:
         self.said = said
@@ -90,6 +91,7 @@ class Max(Ordered):
     """
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, value: Moment) -> None:
         self._set(Ordering("max", 1), value, value, lambda: f"Max({shown(value)})")
@@ -99,6 +101,7 @@ class Min(Ordered):
     """The smallest value of a row's sources; as ``Max``, the other way round."""
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, value: Moment) -> None:
         self._set(Ordering("min", 1), value, value, lambda: f"Min({shown(value)})")
@@ -111,6 +114,7 @@ class Latest(Ordered):
     """
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
         def said() -> str:
@@ -123,6 +127,7 @@ class First(Ordered):
     """The value of the source with the smallest ``by``; otherwise as ``Latest``."""
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
         def said() -> str:
@@ -141,6 +146,7 @@ class Top(Ordered):
     """
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, n: int, value: Any, *, by: Moment, smallest: bool = False, ties: Ties = SMALLEST_KEY) -> None:
         def said() -> str:
@@ -160,6 +166,7 @@ class Collect(Ordered):
     """
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, value: Moment, *, most: int = 100, into: type = set) -> None:
         def said() -> str:
@@ -181,6 +188,7 @@ class Distinct(Ordered):
     """
 
     __slots__ = ()
+    in_shards = True
 
     def __init__(self, value: Moment) -> None:
         self._set(Ordering("distinct", 0), value, value, lambda: f"Distinct({shown(value)})")

@@ -1,6 +1,7 @@
 """The orders in which entries below a row count, and what the row makes of those that count first."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,6 +11,15 @@ TIES: tuple[Ties, Ties] = get_args(Ties)
 SMALLEST_KEY, LARGEST_KEY = TIES
 ORDERINGS_KEPT_MAX = 1000
 """Texts of orderings that are kept: an application has a few, and each row is read with one."""
+
+
+class Together(Enum):
+    """How readers put the values of shards together."""
+
+    FIRST = "the value of the shard whose entry counts first"
+    VALUES = "the values of all shards, in the order of the values"
+    PLACES = "the lists of all shards, in the order of the places that rows keep"
+    NOT = "not at all"
 
 
 class Form(NamedTuple):
@@ -22,6 +32,7 @@ class Form(NamedTuple):
     placed: bool = False  # the row keeps the sort positions of its list, whose order the values do not show
     collects: bool = False  # the row's cut-off says whether there are more values
     largest_key: bool = False  # among equal ``by``, the source with the largest key counts first
+    together: Together | None = None  # None: no reader knows, so that such a value is kept from rows with shards
 
     @property
     def in_store(self) -> bool:
@@ -37,7 +48,9 @@ def _claimed(values: Sequence[Any]) -> Any:
     return {**values[0], CONFLICT: list(values[1:])} if len(values) > 1 else values[0]
 
 
-def _chosen(name: str, made: Callable[[Sequence[Any]], Any], *, placed: bool = False) -> dict[str, Form]:
+def _chosen(
+    name: str, made: Callable[[Sequence[Any]], Any], together: Together, *, placed: bool = False
+) -> dict[str, Form]:
     """The forms of which a declaration chooses one, by ``smallest=`` and ``ties=``."""
     return {
         form_name(name, smallest=smallest, ties=ties): Form(
@@ -47,6 +60,7 @@ def _chosen(name: str, made: Callable[[Sequence[Any]], Any], *, placed: bool = F
             made=made,
             placed=placed,
             largest_key=ties == LARGEST_KEY,
+            together=together,
         )
         for smallest in (False, True)
         for ties in TIES
@@ -59,16 +73,16 @@ def form_name(name: str, *, smallest: bool, ties: Ties) -> str:
 
 
 FORMS = {
-    "max": Form(descending=True, once=False, by_value=True, made=_only, largest_key=True),
-    "min": Form(descending=False, once=False, by_value=True, made=_only),
-    **_chosen("latest", _only),
-    **_chosen("top", list),
-    **_chosen("ranked", list, placed=True),
-    **_chosen("claim", _claimed),
-    "list": Form(descending=False, once=False, by_value=True, made=list, collects=True),
-    "set": Form(descending=False, once=True, by_value=True, made=set, collects=True),
-    "distinct": Form(descending=False, once=True, by_value=True, made=len),
-    "wins": Form(descending=True, once=False, by_value=False, made=_only),
+    "max": Form(descending=True, once=False, by_value=True, made=_only, largest_key=True, together=Together.FIRST),
+    "min": Form(descending=False, once=False, by_value=True, made=_only, together=Together.FIRST),
+    **_chosen("latest", _only, Together.FIRST),
+    **_chosen("top", list, Together.NOT),
+    **_chosen("ranked", list, Together.PLACES, placed=True),
+    **_chosen("claim", _claimed, Together.NOT),
+    "list": Form(descending=False, once=False, by_value=True, made=list, collects=True, together=Together.VALUES),
+    "set": Form(descending=False, once=True, by_value=True, made=set, collects=True, together=Together.VALUES),
+    "distinct": Form(descending=False, once=True, by_value=True, made=len, together=Together.NOT),
+    "wins": Form(descending=True, once=False, by_value=False, made=_only, together=Together.FIRST),
 }
 PLAIN = "wins"
 """The form of a row's plain attributes, when its sources say by which value they win (``Row(wins=...)``)."""

@@ -242,6 +242,20 @@ class RecomputedRow(NamedTuple):
     removed: tuple[str, ...] = ()
 
 
+class CorrectRow(NamedTuple):
+    """Sets, adds to and removes attributes of a row, which is made where there is none.
+
+    Refused if one of the attributes that were read is another.
+    """
+
+    key: RowKey
+    expected: Mapping[str, Any]  # attributes as they were read
+    absent: tuple[str, ...] = ()  # attributes that were not there
+    values: Mapping[str, Any] = NO_VALUES
+    amounts: Mapping[str, Number] = NO_VALUES  # added; where nothing is stored, set
+    removed: tuple[str, ...] = ()
+
+
 class SwapState(NamedTuple):
     """Writes a state item with the next revision, and lets it expire."""
 
@@ -308,7 +322,7 @@ class DeleteSource(NamedTuple):
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | PutMirror | SwapState | CounterWrite
-GuardedWrite = StateWrite | RowWrite | RecomputedRow | SourceWrite
+GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
 
 
 class Reason(NamedTuple):

@@ -9,6 +9,8 @@ from streamfold.derivations.expiring import Expiring
 from streamfold.routes.effects import Row
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamfold.derivations.derivation import Contributes
     from streamfold.derivations.expected import Expected, History
     from streamfold.routes.route import Fields, Route
@@ -39,6 +41,14 @@ class View(Expiring):
 
     def spread(self, route: Route) -> bool:
         return bool(spread_over(route))
+
+    def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
+        from streamfold.derivations.view.shards import check_aggregates
+
+        super().check(own, routes)
+        for route in own:
+            if spread_over(route):
+                check_aggregates(route)
 
     @cached_property  # an import statement costs, and this is called for each item
     def contribution(self) -> Contributes:

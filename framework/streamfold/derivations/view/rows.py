@@ -17,7 +17,7 @@ from streamfold.records.numbers import Number, number_text
 from streamfold.records.values import encode
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
 from streamfold.routes.ordered import Moment, Ordered
-from streamfold.routes.orderings import PLAIN, Ordering
+from streamfold.routes.orderings import FORMS, PLAIN, Ordering
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
@@ -80,6 +80,8 @@ def _divided(
         if type(value) in COUNTED and name not in amounts:  # as nearly always
             amounts[name] = value.amount
         elif isinstance(value, Ordered):
+            if making.spread and FORMS[value.ordering.form].together is None:
+                raise _not_together(making, name, value)
             ordered[name] = held(postponed(target, name, value), spread=making.spread)
         elif type(value) is type and issubclass(value, Aggregate):
             raise _not_called(making, name, value)
@@ -91,6 +93,13 @@ def _divided(
                     _raise_kept_twice(making.route, name, value, attribute)
                 amounts[attribute] = amount
     return amounts, ordered, plain
+
+
+def _not_together(making: Making, name: str, value: Ordered) -> HandlerError:
+    return HandlerError(
+        f"Handler {making.route.name!r} gave {told(making.shown(name))}={shown(value)} of the form "
+        f"{value.ordering.form!r}, whose shards no reader can put together: leave shards= out."
+    )
 
 
 def _not_called(making: Making, name: str, value: type) -> HandlerError:

@@ -5,13 +5,17 @@ hash never changes, so its contribution is found again. The number of shards may
 holds the row that an item contributed to.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
+from types import CodeType, ModuleType
 from typing import Any
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
-from streamfold.routes.route import Fields
+from streamfold.routes.ordered import Ordered
+from streamfold.routes.route import Fields, Route
 
 SHARD = "shard"
 """The field of the target's template that holds the number of the shard."""
@@ -45,6 +49,41 @@ def checked_shards(shards: Any, sources: tuple[Key, ...], targets: tuple[Key, ..
     for target in targets:
         _check_target(shards, target, at)
     return int(shards)
+
+
+def check_aggregates(route: Route) -> None:
+    """Raises ``DeclarationError`` for a view with shards that names an aggregate which no reader puts together.
+
+    A reader would show the value of one shard. What a handler gets at by other ways is refused when it yields it.
+    """
+    for value in _named(route.function):
+        if isinstance(value, type) and issubclass(value, Ordered) and not value.in_shards:
+            raise DeclarationError(
+                f"{route.kind} {route.name!r} ({route.declared_at}) has shards= and names {value.__name__}, of which "
+                "no reader knows how the values of shards are put together: leave shards= out, or use another "
+                "aggregate."
+            )
+
+
+def _named(function: Any) -> Iterator[Any]:
+    """What the code of a function names: globals, what it encloses, and attributes of modules among them."""
+    function = getattr(function, "__wrapped__", function)
+    if (code := getattr(function, "__code__", None)) is None:
+        return
+    named = [function.__globals__[name] for name in _names_in(code) if name in function.__globals__]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # of a name that is not bound yet
+            named.append(cell.cell_contents)
+    yield from named
+    modules = [value for value in named if isinstance(value, ModuleType)]
+    yield from (vars(module)[name] for module in modules for name in _names_in(code) if name in vars(module))
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names_in(inner)
 
 
 def _check_target(shards: int, target: Key, at: str) -> None:
