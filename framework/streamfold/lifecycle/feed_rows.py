@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.triage import explained
 from streamfold.derivations.feed.audience import EDGE, UNTIL, pull_key
 from streamfold.derivations.feed.mirrors import EDGES, NEVER, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.options import FUTURE_SECONDS_MAX, options_of, post_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import Pair, made
-from streamfold.derivations.feed.spreading import FUTURE_SECONDS_MAX
 from streamfold.engines import Engine, Entries, StoredItem
 from streamfold.errors import is_fatal
 from streamfold.keys.key import Key

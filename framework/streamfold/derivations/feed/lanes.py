@@ -8,7 +8,7 @@ from streamfold.derivations.feed.audience import BACK_BELOW, Audience, Audiences
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, lane_bounds
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import Pair, Pairs
-from streamfold.derivations.feed.spreading import takes
+from streamfold.derivations.feed.spreading import is_over, takes
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Entries
 from streamfold.errors import EngineError, HandlerError, Unprocessable, reason, told
@@ -84,7 +84,12 @@ class FeedLanes:
         rows = 0
         if found:
             (edge,) = self.mirrors.read([self.task.sided])
-            taken = [(place, post) for place, post in found if takes(edge, post)]
+            now = self.task.at or self.run.clock()
+            taken = [
+                (place, post)
+                for place, post in found
+                if takes(edge, post) and (edge.gone or not is_over(self.route, post, now))
+            ]
             older = [Pair(post, edge) for place, post in taken if place < self.task.copied_from]
             newer = [Pair(post, edge) for place, post in taken if place >= self.task.copied_from]
             rows = self._visited(older, 0) + self._visited(newer, None)

@@ -13,20 +13,23 @@ from streamfold.commit.outcome import Tallies
 from streamfold.commit.sending import send
 from streamfold.derivations.feed.audience import COUNTED_SECONDS, Audience, Audiences
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.options import (
+    FUTURE_SECONDS_MAX,
+    check_post,
+    options_of,
+    post_seconds,
+    shown_seconds,
+)
 from streamfold.derivations.feed.pairs import Pair, PairFails, Pairs, names_before
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Unprocessable
 from streamfold.jobs.fan_outs import FanOuts, record_of
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.records.images import Image
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
-FUTURE_SECONDS_MAX = SECONDS_A_DAY
-"""How far a post's time may lie ahead: one further ahead would head every feed for as long."""
 SAMPLED = 5
 """Edges for which it is told which attributes a post's rows had before."""
 
@@ -76,10 +79,11 @@ class Spreading:
         is_post = heard.sided.side == POSTS
         if is_post:
             seconds = post_seconds(self.route, heard.sided.fields)
-            self._check_time(seconds, max(now, self.run.clock()))
+            self._check(heard, max(now, self.run.clock()))
             if seconds + self.options.keep_seconds < now:
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
+            heard = heard._replace(mirror=heard.mirror._replace(keep_seconds=self.options.keep_seconds))
         write = self.mirrors.write(heard.sided, heard.mirror, self.run.clock())
         if send(self.engine, [write], self.run) is not None:
             self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
@@ -88,12 +92,13 @@ class Spreading:
         else:
             self._edge(heard, now, fails)
 
-    def _check_time(self, seconds: float, now: float) -> None:
-        if seconds > now + FUTURE_SECONDS_MAX:
-            raise Unprocessable(
-                f"The time in the key of a post of feed {self.route.name!r} lies more than a day ahead: it would head "
-                "every feed until then. Expected the time of the post."
-            )
+    def _check(self, heard: Heard, now: float) -> None:
+        """Raises ``Unprocessable`` for a post that no reader is to be shown, whoever follows its author."""
+        try:
+            check_post(self.route, heard.sided.fields, now)
+        except Unprocessable:
+            if not heard.mirror.gone or post_seconds(self.route, heard.sided.fields) > now + FUTURE_SECONDS_MAX:
+                raise
 
     def _post(self, heard: Heard, fails: PairFails) -> None:
         audience = self.audiences.read(heard.sided.fields)  # after the mirror: see the audience's modes
@@ -123,7 +128,11 @@ class Spreading:
             names = self._names(heard, [Pair(post, edge) for post in posts[:SAMPLED]])
             self._open(heard, VISIT, names=names, copied_from=self._copied_from(heard, partition, after, now))
             return
-        taken = [post for post in posts if heard.all_pairs or takes(edge, post)]
+        taken = [
+            post
+            for post in posts
+            if heard.all_pairs or (takes(edge, post) and (edge.gone or not is_over(self.route, post, now)))
+        ]
         first = self._copied_from(heard, partition, after, now) if len(taken) > self.options.most else ""
         copied = sum(str(post.item[2]) >= first for post in taken)
         self._visit(heard, [Pair(post, edge) for post in taken], fails, copied)
@@ -200,6 +209,13 @@ class Spreading:
         again = heard.all_pairs and version is None
         self.fan_outs.start(task.job(self.route, self.run.clock()), task.version, again=again)
         self.tallies.handed_on += 1
+
+
+def is_over(route: Route, post: Mirror, now: float) -> bool:
+    """Whether a post was shown for as long as its mirror says: it may have been removed since, unheard."""
+    fields = route.sources[0].match_values(*post.item[1:])
+    assert fields is not None, "a mirror is of its template"
+    return post_seconds(route, fields) + shown_seconds(route, post.keep_seconds) < now
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:
