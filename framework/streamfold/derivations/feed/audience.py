@@ -41,7 +41,7 @@ EDGE = "edge"
 UNTIL = "until"
 """The attribute that says up to which post a reader pulls; absent while all posts are pulled."""
 KEEP = "keep"
-"""The attribute that says for how many seconds a pulled post is shown: as the option was when the author was switched."""
+"""The attribute that says for how many seconds a pulled post is shown, by the option when the author was switched."""
 REVISION_DIGITS = 10
 BACK_BELOW = 0.8
 """The share of ``pull_above`` below which an audience is pushed to again."""
