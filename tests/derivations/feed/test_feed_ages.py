@@ -262,6 +262,20 @@ def test_posts_of_an_author_who_is_pulled_are_as_old_as_when_he_was_switched():
     assert feeds.shown() == ["p2"]
 
 
+@pytest.mark.parametrize("goes", GOES.values(), ids=GOES)
+@pytest.mark.parametrize("options", [PUSHED, {"inline": 1}, PULLED], ids=["pushed", "in lanes", "pulled"])
+def test_what_went_while_posts_were_kept_for_less_is_not_shown_when_they_are_kept_longer_again(options, goes):
+    feeds = Feeds(show=unless_muted, keep_days=30, **options)
+    feeds.follow("ana", "cy")
+    for name, minutes in (("p1", 0), ("p2", 1)):
+        feeds.post(name, at=NOW + timedelta(minutes=minutes))
+    feeds.declare(show=unless_muted, **options)
+    feeds.days_later(12)
+    goes(feeds)
+    feeds.declare(show=unless_muted, keep_days=30, **options)
+    assert "p1" not in feeds.shown()
+
+
 @MODES
 def test_posts_are_shown_as_long_as_the_option_says_where_it_is_lowered(options):
     feeds = Feeds(**options)

@@ -18,7 +18,6 @@ from streamfold.derivations.feed.options import (
     check_post,
     options_of,
     post_seconds,
-    shown_seconds,
 )
 from streamfold.derivations.feed.pairs import Pair, PairFails, Pairs, names_before
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
@@ -80,7 +79,7 @@ class Spreading:
         if is_post:
             seconds = post_seconds(self.route, heard.sided.fields)
             self._check(heard, max(now, self.run.clock()))
-            if seconds + self.options.keep_seconds < now:
+            if seconds + self.options.keep_seconds < now and not self._was_kept_longer(heard, now):
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
             heard = heard._replace(mirror=heard.mirror._replace(keep_seconds=self.options.keep_seconds))
@@ -91,6 +90,14 @@ class Spreading:
             self._post(heard, fails)
         else:
             self._edge(heard, now, fails)
+
+    def _was_kept_longer(self, heard: Heard, now: float) -> bool:
+        """Whether a post that is too old by now may have rows that are not, because ``keep_days`` was lowered.
+
+        Readers pass over such rows, until it is raised again.
+        """
+        (known,) = self.mirrors.read([heard.sided])
+        return known.keep_seconds is not None and not is_over(self.route, known, now)
 
     def _check(self, heard: Heard, now: float) -> None:
         """Raises ``Unprocessable`` for a post that no reader is to be shown, whoever follows its author."""
@@ -122,9 +129,11 @@ class Spreading:
             return
         partition = self.mirrors.partition(POSTS, heard.sided.fields)
         after = self.mirrors.post_from(now - self.options.keep_seconds)
-        wanted = Entries("", self.options.inline + 1, after, descending=True)
-        posts = [post for _, post in self.mirrors.page(POSTS, partition, wanted)]
-        if len(posts) > self.options.inline:
+        # An edge that was there before may have rows of older posts, from when ``keep_days`` was greater.
+        wanted = Entries("", self.options.inline + 1, after if heard.is_new else "", descending=True)
+        found = self.mirrors.page(POSTS, partition, wanted)
+        posts = [post for place, post in found if place >= after or not is_over(self.route, post, now)]
+        if len(found) > self.options.inline:
             names = self._names(heard, [Pair(post, edge) for post in posts[:SAMPLED]])
             self._open(heard, VISIT, names=names, copied_from=self._copied_from(heard, partition, after, now))
             return
@@ -215,7 +224,8 @@ def is_over(route: Route, post: Mirror, now: float) -> bool:
     """Whether a post was shown for as long as its mirror says: it may have been removed since, unheard."""
     fields = route.sources[0].match_values(*post.item[1:])
     assert fields is not None, "a mirror is of its template"
-    return post_seconds(route, fields) + shown_seconds(route, post.keep_seconds) < now
+    keep = options_of(route).keep_seconds if post.keep_seconds is None else post.keep_seconds
+    return post_seconds(route, fields) + keep < now
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:
