@@ -607,6 +607,13 @@ def test_a_test_event_does_not_bind_the_application_to_its_table(app, client, sa
     assert "main" not in client.scan(TableName="state")["Items"][0].get("tables", {}).get("S", "")
 
 
+def test_the_table_of_the_function_is_taken_behind_a_test_event(local):
+    sample, real = of_table("ExampleTableWithStream"), of_table("orders")
+    assert identifiers(local(event(sample), Invoked(HERE))) == [sample["dynamodb"]["SequenceNumber"]]
+    assert identifiers(local(event(real), Invoked(HERE))) == []
+    assert local.origins.adopted == "orders"
+
+
 @pytest.mark.parametrize(
     ("record", "function_arn"),
     [
