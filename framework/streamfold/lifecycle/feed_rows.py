@@ -5,6 +5,7 @@ makes. Then each row is looked at whose post or edge is gone. Items are read pag
 """
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.triage import explained
@@ -159,7 +160,7 @@ class FeedRows:
             if not (lacks_post or (lacks_edge and not self.options.keeps)):
                 continue
             shown = self._shown(stored[row])
-            if shown is None or post_seconds(self.route, rows[row]) < self.oldest:
+            if shown is None or post_seconds(self.route, rows[row]) < self.oldest or self._has_expired(stored[row]):
                 continue
             if not _is_pulled(str(post[2]), self._pulled_to(rows[row])):
                 self.found.rows += 1
@@ -172,6 +173,11 @@ class FeedRows:
     def _shown(self, row: ShownRow | None) -> ShownRow | None:
         """A row as its readers see it: without the framework's attributes; None for one that is not shown."""
         return None if row is None or row.get(CONTRIBUTORS) == 0 else self._visible(row)
+
+    def _has_expired(self, row: ShownRow) -> bool:
+        """Whether readers pass over a row because it is past the expiry that was written into it."""
+        expires = row.get(str(self.into.table.ttl))
+        return isinstance(expires, int | Decimal) and expires < self.moment
 
     def _visible(self, row: ShownRow) -> ShownRow:
         own = {*self.into.table.attributes, str(self.into.table.ttl)}
