@@ -589,3 +589,68 @@ def test_an_environment_keeps_one_function_of_each_sort_for_an_application(monke
     assert function_of(app, KeptBeside) is beside
     other = App("kept", routers=[])
     assert function_of(other, Kept).app is other
+
+
+HERE = "arn:aws:lambda:us-east-1:123456789012:function:projector"
+ELSEWHERE = "arn:aws:lambda:eu-west-1:111122223333:function:projector"
+
+
+class Invoked(Context):
+    """The context of an invocation of a function that has an ARN."""
+
+    def __init__(self, function_arn):
+        super().__init__(60_000)
+        self.invoked_function_arn = function_arn
+
+
+def of_table(name, region="us-east-1", account="123456789012"):
+    """A record of another table."""
+    label = "2026-03-01T09:00:00.000"
+    record = Source().put("ORDER#7", customer="ada", total=3)
+    return {**record, "eventSourceARN": f"arn:aws:dynamodb:{region}:{account}:table/{name}/stream/{label}"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "function_arn"),
+    [
+        (of_table("ExampleTableWithStream"), ELSEWHERE),
+        (of_table("ExampleTableWithStream"), HERE),
+        (of_table("ExampleTableWithStream"), None),
+        (of_table("orders"), ELSEWHERE),
+        (of_table("orders", account="111122223333"), ELSEWHERE),
+        (of_table("orders", region="eu-west-1"), ELSEWHERE),
+    ],
+)
+def test_a_test_event_does_not_bind_the_application_to_its_table(app, client, sample, function_arn, caplog):
+    function = Function(app, QUIET, client)
+    assert identifiers(function(event(sample), Invoked(function_arn))) == [sample["dynamodb"]["SequenceNumber"]]
+    assert function.origins.adopted is None
+    assert rows(client) == []
+    assert "main" not in client.scan(TableName="state")["Items"][0].get("tables", {}).get("S", "")
+
+
+def test_the_table_of_the_function_is_taken_behind_a_test_event(local):
+    sample, real = of_table("ExampleTableWithStream"), of_table("orders")
+    assert identifiers(local(event(sample), Invoked(HERE))) == [sample["dynamodb"]["SequenceNumber"]]
+    assert identifiers(local(event(real), Invoked(HERE))) == []
+    assert local.origins.adopted == "orders"
+
+
+@pytest.mark.parametrize(
+    ("record", "function_arn"),
+    [
+        (of_table("main"), HERE),
+        (of_table("main", "eu-west-1", "111122223333"), ELSEWHERE),
+        (of_table("main", "ddblocal", "000000000000"), HERE),
+        (of_table("main"), None),
+    ],
+)
+def test_the_first_table_is_taken_from_an_event_source_of_the_function(app, client, record, function_arn):
+    function = Function(app, QUIET, client)
+    assert identifiers(function(event(record), Invoked(function_arn))) == []
+    assert function.origins.adopted == "main"
+
+
+def test_a_table_that_a_setting_names_may_be_of_any_account(app, client):
+    settings = QUIET._replace(tables={"main": "main"})
+    assert identifiers(Function(app, settings, client)(event(of_table("main")), Invoked(ELSEWHERE))) == []

@@ -297,6 +297,17 @@ def test_the_message_names_both_tables_and_the_ways_to_go_on():
     )
 
 
+def test_the_message_says_how_a_state_that_a_test_event_has_bound_is_mended():
+    state = state_of(app())
+    check(app(), state, sources={"main": Seen("stream", "ExampleTableWithStream", None)})
+    with pytest.raises(ManifestError) as caught:
+        check(app(), state, sources={"main": Seen("stream", "orders", None)})
+    assert (
+        "Was 'ExampleTableWithStream' the table of a test event? Then set STREAMFOLD_TABLE_MAIN=orders and "
+        "STREAMFOLD_EPOCH=1; streamfold rebuild takes back what was derived of it."
+    ) in str(caught.value)
+
+
 def counting(attribute):
     def handler(item):
         yield Row(**{attribute: Count()})

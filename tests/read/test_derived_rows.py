@@ -159,3 +159,9 @@ def test_a_collection_without_the_attributes_of_the_framework_does_not_say_wheth
 )
 def test_an_average_is_the_sum_by_the_count_and_none_without_a_source(row, expected):
     assert average(row, "score") == expected
+
+
+def test_an_item_of_others_under_the_key_of_a_shard_is_no_shard():
+    foreign = {**SALES.key(day="1", shard=1), "n": "not a number"}
+    copied = {**SALES.key(day="1", shard=2), "_sf_n": 1, "_sf_v": "00/label/7", "n": Decimal(100)}
+    assert sharded(Shards(shard(0, n=Decimal(5)), foreign, copied), SALES, 4, day="1") == {"n": 5}

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streamfold import Change, Table, Version
 from streamfold.errors import ImageError, RecordError
 from streamfold.keys.table import MAIN
-from streamfold.records.change import ABSENT, Origin
+from streamfold.records.change import ABSENT, EXPIRED_SECONDS_MAX, Origin
+from streamfold.records.images import hidden
 from streamfold.records.item_names import item_name, item_parts, typed
 from tests.helpers.records import LABEL, VERSION_PREFIX, change, item, record
 
@@ -131,6 +132,105 @@ def test_a_record_without_view_type_has_the_images_that_it_carries():
 def test_expired_tells_a_deletion_by_time_to_live(identity, event, expired):
     raw = {**record(*EVENTS[event]), "userIdentity": identity}
     assert expired == change_of(raw).expired
+
+
+TIMED = Table("main", ttl="expires")
+AT = 1_772_355_600
+
+
+def removal(expires, identity=None, table=TIMED, at=AT):
+    """The removal of an item that has a time to live, as a replica of a global table sees it: without identity."""
+    raw = record(item("ORDER#1", expires=0), None)
+    raw["dynamodb"]["OldImage"]["expires"] = expires
+    raw["dynamodb"]["ApproximateCreationDateTime"] = at
+    return change_of(raw | ({"userIdentity": identity} if identity else {}), table)
+
+
+@pytest.mark.parametrize(
+    ("expires", "expired"),
+    [
+        ({"N": str(AT - 1)}, True),
+        ({"N": str(AT)}, True),
+        ({"N": str(AT + 1)}, False),
+        ({"N": f"{AT - 1}.5"}, True),
+        ({"N": str(AT - EXPIRED_SECONDS_MAX)}, True),
+        ({"N": str(AT - EXPIRED_SECONDS_MAX - 1)}, False),
+        ({"N": "0"}, False),
+        ({"N": "9E+125"}, False),
+        ({"S": str(AT - 1)}, False),
+        ({"N": "soon"}, False),
+        ({"N": None}, False),
+        ("soon", False),
+        (None, False),
+    ],
+)
+def test_a_removal_of_an_item_whose_time_to_live_had_passed_counts_as_expired_without_identity(expires, expired):
+    assert removal(expires).expired is expired
+
+
+def test_an_identity_tells_an_expiry_whatever_the_item_holds():
+    assert removal({"N": str(AT + 1)}, TIME_TO_LIVE).expired
+
+
+def test_an_attribute_that_the_table_does_not_name_expires_nothing():
+    assert not removal({"N": str(AT - 1)}, table=MAIN).expired
+
+
+@pytest.mark.parametrize("at", [None, "yesterday"])
+def test_a_removal_without_a_time_is_judged_by_its_identity_alone(at):
+    assert not removal({"N": str(AT - 1)}, at=at).expired
+
+
+def test_a_change_of_an_item_whose_time_to_live_has_passed_is_no_expiry():
+    raw = record(item("ORDER#1", expires=1), item("ORDER#1", expires=2))
+    assert not change_of(raw, TIMED).expired
+
+
+REPLICATED = {"aws:rep:deleting": False, "aws:rep:updatetime": 5, "aws:rep:updateregion": "eu-west-1"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_hidden"),
+    [
+        ({"total": 1}, {"total": 1, **REPLICATED}, True),
+        ({"total": 1, **REPLICATED}, {"total": 1, **REPLICATED, "aws:rep:updatetime": 6}, True),
+        ({"total": 1, **REPLICATED}, {"total": 1}, True),
+        ({"tags": {"a", "b"}}, {"tags": {"b", "a"}, **REPLICATED}, True),
+        ({"total": 1}, {"total": 1, "_sf_v": "x"}, True),
+        ({"total": 1}, {"total": 2, **REPLICATED}, False),
+        ({"total": 1}, {**REPLICATED}, False),
+        ({}, {"total": 1, **REPLICATED}, False),
+        ({"total": 1}, {"total": 1}, False),
+    ],
+)
+def test_a_change_of_hidden_attributes_alone_is_no_reason_to_run(old, new, is_hidden):
+    found = change(item("ORDER#1", **old), item("ORDER#1", **new))
+    assert found.is_hidden is is_hidden
+    assert (found.as_written() is None) is is_hidden
+
+
+values = st.sampled_from([{"N": "1"}, {"N": "1.0"}, {"S": "1"}, {"SS": ["a", "b"]}, {"SS": ["b", "a"]}, "broken"])
+names = st.sampled_from(["total", "tags", "aws:rep:updatetime", "_sf_v"])
+images = st.dictionaries(names, values)
+
+
+@given(images, images)
+def test_hidden_changes_are_those_in_which_something_changed_and_no_attribute_that_can_be_read(old, new):
+    raw = record(item("ORDER#1"), item("ORDER#1"))
+    raw["dynamodb"]["OldImage"] |= old
+    raw["dynamodb"]["NewImage"] |= new
+    found = change_of(raw)
+    broken = any(old.get(name) != new.get(name) and "broken" in (old.get(name), new.get(name)) for name in {*old, *new})
+    if not broken:
+        assert found.is_hidden == (raw["dynamodb"]["OldImage"] != raw["dynamodb"]["NewImage"] and not found.changed)
+    elif found.is_hidden:
+        assert all(hidden(name) for name in {*old, *new} if old.get(name) != new.get(name))
+
+
+@pytest.mark.parametrize("view", ["NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"])
+def test_a_change_of_which_an_image_is_not_known_counts(view):
+    found = change(item("ORDER#1", total=1), item("ORDER#1", total=1, **REPLICATED), view=view)
+    assert found.as_written() is found
 
 
 @pytest.mark.parametrize("seconds", [1_772_355_600, 1_772_355_600.0, "1772355600", "1.7723556E9"])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streamfold import App, Key, Router, Unprocessable
+from streamfold import App, Key, Router, Table, Unprocessable
 from streamfold.batch.process import process_event
 from streamfold.derivations.audit.puts import audit_row
 from streamfold.engines import MemoryEngine
@@ -45,8 +45,8 @@ def data_of(old=OLD, new=NEW, **body):
     return data
 
 
-def change_of(raw):
-    return KinesisChange(raw, unwrapped(raw), Origin(MAIN, PREFIX))
+def change_of(raw, table=MAIN):
+    return KinesisChange(raw, unwrapped(raw), Origin(table, PREFIX))
 
 
 def changed(**body):
@@ -81,6 +81,19 @@ def test_the_image_that_there_is_not_is_known_to_be_absent(old, new, event):
 @pytest.mark.parametrize(("identity", "expired"), [(TIME_TO_LIVE, True), (None, False)])
 def test_a_deletion_by_time_to_live_is_told_by_its_identity(identity, expired):
     assert change_of(wrapped({**data_of(new=None), "userIdentity": identity})).expired is expired
+
+
+@pytest.mark.parametrize(("seconds_left", "expired"), [(0, True), (1, False)])
+def test_a_deletion_of_an_item_that_had_expired_counts_as_expired_without_identity(seconds_left, expired):
+    data = data_of(new=None)
+    data["dynamodb"]["OldImage"]["expires"] = {"N": str(MICROSECONDS // 1_000_000 + seconds_left)}
+    assert change_of(wrapped(data), Table("main", ttl="expires")).expired is expired
+
+
+def test_a_change_of_replication_attributes_alone_is_hidden():
+    image = data_of()["dynamodb"]["OldImage"]
+    found = changed(OldImage=image, NewImage={**image, "aws:rep:updatetime": {"N": "1"}})
+    assert found.as_written() is None
 
 
 def test_binary_values_that_came_as_base64_of_base64_are_bytes_at_any_depth():

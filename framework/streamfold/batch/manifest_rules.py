@@ -5,6 +5,7 @@ from typing import Any
 
 from streamfold.batch.knowledge import StoredForms
 from streamfold.errors import ManifestError
+from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Seen, described
 from streamfold.routes.route import Kind
 from streamfold.settings import Settings
@@ -115,10 +116,16 @@ def table_entry(name: str, before: ManifestEntry | None, seen: Seen, settings: S
 
 
 def _another_table(name: str, before: ManifestEntry, seen: Seen) -> ManifestError:
+    tested = (
+        f" Was {before['name']!r} the table of a test event? Then set STREAMFOLD_TABLE_MAIN={seen.name} and "
+        f"STREAMFOLD_EPOCH={before['epoch'] + 1}; streamfold rebuild takes back what was derived of it."
+        if name == MAIN.name and before["name"] != seen.name
+        else ""
+    )
     return ManifestError(
         f"The state is of table {name!r} = {_named(before['name'], before['id'])}, and these records are of "
         f"{_named(seen.name, seen.id)}: what the state says of items and rows does not hold there, and their amounts "
-        "would be added to rows that have other ones. A table of its own needs a state of its own, "
+        f"would be added to rows that have other ones.{tested} A table of its own needs a state of its own, "
         "STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? docs/operations.md says how to go on. Where "
         f"the state fits the rows of this table, raise STREAMFOLD_EPOCH to {before['epoch'] + 1}. {FRESH}"
     )

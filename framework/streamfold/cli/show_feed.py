@@ -41,7 +41,7 @@ def show_feed(app: App, settings: Settings, store: Store, wanted: FeedPage) -> N
         queries = _queries(app, settings, engine, store)
         now = _now(route, queries, reader, store)
         try:
-            found = page(route, queries, reader, wanted.limit or LIMIT, wanted.cursor, PULLS_MOST, now)
+            found = page(route, queries, reader, wanted.limit or LIMIT, wanted.cursor, PULLS_MOST, now, time.time())
         except ValueError as error:
             raise SettingsError(f"--feed {wanted.name}: {error}") from None
     _print(route.into[0], found, json_output=wanted.json_output)
@@ -86,7 +86,7 @@ def _now(route: Route, queries: Queries, reader: Fields, store: Store) -> float:
     """
     if store.engine != "embedded":
         return time.time()
-    newest = page(route, queries, reader, 1, None, PULLS_MOST, 0.0).rows
+    newest = page(route, queries, reader, 1, None, PULLS_MOST, 0.0, time.time()).rows
     fields = route.into[0].match(newest[0]) if newest else None
     return time.time() if fields is None else post_seconds(route, fields)
 
@@ -95,7 +95,8 @@ def _print(into: Key, found: Feed, *, json_output: bool) -> None:
     rows = [encode(row)["M"] for row in found.rows]
     if json_output:
         lines = f"[{','.join(map(to_sorted_json, rows))}]"
-        click.echo(f'{{"rows":{lines},"cursor":{as_json(found.cursor)},"partial":{as_json(found.partial)}}}')
+        more = {"cursor": found.cursor, "partial": found.partial, "left_out": found.left_out}
+        click.echo(f'{{"rows":{lines},{as_json(more)[1:]}')
         return
     if rows:
         print_items(into.table, rows)
@@ -103,5 +104,7 @@ def _print(into: Key, found: Feed, *, json_output: bool) -> None:
         click.echo("No rows.", err=True)
     if found.partial:
         click.echo(f"The reader follows more than {PULLS_MOST} pulled authors: others are left out.", err=True)
+    if found.left_out:
+        click.echo(f"{found.left_out:,} posts of pulled authors are left out: their rows cannot be made.", err=True)
     if found.cursor is not None:
         click.echo(f"... and more: --cursor {found.cursor}", err=True)

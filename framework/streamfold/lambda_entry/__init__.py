@@ -20,7 +20,7 @@ from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.engines.threads import Threads
-from streamfold.errors import NOT_TOLD, ManifestError, SettingsError, StreamfoldError, public, reason
+from streamfold.errors import NOT_TOLD, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import observer
@@ -43,6 +43,12 @@ TOO_LITTLE_TIME = (
 )
 
 
+SAMPLE_TABLE = "ExampleTableWithStream"
+"""The table of the sample event that Lambda's console and documentation give."""
+LOCAL_ACCOUNT = "000000000000"
+"""The account of DynamoDB Local and of LocalStack: an event of theirs is called with by hand, and is no sample."""
+
+
 class Function:
     """One application in one execution environment: settings read once, one client, one engine.
 
@@ -55,6 +61,7 @@ class Function:
         self.client = client or make_client()
         self.engine: DynamoEngine | None = None
         self.doorbell: Doorbell | None = None
+        self.function_arn: object = None  # of the invocation
         self.origins = self._new_origins()
         self.warned: set[object] = set()
         self.parking = _parking(settings)
@@ -79,6 +86,7 @@ class Function:
         raise stopped
 
     def _processed(self, event: Any, context: Any) -> Response:
+        self.function_arn = getattr(context, "invoked_function_arn", None)
         run, records = self.run_of(context), records_of(event)
         begun = self._begun(records, run)
         changes, malformed = read_changes(records, self.origins)
@@ -134,6 +142,23 @@ class Function:
             self.warn,
             self.app.watched_tables,
             identify=lambda name: table_id(self.client, name),
+            check_adopted=self._check_adopted,
+        )
+
+    def _check_adopted(self, real: str, arn: Any) -> None:
+        """Raises ``RecordError`` for a table that a test event may have made up.
+
+        The event that the console's Test offers is a sample: of a table that nobody has, in another account. A state
+        that was bound to that table would refuse the records of the real one.
+        """
+        own, source = _region_and_account(self.function_arn), _region_and_account(arn)
+        is_local = source is not None and source[1] == LOCAL_ACCOUNT
+        if real != SAMPLE_TABLE and (own is None or source == own or is_local):
+            return
+        raise RecordError(
+            f"A record of table {real!r} comes from {arn}, which is no event source in the function's own account and "
+            "region: it may be a test event, so the function does not take that table for the application's, and "
+            f"nothing is derived. Is it the application's table? Then set STREAMFOLD_TABLE_MAIN={real}."
         )
 
     def warn(self, text: str) -> None:
@@ -156,6 +181,12 @@ class Function:
         if MAIN.name not in tables or real.get(MAIN.name):
             self.engine = engine
         return engine
+
+
+def _region_and_account(arn: object) -> list[str] | None:
+    """The region and the account of an ARN; None for what is none."""
+    parts = arn.split(":") if isinstance(arn, str) else []
+    return parts[3:5] if len(parts) > 5 and all(parts[3:5]) else None
 
 
 SomeFunction = TypeVar("SomeFunction", bound=Function)

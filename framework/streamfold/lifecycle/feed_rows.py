@@ -5,15 +5,15 @@ makes. Then each row is looked at whose post or edge is gone. Items are read pag
 """
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.triage import explained
 from streamfold.derivations.feed.audience import EDGE, UNTIL, pull_key
 from streamfold.derivations.feed.mirrors import EDGES, NEVER, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.options import FUTURE_SECONDS_MAX, options_of, post_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import Pair, made
-from streamfold.derivations.feed.spreading import FUTURE_SECONDS_MAX
 from streamfold.engines import Engine, Entries, StoredItem
 from streamfold.errors import is_fatal
 from streamfold.keys.key import Key
@@ -160,7 +160,7 @@ class FeedRows:
             if not (lacks_post or (lacks_edge and not self.options.keeps)):
                 continue
             shown = self._shown(stored[row])
-            if shown is None or post_seconds(self.route, rows[row]) < self.oldest:
+            if shown is None or post_seconds(self.route, rows[row]) < self.oldest or self._has_expired(stored[row]):
                 continue
             if not _is_pulled(str(post[2]), self._pulled_to(rows[row])):
                 self.found.rows += 1
@@ -173,6 +173,11 @@ class FeedRows:
     def _shown(self, row: ShownRow | None) -> ShownRow | None:
         """A row as its readers see it: without the framework's attributes; None for one that is not shown."""
         return None if row is None or row.get(CONTRIBUTORS) == 0 else self._visible(row)
+
+    def _has_expired(self, row: ShownRow) -> bool:
+        """Whether readers pass over a row because it is past the expiry that was written into it."""
+        expires = row.get(str(self.into.table.ttl))
+        return isinstance(expires, int | Decimal) and expires < self.moment
 
     def _visible(self, row: ShownRow) -> ShownRow:
         own = {*self.into.table.attributes, str(self.into.table.ttl)}

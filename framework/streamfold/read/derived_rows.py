@@ -15,7 +15,7 @@ from typing import Any
 from streamfold.derivations.view.shards import SHARD
 from streamfold.errors import plain, shown
 from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, EDGE
+from streamfold.keys.table import CONTRIBUTORS, EDGE, VERSION
 from streamfold.read.combined import Combine, one, together
 from streamfold.read.tables import PlainRow, TablePlace, read_keys
 from streamfold.records.images import hidden
@@ -110,7 +110,9 @@ def top(table: TablePlace, key: Key, shards: int, name: str, /, **fields: Any) -
 
 
 def _shards(table: TablePlace, key: Key, shards: int, fields: Mapping[str, Any]) -> list[PlainRow]:
-    return _present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)])
+    found = _present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)])
+    # Writers add to rows that count contributors, and refuse an item of others under such a key: so it is no shard.
+    return [row for row in found if CONTRIBUTORS in row and VERSION not in row]
 
 
 def _present(table: TablePlace, key: Key, keys: Sequence[Mapping[str, Any]]) -> list[PlainRow]:

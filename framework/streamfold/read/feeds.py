@@ -34,6 +34,7 @@ class Feed(NamedTuple):
     rows: list[PlainRow]  # newest first, with their keys
     cursor: str | None  # where the next page begins; None: there is no more
     partial: bool = False  # the reader follows more pulled authors than were read
+    left_out: int = 0  # pulled posts between the first and the last row whose rows cannot be made; the log says why
 
 
 def feed(
@@ -54,14 +55,16 @@ def feed(
     if it is another. ``timeline`` is the handler, the rest are the fields of the feed's partition. ``cursor`` is that
     of the page before. A post that comes later is seen on the first page only: no page shows it twice, and none leaves
     out a post that is there all the while. ``now`` is the time from which age is counted, by default the clock's; the
-    cursor keeps it.
+    cursor keeps it. A post of a pulled author that would not be pushed, because its time lies more than a day ahead or
+    because the handler raises on it, is left out, counted in ``left_out`` and logged.
 
     Raises ``ValueError`` for a cursor of another feed or reader, or one that is damaged, and for a limit that does not
     fit, and ``TypeError`` for a function that is no handler of a feed.
     """
     route = route_of(timeline)
     queries = BotoQueries({route.into[0].table.name: table, route.sources[0].table.name: posts or table})
-    return page(route, queries, dict(reader), limit, cursor, pulls_most, time.time() if now is None else now)
+    clock = time.time()
+    return page(route, queries, dict(reader), limit, cursor, pulls_most, clock if now is None else now, clock)
 
 
 def route_of(timeline: Callable[..., Any]) -> Route:
@@ -80,17 +83,22 @@ def page(
     cursor: str | None,
     pulls_most: int,
     now: float,
+    clock: float = 0.0,
 ) -> Feed:
-    """One page of a feed, whatever is queried."""
+    """One page of a feed, whatever is queried.
+
+    ``clock`` is the present if ``now`` is a time of the past: writers judge by it which posts lie too far ahead.
+    """
     if not 1 <= limit <= LIMIT_MAX:
         raise ValueError(f"limit={limit!r}: expected 1 to {LIMIT_MAX}.")
     (into,) = route.into
     partition = str(into.partition.compose(reader))
     begin = Begin("", now) if cursor is None else _read(cursor, route, partition)
-    merging = Merging(route, queries, partition, begin, pulls_most)
+    merging = Merging(route, queries, partition, begin, pulls_most, clock)
     rows, more = merging.rows(limit)
-    following = _text(route, partition, Begin(rows[-1][0], begin.now)) if more and rows else None
-    return Feed([row for _, row in rows], following, merging.partial)
+    last = rows[-1][0] if more and rows else ""
+    following = _text(route, partition, Begin(last, begin.now)) if last else None
+    return Feed([row for _, row in rows], following, merging.partial, merging.left_out(last))
 
 
 def _text(route: Route, partition: str, cursor: Begin) -> str:

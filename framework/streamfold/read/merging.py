@@ -1,21 +1,31 @@
-"""Merges a feed's pushed rows with the posts of authors who are pulled, newest first."""
+"""Merges a feed's pushed rows with the posts of authors who are pulled, newest first.
+
+A pulled post is derived when it is read, so what a writer checks is checked here: a post that would not be pushed is
+left out and counted, and a page never fails for it.
+"""
 
 import json
+import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import NamedTuple
 
-from streamfold.derivations.feed.audience import EDGE, UNTIL, pull_partition
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.audience import EDGE, KEEP, UNTIL, pull_partition
+from streamfold.derivations.feed.options import check_post, options_of, post_seconds, shown_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import row_values
+from streamfold.errors import HandlerError, StreamfoldError, public, reason
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.read.queries import Queries, Query
-from streamfold.read.tables import PlainRow
+from streamfold.read.tables import PlainRow, plain_item
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import Image, hidden
-from streamfold.records.values import encode
+from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
 
+log = logging.getLogger("streamfold")
 REFILLS_MAX = 1000
 PULL_PAGES_MAX = 20
 """Rounds of queries of one page."""
@@ -27,6 +37,13 @@ class Begin(NamedTuple):
 
     before: str  # the sort key of the last row that was shown; "" before the first page
     now: float
+
+
+class _LeftOut(NamedTuple):
+    """An item that a page leaves out, because its row cannot be made."""
+
+    place: str  # the sort key that its row would have; "" where that is unknown
+    why: str  # for a log: without item content
 
 
 class _Page(NamedTuple):
@@ -56,8 +73,11 @@ class _Stream:
 class Merging:
     """Merges the rows of a feed with those of pulled authors."""
 
-    def __init__(self, route: Route, queries: Queries, partition: str, begin: Begin, pulls_most: int) -> None:
+    def __init__(
+        self, route: Route, queries: Queries, partition: str, begin: Begin, pulls_most: int, clock: float = 0.0
+    ) -> None:
         self.route = route
+        self.clock = max(begin.now, clock)  # a post that lies further ahead was parked when it was written
         self.options = options_of(route)
         self.queries = queries
         self.partition = partition
@@ -66,13 +86,14 @@ class Merging:
         self.pulls: dict[str, PlainRow] = {}
         self.pulls_most = pulls_most
         self.partial = False
+        self.bad: list[_LeftOut] = []
 
     def rows(self, limit: int) -> tuple[list[tuple[str, PlainRow]], bool]:
         """The next rows with their sort keys, and whether there are more."""
         pushed = _Stream(_Pushed(self).page)
         self.queries.at_once([lambda: pushed.read(limit + 1), self._whom])
         pushed.rows = [(place, row) for place, row in pushed.rows if not self.is_pulled(row)]
-        pulled = [_Stream(_Pulled(self, author, pull).page) for author, pull in self.pulls.items()]
+        pulled = [_Stream(source.page) for source in self._pulled()]
         self.queries.at_once([_reading(stream, limit) for stream in pulled])
         streams = [pushed, *pulled]
         for _ in range(REFILLS_MAX):
@@ -82,6 +103,29 @@ class Merging:
                 return ready[:limit], len(ready) > limit
             max(waiting, key=_through).read(limit + 1)
         raise TimeoutError(f"{REFILLS_MAX} rounds of queries found no {limit} rows of feed {self.route.name!r}.")
+
+    def left_out(self, last: str) -> int:
+        """How many items the page that ends at a place leaves out ("": at the end of the feed); logs why."""
+        why = Counter(each.why for each in self.bad if not each.place or each.place > last)
+        for text, count in why.items():
+            log.warning("Handler %r: a page leaves out %d posts of pulled authors: %s", self.route.name, count, text)
+        return why.total()
+
+    def leave_out(self, place: str, error: Exception) -> None:
+        """Notes an item whose row cannot be made, unless it belongs to an earlier page."""
+        if place and self.begin.before and place >= self.begin.before:
+            return
+        self.bad.append(_LeftOut(place, public(f"{type(error).__name__}: {reason(error)}")))
+
+    def _pulled(self) -> "list[_Pulled]":
+        """The authors whose posts are read; one whose edge is damaged is left out."""
+        found = []
+        for author, pull in self.pulls.items():
+            try:
+                found.append(_Pulled(self, author, pull))
+            except (AttributeError, KeyError, TypeError, ValueError, StreamfoldError) as error:
+                self.leave_out("", error)
+        return found
 
     def _whom(self) -> None:
         """Reads whom the reader is to pull."""
@@ -122,9 +166,10 @@ class Merging:
         pull = self.pulls.get(str(partition))
         return pull is not None and (UNTIL not in pull or str(place) <= pull[UNTIL])
 
-    def is_young(self, fields: Fields) -> bool:
-        """Whether a post is young enough to be shown."""
-        return post_seconds(self.route, fields) >= self.oldest
+    def is_young(self, fields: Fields, noted: object) -> bool:
+        """Whether a post is young enough to be shown; ``noted``: for how many seconds, as was written then."""
+        seconds = shown_seconds(self.route, noted if isinstance(noted, int) else None)
+        return post_seconds(self.route, fields) >= self.begin.now - seconds
 
 
 @dataclass(slots=True)
@@ -146,8 +191,17 @@ class _Pushed:
 
     def _is_shown(self, row: PlainRow) -> bool:
         fields = self.merging.route.into[0].match(row)
-        is_there = fields is not None and row.get(CONTRIBUTORS) != 0 and self.merging.is_young(fields)
-        return is_there and not self.merging.is_pulled(row)
+        if fields is None or row.get(CONTRIBUTORS) == 0 or self.merging.is_pulled(row):
+            return False
+        return self.merging.is_young(fields, self._noted(row, fields))
+
+    def _noted(self, row: PlainRow, fields: Fields) -> int | None:
+        """For how many seconds the row is shown, by the expiry that was written into it."""
+        route = self.merging.route
+        expires = row.get(str(route.into[0].table.ttl))
+        if not isinstance(expires, int | Decimal) or isinstance(expires, bool) or not Decimal(expires).is_finite():
+            return None
+        return int(expires) - int(post_seconds(route, fields))
 
 
 @dataclass(slots=True)
@@ -160,11 +214,17 @@ class _Pulled:
     end: str = field(init=False)  # the place of a post that the next page begins behind
     edge: Image = field(init=False)
     edge_fields: Fields = field(init=False)
+    keep_seconds: int = field(init=False)
 
     def __post_init__(self) -> None:
         options, post = self.merging.options, self.merging.route.sources[0]
         self.edge = Image(json.loads(self.pull[EDGE]))
-        self.edge_fields = options.audience.match(self.edge) or {}
+        fields = options.audience.match(self.edge)
+        if fields is None:
+            raise HandlerError("What a reader keeps of whom he follows is damaged.")
+        self.edge_fields = fields
+        noted = self.pull.get(KEEP)
+        self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else int(noted))
         self.end = before_place(post, options.order) + HIGHEST
         if self.merging.begin.before:
             fields = self.merging.route.into[0].match_values(self.merging.partition, self.merging.begin.before)
@@ -176,7 +236,7 @@ class _Pulled:
 
     def page(self, limit: int) -> _Page:
         of, post = self.merging, self.merging.route.sources[0]
-        first = place_from(post, of.options.order, of.oldest)
+        first = place_from(post, of.options.order, of.begin.now - self.keep_seconds)
         if self.end <= first:  # the last post to pull is too old: no range is asked for that ends before it begins
             return _Page([], "", ended=True)
         found = of.queries.rows(Query(post.table, self.author, first, self.end, limit))
@@ -184,23 +244,38 @@ class _Pulled:
         for item in found:
             self.end = item[str(post.table.sort)]
             fields = post.match(item)
-            if fields is not None:
-                through, row = self._row(item, {**self.edge_fields, **fields})
-                if row is not None and not (of.begin.before and through >= of.begin.before):
-                    rows.append((through, row))
+            if fields is None or item.get(CONTRIBUTORS) == 0:
+                continue
+            place, row = self._row(item, {**self.edge_fields, **fields})
+            through = place or through
+            if row is not None and not (of.begin.before and place >= of.begin.before):
+                rows.append((place, row))
         return _Page(rows, through, len(found) < limit)
 
     def _row(self, item: PlainRow, fields: Fields) -> tuple[str, PlainRow | None]:
-        """The sort key of a post's row, and the row as it would be pushed; None where it is not shown."""
+        """The sort key of a post's row, and the row as it would be pushed; None where it is not shown.
+
+        A row that cannot be made is left out, whatever the handler raises: one post must not take a reader's feed away.
+        """
         of, (into,) = self.merging, self.merging.route.into
-        partition, place = into.compose(fields)
-        values = None
-        if item.get(CONTRIBUTORS) != 0 and of.is_young(fields):
-            values = row_values(of.route, Image(encode(item)["M"]), self.edge, fields)
-        if values is None:
-            return str(place), None
-        expires = int(post_seconds(of.route, fields)) + of.options.keep_seconds
-        return str(place), {**into.attributes(partition, place), **values, str(into.table.ttl): expires}
+        text = ""
+        try:
+            partition, place = into.compose(fields)
+            text = str(place)
+            if not of.is_young(fields, self.keep_seconds):
+                return text, None
+            check_post(of.route, fields, of.clock)
+            values = row_values(of.route, Image(encode(plain_item(item))["M"]), self.edge, fields)
+            if values is None:
+                return text, None
+            expires = int(post_seconds(of.route, fields)) + self.keep_seconds
+            row = encode({**into.attributes(partition, place), **values, str(into.table.ttl): expires})
+            if (size := item_bytes(row["M"])) > ITEM_BYTES_MAX:
+                raise HandlerError(f"The row has {size} bytes: an item takes {ITEM_BYTES_MAX} at most.")
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            of.leave_out(text, error)
+            return text, None
+        return text, decode(row)
 
 
 def _ready(streams: Sequence[_Stream]) -> list[tuple[str, PlainRow]]:

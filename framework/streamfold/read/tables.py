@@ -42,6 +42,19 @@ def read_keys(table: TablePlace, keys: Sequence[Mapping[str, Any]]) -> Iterator[
     raise TimeoutError(f"Table {name!r} left keys unread {TRIES_MAX} times in a row: it is throttled.")
 
 
+def plain_item(item: Mapping[str, Any]) -> PlainRow:
+    """An item whose bytes are ``bytes``: boto3's ``Table`` gives them as ``Binary``, which no row can hold."""
+    return {name: _plain(value) for name, value in item.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return plain_item(value)
+    if isinstance(value, list | set):
+        return type(value)(_plain(member) for member in value)
+    return value.value if type(value).__name__ == "Binary" else value
+
+
 def coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:
     """An item with each value in another form."""
     return {name: code(value) for name, value in item.items()}

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from streamfold.errors import ImageError, RecordError, shown, told
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, same
 from streamfold.records.version import SEQUENCE, SEQUENCE_DIGITS_MAX, Version
@@ -17,6 +18,8 @@ Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
+EXPIRED_SECONDS_MAX = 5 * 365 * SECONDS_A_DAY
+"""Time to live removes no item that expired longer ago (Developer Guide, howitworks-ttl)."""
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
 HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
 ABSENT = Image({})
@@ -36,9 +39,9 @@ class Change:
     """One change of one item.
 
     ``event`` is INSERT, MODIFY or REMOVE. ``keys`` holds the decoded key attributes. ``old`` and ``new`` are read-only
-    images, empty if there is none. ``expired`` is true for a deletion by time to live. ``at`` is the time, aware and in
-    whole seconds: it does not order changes. ``changed`` names the attributes that differ. ``version`` orders the
-    changes of an item.
+    images, empty if there is none. ``expired`` is true for a deletion by time to live, and for a deletion of an item
+    whose time to live had passed. ``at`` is the time, aware and in whole seconds: it does not order changes.
+    ``changed`` names the attributes that differ. ``version`` orders the changes of an item.
     """
 
     __slots__ = (
@@ -84,8 +87,7 @@ class Change:
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
-        identity = record.get("userIdentity")
-        self.expired = identity is not None and event == "REMOVE" and is_time_to_live(identity)
+        self.expired = event == "REMOVE" and (is_time_to_live(record.get("userIdentity")) or self._has_expired())
 
     @property
     def version(self) -> Version:
@@ -168,7 +170,7 @@ class Change:
         return self._without(derived_names(_raw(self._old)), derived_names(_raw(self._new)))
 
     def as_written(self) -> "Change | None":
-        """The change without derived attributes; None if only these are known to have changed.
+        """The change without derived attributes; None if only these, or hidden ones, are known to have changed.
 
         An attribute that either image marks as derived counts as derived in both. A writer may have put it back without
         the mark, and how often the framework then corrects it depends on batches.
@@ -177,9 +179,49 @@ class Change:
         return self.unless_alone(self._without(derived, derived))
 
     def unless_alone(self, own: "Change") -> "Change | None":
-        """``own``, this change without derived attributes; None if no other attributes are known to have changed."""
-        idle = own is not self and own.event == "MODIFY" and own.has_old and not own.changed
+        """``own``, this change without derived attributes; None if nothing else that is visible is known to change."""
+        if own is self:
+            return None if self.is_hidden else own
+        idle = own.event == "MODIFY" and own.has_old and own.has_new and not own.changed
         return None if idle else own
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether only attributes that no handler can read are known to have changed.
+
+        A global table of version 2017.11.29 writes such a change after each write of the application (Developer Guide,
+        globaltables_HowItWorks): a handler that ran for it would run twice.
+        """
+        if self.event != "MODIFY" or not (self.has_old and self.has_new):
+            return False
+        old, new = self.old.raw, self.new.raw
+        found = False
+        for name, value in new.items():
+            before = old.get(name)
+            if before != value:
+                if not name.startswith(HIDDEN) and not _alike(before, value):
+                    return False
+                found = True
+        for name in old:
+            if name not in new:
+                if not name.startswith(HIDDEN):
+                    return False
+                found = True
+        return found
+
+    def _has_expired(self) -> bool:
+        """Whether the removed item's time to live had passed when it was removed.
+
+        The region whose service deletes an expired item says so in the record. Its replicas only see a deletion.
+        """
+        ttl = self.table.ttl
+        value = _raw(self._old).get(ttl) if ttl is not None else None
+        if not isinstance(value, Mapping) or value.keys() != {"N"}:  # DynamoDB takes the time as a number only
+            return False
+        try:
+            return 0 <= self.at.timestamp() - float(value["N"]) <= EXPIRED_SECONDS_MAX
+        except (RecordError, TypeError, ValueError):  # no time, or no number
+            return False
 
     def _without(self, of_old: Collection[str], of_new: Collection[str]) -> "Change":
         if not (of_old or of_new):
@@ -211,6 +253,14 @@ class Change:
 
     def __repr__(self) -> str:
         return f"<Change {self.event} {self.name} {self.version_text}>"
+
+
+def _alike(left: AttributeValue | None, right: AttributeValue | None) -> bool:
+    """Whether two values are known to be equal; False for what is no attribute value: the handler says so."""
+    try:
+        return same(left, right)
+    except (AttributeError, RecordError, TypeError):
+        return False
 
 
 def _raw(image: "RawImage | Image | None") -> RawImage:

@@ -76,6 +76,9 @@ class Origins:
 
     An application whose keys name no table takes the first table whose records fit, and refuses records of a second.
 
+    ``check_adopted`` is asked before, with that table's real name and the ARN of the stream, and raises ``RecordError``
+    if the record is no reason to take it.
+
     ``warn`` is told once about records without an ARN. ``others`` are tables that hold no sources: their records are
     taken, as recordings may have some. ``identify`` gives the id of the table of a real name. It is asked once for each
     stream, so again when a table has a new stream. ``sources`` holds what was seen of every table. A second kind of
@@ -89,6 +92,7 @@ class Origins:
         warn: Callable[[str], None] = lambda _: None,
         others: Mapping[str, Table] = MappingProxyType({}),
         identify: Callable[[str], str | None] = lambda _: None,
+        check_adopted: Callable[[str, Any], None] = lambda *_: None,
     ) -> None:
         self.tables = tables
         self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
@@ -99,6 +103,7 @@ class Origins:
         self.sources: dict[str, Seen] = {}
         self._warn = warn
         self._identify = identify
+        self._check_adopted = check_adopted
         self._known: dict[Any, Origin] = {}
 
     def change(self, record: RawRecord) -> Change:
@@ -127,15 +132,16 @@ class Origins:
         place = (KINESIS, data["tableName"])
         origin = self._known.get(place)
         if origin is None:
+            arn = record.get("eventSourceARN")
             table = self._table(
-                data["tableName"], KINESIS, lambda table: KinesisChange(record, data, Origin(table, ""))
+                data["tableName"], KINESIS, arn, lambda table: KinesisChange(record, data, Origin(table, ""))
             )
             origin = self._known[place] = Origin(table, f"{self.settings.epoch:02d}/{LABEL}/")
         return KinesisChange(record, data, origin)
 
-    def _table(self, real: str, source: str, fits: Fits) -> Table:
+    def _table(self, real: str, source: str, arn: Any, fits: Fits) -> Table:
         """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
-        table = {**self.others, **self.tables}[self._logical(real, fits)]
+        table = {**self.others, **self.tables}[self._logical(real, arn, fits)]
         if table.name in self.tables:
             self._see(table, Seen(source, real, self._identify(real) if source == STREAM else None))
         return table
@@ -160,7 +166,7 @@ class Origins:
                 f"A record has eventSourceARN={shown(arn)}: expected "
                 "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
             )
-        return Origin(self._table(real, STREAM, fits), f"{self.settings.epoch:02d}/{label}/")
+        return Origin(self._table(real, STREAM, arn, fits), f"{self.settings.epoch:02d}/{label}/")
 
     def _unlabelled(self) -> Origin:
         if len(self.tables) > 1:
@@ -176,13 +182,14 @@ class Origins:
         self._see(table, Seen(STREAM))
         return Origin(table, f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
-    def _logical(self, real: str, fits: Fits) -> str:
+    def _logical(self, real: str, arn: Any, fits: Fits) -> str:
         for name in (*self.tables, *self.others):
             if name != MAIN.name and self._real_name(name) == real:
                 return name
         if MAIN.name in self.tables and self.adopted in (None, real):
             if self.adopted is None:  # a record that has other keys is of another table
                 fits(self.tables[MAIN.name])
+                self._check_adopted(real, arn)
             self.adopted = real
             return MAIN.name
         raise RecordError(self._unknown(real))

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from streamfold.keys.table import MAIN, Table, ViewType
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
+from streamfold.records.change import EXPIRED_SECONDS_MAX
 from streamfold.records.values import AttributeValue
 from streamfold.testing.actions import CheckItem, DeleteItem, ItemImage, KeyOfItem, PutItem, TableAction, UpdateItem
 from streamfold.testing.clock import Clock
@@ -16,8 +17,6 @@ from streamfold.testing.updates import updated
 
 BATCH_MAX = 25
 """Puts and deletes of one call (API Reference, BatchWriteItem)."""
-EXPIRED_SECONDS_MAX = 5 * 365 * 24 * 60 * 60
-"""Times to live further back than five years are ignored (Developer Guide, howitworks-ttl)."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -1,5 +1,6 @@
 """An application over tables in process, for tests of single steps: a write comes through the stream at once."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -95,7 +96,7 @@ class Twin:
         Raises as ``streamfold.read.feed``.
         """
         queries = EngineQueries(self.engine)
-        return page(route_of(timeline), queries, reader, limit, cursor, PULLS_MOST, self.clock.now)
+        return page(route_of(timeline), queries, reader, limit, cursor, PULLS_MOST, self.clock.now, time.time())
 
     def documents(self, index: str) -> dict[str, dict[str, Any]]:
         """The documents that a search of an index may find, by id: their fields without those of the framework.

@@ -109,6 +109,12 @@ def test_replication_attributes_are_neither_copied_nor_a_reason_to_copy(app, eng
     assert not report.failures
 
 
+def test_an_item_that_is_put_over_a_copy_as_it_is_counts_as_an_item_of_its_own(app, engine):
+    replica = order(total=1, **{VERSION: "00/elsewhere/1"})
+    play(app, engine, record(None, replica, 1), record(replica, order(total=1), 2))
+    assert copy_in(engine)["total"] == 1
+
+
 def test_an_image_that_cannot_be_read_fails_its_own_record_only(app, engine):
     bad = record(order(total=1), order(total=2), 2)
     bad["dynamodb"]["NewImage"]["total"] = {"N": "x"}

@@ -99,6 +99,16 @@ def test_a_post_to_five_followers_costs_five_requests_and_six_units():
     assert not counting.refused
 
 
+def test_a_change_of_replication_attributes_alone_costs_nothing():
+    app = application()
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    edge, replicated = item(*edge_key("v"), name="one"), {"aws:rep:updatetime": 5}
+    spread(app, engine, change(None, edge, 1), change(None, post("one"), 2))
+    counting = CountingEngine(engine)
+    spread(app, counting, change(post("one"), {**post("one"), **replicated}, 3), change(edge, edge | replicated, 4))
+    assert counting.write_units == 0
+
+
 def test_what_a_follow_and_an_unfollow_of_many_posts_cost():
     app = application(most=10)
     engine = MemoryEngine(app.tables.values(), app.chains)

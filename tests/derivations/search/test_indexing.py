@@ -322,6 +322,14 @@ def test_a_number_that_becomes_a_truth_value_is_not_skipped(before, after):
     assert repr(world.shown()) == repr({"ORDER#1|METADATA": {"title": after}})
 
 
+def test_a_change_of_replication_attributes_alone_sends_no_document(world):
+    world.put(change(None, FIRST))
+    replicated = {**FIRST, "aws:rep:updatetime": 5}
+    assert "order" not in world.put(change(FIRST, replicated, 2)).tallies
+    world.put(change(replicated, {**replicated, "title": "second"}, 3))
+    assert world.shown() == {"ORDER#1|METADATA": {"title": "second"}}
+
+
 def test_changes_that_lead_there_and_back_are_not_skipped():
     world = World(one_item(skip_equal=True))
     world.put(change(None, FIRST))

@@ -28,7 +28,7 @@ from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.alike import alike
 from streamfold.records.change import Change, ItemKey, image_of
-from streamfold.records.images import LEGACY_REPLICATION_PREFIX, hidden
+from streamfold.records.images import hidden
 from streamfold.records.version import BY_OURSELVES
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Route
@@ -85,16 +85,12 @@ def reconciled_copy(
 
 
 def is_replica(change: Change) -> bool:
-    """Whether a change only wrote a copy, or only replication attributes.
-
-    A copy holds the version of its source. Global tables of version 2017.11.29 write attributes of their own into the
-    item after every write (Developer Guide, globaltables_HowItWorks).
-    """
+    """Whether a change only wrote a copy, which holds the version of its source, or only hidden attributes."""
     newest = change.old if change.event == "REMOVE" else change.new
     if VERSION in newest.raw:
         return True
-    replicated = any(name.startswith(LEGACY_REPLICATION_PREFIX) for name in newest.raw)
-    return replicated and change.event == "MODIFY" and change.has_old and not change.changed
+    # Who puts an item over a copy makes it an item of its own, with the same attributes or not.
+    return change.is_hidden and VERSION not in change.old.raw
 
 
 class Copied(NamedTuple):

@@ -17,7 +17,7 @@ told to pull posts of the near future too (``PULLED_AHEAD_SECONDS``): these are 
 
 import json
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided, joined_text
 from streamfold.derivations.feed.options import options_of
@@ -40,6 +40,8 @@ EDGE = "edge"
 """The attribute of such a row that holds the edge, as one text: the function gets it beside each pulled post."""
 UNTIL = "until"
 """The attribute that says up to which post a reader pulls; absent while all posts are pulled."""
+KEEP = "keep"
+"""The attribute that says for how many seconds a pulled post is shown, by the option when the author was switched."""
 REVISION_DIGITS = 10
 BACK_BELOW = 0.8
 """The share of ``pull_above`` below which an audience is pushed to again."""
@@ -59,6 +61,7 @@ class Audience(NamedTuple):
     until: str = ""  # the place of the last post that is pulled; "": none is, or all
     counted: int = 0  # when its edges were last counted, epoch seconds
     tells: bool = False  # readers are being told of the mode
+    keep_seconds: int | None = None  # how long posts are shown, by the option when the mode was last changed
 
     @property
     def pulls(self) -> bool:
@@ -98,18 +101,18 @@ class Audiences:
         """Begins to have the posts of an author pulled."""
         if audience.mode != "push" or audience.tells:
             return audience
-        return self.change(fields, audience, audience._replace(mode="flipping", until="", tells=True))
+        return self.change(fields, audience, self._switched(audience, mode="flipping", until="", tells=True))
 
     def back(self, fields: Fields, audience: Audience) -> Audience:
         """Has the posts of an author pushed again: first beside pulling, so that none is in between."""
         if audience.mode == "pull":
-            audience = self.change(fields, audience, audience._replace(mode="returning"))
+            audience = self.change(fields, audience, self._switched(audience, mode="returning"))
         if audience.mode != "returning":
             return audience
         newest = self.mirrors.page(POSTS, self.mirrors.partition(POSTS, fields), Entries("", 1, descending=True))
         ahead = self.mirrors.post_from(self.run.clock() + PULLED_AHEAD_SECONDS)
         until = max([ahead, *(place for place, _ in newest)])
-        return self.change(fields, audience, audience._replace(mode="push", until=until, tells=True))
+        return self.change(fields, audience, self._switched(audience, mode="push", until=until, tells=True))
 
     def told(self, fields: Fields, audience: Audience) -> Audience:
         """Notes that all readers were told of the mode."""
@@ -136,6 +139,9 @@ class Audiences:
 
         return write_rows(self.route, self.engine, self.run, [row for row, _ in told.values()], again)
 
+    def _switched(self, audience: Audience, **changed: Any) -> Audience:
+        return audience._replace(keep_seconds=options_of(self.route).keep_seconds, **changed)
+
     def _key(self, fields: Fields) -> StateKey:
         return audience_key(self.mirrors.application, self.route.name, joined_text(self.route, fields))
 
@@ -143,10 +149,13 @@ class Audiences:
         """The row that tells one reader whether to pull one author."""
         fields = self.mirrors.fields_of(EDGES, edge.item)
         pulled = not edge.gone and (audience.pulls or bool(audience.until))
-        values = {EDGE: to_json(edge.raw)} if pulled else None
+        values: dict[str, Any] | None = {EDGE: to_json(edge.raw)} if pulled else None
         if values is not None and not audience.pulls:
             values[UNTIL] = audience.until
-        passing = int(self.run.clock()) + options_of(self.route).keep_seconds + PULLED_AHEAD_SECONDS + SECONDS_A_DAY
+        if values is not None and audience.keep_seconds is not None:
+            values[KEEP] = audience.keep_seconds
+        keep = max(options_of(self.route).keep_seconds, audience.keep_seconds or 0)
+        passing = int(self.run.clock()) + keep + PULLED_AHEAD_SECONDS + SECONDS_A_DAY
         expires = FAR if audience.pulls and not edge.gone else passing
         key = pull_key(self.route, fields)
         return PutPair(key, values, (audience.version, edge.version), expires, fresh=audience.mode == "flipping")

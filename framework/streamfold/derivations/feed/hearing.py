@@ -72,11 +72,13 @@ def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
 
 
 def newest(work: Work, planning: Planning) -> list[Heard]:
-    """What the newest change says whose image can be read; the records of others are reported."""
+    """What the newest change says whose image can be read and shows; the records of others are reported."""
     side = POSTS if work.role == SOURCE else EDGES
     for change in reversed(work.changes):
         try:
             check_view(work.route, change)
+            if change.is_hidden:  # a row for each reader would be written again, as it is
+                continue
             return [_heard(work, side, change)]
         except Exception as error:  # noqa: BLE001 - fails this record only
             planning.fails(change, work.route, error)

@@ -8,7 +8,7 @@ from streamfold.derivations.feed.audience import BACK_BELOW, Audience, Audiences
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, lane_bounds
 from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.pairs import Pair, Pairs
-from streamfold.derivations.feed.spreading import takes
+from streamfold.derivations.feed.spreading import is_over, takes
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Entries
 from streamfold.errors import EngineError, HandlerError, Unprocessable, reason, told
@@ -77,14 +77,19 @@ class FeedLanes:
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
     def _posts(self, lane: JobSegment) -> Paged:
-        oldest = (self.task.at or self.run.clock()) - self.options.keep_seconds
-        first = self.mirrors.post_from(oldest)
+        now = self.task.at or self.run.clock()
+        first = self.mirrors.post_from(now - self.options.keep_seconds)
         partition = self.mirrors.partition(POSTS, self.task.sided.fields)
-        found = self.mirrors.page(POSTS, partition, Entries("", PAGE, max(lane.after or "", first)))
+        begin = max(lane.after or "", first) if self.task.is_new else lane.after or ""
+        found = self.mirrors.page(POSTS, partition, Entries("", PAGE, begin))
         rows = 0
         if found:
             (edge,) = self.mirrors.read([self.task.sided])
-            taken = [(place, post) for place, post in found if takes(edge, post)]
+            taken = [
+                (place, post)
+                for place, post in found
+                if takes(edge, post) and ((edge.gone and place >= first) or not is_over(self.route, post, now))
+            ]
             older = [Pair(post, edge) for place, post in taken if place < self.task.copied_from]
             newer = [Pair(post, edge) for place, post in taken if place >= self.task.copied_from]
             rows = self._visited(older, 0) + self._visited(newer, None)

@@ -39,6 +39,7 @@ class Mirror(NamedTuple):
     item: ItemKey
     raw: RawImage  # of one that is gone: its key, and in a feed that keeps rows what it was
     gone: bool
+    keep_seconds: int | None = None  # of a post: how long its rows are shown, by the option when it was mirrored
 
     @property
     def image(self) -> Image:
@@ -46,7 +47,8 @@ class Mirror(NamedTuple):
 
     @property
     def text(self) -> str:
-        return to_json({"v": self.version, "i": self.raw, **({"gone": True} if self.gone else {})})
+        kept = {} if self.keep_seconds is None else {"keep": self.keep_seconds}
+        return to_json({"v": self.version, "i": self.raw, **({"gone": True} if self.gone else {}), **kept})
 
     @classmethod
     def of(cls, text: str, key: Key) -> "Mirror":
@@ -55,7 +57,8 @@ class Mirror(NamedTuple):
             read = json.loads(text)
             raw = read["i"]
             item = item_key({name: raw[name] for name in key.table.attributes}, key.table)
-            return cls(read["v"], item, raw, read.get("gone", False))
+            keep = read.get("keep")
+            return cls(read["v"], item, raw, read.get("gone", False), None if keep is None else int(keep))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise damaged(f"What a feed keeps of an item of {key!r}") from None
 

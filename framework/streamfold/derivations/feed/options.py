@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, time
 from typing import Any, Literal, NamedTuple, get_args
 
-from streamfold.errors import DeclarationError
+from streamfold.errors import DeclarationError, KeyValueError, Unprocessable, reason
 from streamfold.keys.field import MICROSECOND_DIGITS, Field, ulid_milliseconds
 from streamfold.keys.key import Key
 from streamfold.limits import SECONDS_A_DAY
@@ -12,6 +12,8 @@ from streamfold.routes.route import Fields, Route, owns
 INLINE = 2000
 """Rows that an invocation writes for one change itself: about a second. What is more goes on as a fan-out."""
 INLINE_MAX = 100_000
+FUTURE_SECONDS_MAX = SECONDS_A_DAY
+"""How far a post's time may lie ahead: one further ahead would head every feed for as long."""
 FEED_ATTRIBUTE = "__streamfold_feed__"
 """The attribute of a handler that holds its route, for who reads the feed."""
 MOST = 1000
@@ -66,6 +68,35 @@ def post_seconds(route: Route, fields: Fields) -> float:
     """The time of a post."""
     order = options_of(route).order
     return seconds_of(order, fields[order.name])
+
+
+def shown_seconds(route: Route, noted: int | None) -> int:
+    """How long a post is shown: by the option now, and no longer than was noted when it was written.
+
+    What was too old to be visited once has not heard of removals since: a longer option does not bring it back.
+    """
+    keep = options_of(route).keep_seconds
+    return keep if noted is None else min(keep, noted)
+
+
+def check_post(route: Route, fields: Fields, now: float) -> None:
+    """Raises ``Unprocessable`` for a post that no reader is to be shown, as far as its key tells, at a time ``now``.
+
+    Writers and readers ask it: a post that is refused when it is pushed must not appear when its author is pulled.
+    """
+    if post_seconds(route, fields) > now + FUTURE_SECONDS_MAX:
+        raise Unprocessable(
+            f"The time in the key of a post of feed {route.name!r} lies more than a day ahead: it would head "
+            "every feed until then. Expected the time of the post."
+        )
+    for part in (route.into[0].partition, route.into[0].sort):
+        if part is not None and all(field.name in fields for field in part.fields):
+            try:
+                part.compose(fields)
+            except KeyValueError as error:
+                raise Unprocessable(
+                    f"The key of a post of feed {route.name!r} makes no key of {route.into[0]!r}: {reason(error)}"
+                ) from None
 
 
 def checked_feed(  # noqa: PLR0913 - the options of one declaration

@@ -13,7 +13,7 @@ from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.refusals import not_its_row
 from streamfold.commit.sending import send
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.options import options_of, post_seconds, shown_seconds
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, HandlerError, is_fatal, shown
@@ -87,7 +87,7 @@ def made(route: Route, pair: Pair, *, fresh: bool, names: Sequence[str] = ()) ->
     fields = fields_of(route, pair)
     (into,) = route.into
     values = row_values(route, pair.post.image, pair.edge.image, fields) if is_shown(route, pair) else None
-    expires = int(post_seconds(route, fields)) + options_of(route).keep_seconds
+    expires = int(post_seconds(route, fields)) + shown_seconds(route, pair.post.keep_seconds)
     key = (into.table.name, *into.compose(fields))
     return PutPair(
         key,

@@ -13,20 +13,22 @@ from streamfold.commit.outcome import Tallies
 from streamfold.commit.sending import send
 from streamfold.derivations.feed.audience import COUNTED_SECONDS, Audience, Audiences
 from streamfold.derivations.feed.mirrors import EDGES, POSTS, Mirror, Mirrors, Sided
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.options import (
+    FUTURE_SECONDS_MAX,
+    check_post,
+    options_of,
+    post_seconds,
+)
 from streamfold.derivations.feed.pairs import Pair, PairFails, Pairs, names_before
 from streamfold.derivations.feed.tasks import COUNT, PUSH, TELL, VISIT, Task
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Unprocessable
 from streamfold.jobs.fan_outs import FanOuts, record_of
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.records.images import Image
 from streamfold.routes.route import Route
 from streamfold.run import Run
 
-FUTURE_SECONDS_MAX = SECONDS_A_DAY
-"""How far a post's time may lie ahead: one further ahead would head every feed for as long."""
 SAMPLED = 5
 """Edges for which it is told which attributes a post's rows had before."""
 
@@ -76,10 +78,11 @@ class Spreading:
         is_post = heard.sided.side == POSTS
         if is_post:
             seconds = post_seconds(self.route, heard.sided.fields)
-            self._check_time(seconds, max(now, self.run.clock()))
-            if seconds + self.options.keep_seconds < now:
+            self._check(heard, max(now, self.run.clock()))
+            if seconds + self.options.keep_seconds < now and not self._was_kept_longer(heard, now):
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
+            heard = heard._replace(mirror=heard.mirror._replace(keep_seconds=self.options.keep_seconds))
         write = self.mirrors.write(heard.sided, heard.mirror, self.run.clock())
         if send(self.engine, [write], self.run) is not None:
             self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
@@ -88,12 +91,21 @@ class Spreading:
         else:
             self._edge(heard, now, fails)
 
-    def _check_time(self, seconds: float, now: float) -> None:
-        if seconds > now + FUTURE_SECONDS_MAX:
-            raise Unprocessable(
-                f"The time in the key of a post of feed {self.route.name!r} lies more than a day ahead: it would head "
-                "every feed until then. Expected the time of the post."
-            )
+    def _was_kept_longer(self, heard: Heard, now: float) -> bool:
+        """Whether a post that is too old by now may have rows that are not, because ``keep_days`` was lowered.
+
+        Readers pass over such rows, until it is raised again.
+        """
+        (known,) = self.mirrors.read([heard.sided])
+        return known.keep_seconds is not None and not is_over(self.route, known, now)
+
+    def _check(self, heard: Heard, now: float) -> None:
+        """Raises ``Unprocessable`` for a post that no reader is to be shown, whoever follows its author."""
+        try:
+            check_post(self.route, heard.sided.fields, now)
+        except Unprocessable:
+            if not heard.mirror.gone or post_seconds(self.route, heard.sided.fields) > now + FUTURE_SECONDS_MAX:
+                raise
 
     def _post(self, heard: Heard, fails: PairFails) -> None:
         audience = self.audiences.read(heard.sided.fields)  # after the mirror: see the audience's modes
@@ -117,13 +129,19 @@ class Spreading:
             return
         partition = self.mirrors.partition(POSTS, heard.sided.fields)
         after = self.mirrors.post_from(now - self.options.keep_seconds)
-        wanted = Entries("", self.options.inline + 1, after, descending=True)
-        posts = [post for _, post in self.mirrors.page(POSTS, partition, wanted)]
-        if len(posts) > self.options.inline:
+        # An edge that was there before may have rows of older posts, from when ``keep_days`` was greater.
+        wanted = Entries("", self.options.inline + 1, after if heard.is_new else "", descending=True)
+        found = self.mirrors.page(POSTS, partition, wanted)
+        posts = [post for place, post in found if place >= after or not is_over(self.route, post, now)]
+        if len(found) > self.options.inline:
             names = self._names(heard, [Pair(post, edge) for post in posts[:SAMPLED]])
             self._open(heard, VISIT, names=names, copied_from=self._copied_from(heard, partition, after, now))
             return
-        taken = [post for post in posts if heard.all_pairs or takes(edge, post)]
+        taken = [
+            post
+            for post in posts
+            if heard.all_pairs or (takes(edge, post) and (edge.gone or not is_over(self.route, post, now)))
+        ]
         first = self._copied_from(heard, partition, after, now) if len(taken) > self.options.most else ""
         copied = sum(str(post.item[2]) >= first for post in taken)
         self._visit(heard, [Pair(post, edge) for post in taken], fails, copied)
@@ -200,6 +218,14 @@ class Spreading:
         again = heard.all_pairs and version is None
         self.fan_outs.start(task.job(self.route, self.run.clock()), task.version, again=again)
         self.tallies.handed_on += 1
+
+
+def is_over(route: Route, post: Mirror, now: float) -> bool:
+    """Whether a post was shown for as long as its mirror says: it may have been removed since, unheard."""
+    fields = route.sources[0].match_values(*post.item[1:])
+    assert fields is not None, "a mirror is of its template"
+    keep = options_of(route).keep_seconds if post.keep_seconds is None else post.keep_seconds
+    return post_seconds(route, fields) + keep < now
 
 
 def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:

@@ -92,6 +92,8 @@ class Search(Derivation):
         del planning
         roots: dict[Any, Root] = {}
         for work in works:
+            if all(change.is_hidden for change in work.changes):
+                continue
             root = root_of(work)
             known = roots.get(root.item)
             roots[root.item] = known._replace(changes=(*known.changes, *root.changes)) if known else root
