@@ -29,6 +29,7 @@ from typing import Any
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
 from streamfold.commit.attempts import Attempt, Attempts, most_shared_first
 from streamfold.commit.lanes import join_all
+from streamfold.commit.older_changes import OlderChanges
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
 from streamfold.commit.progress import Progress
@@ -80,8 +81,11 @@ class Committer:
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
         beside = self.run.lanes.count > 1
-        self.attempts.add(most_shared_first(plan.chunks) if beside else plan.chunks)
+        older = OlderChanges(self.engine, self.run, self.progress)
+        chunks = older.without_newer(plan.chunks)
+        self.attempts.add(most_shared_first(chunks) if beside else chunks)
         self._send_all()
+        older.take_back()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
