@@ -331,6 +331,18 @@ def test_a_claim_keeps_its_names_and_is_read_with_those_before_it(shop):
     }
 
 
+def test_claims_that_a_batch_of_a_state_file_wrote_are_read_in_it(source):
+    app = make_app()
+    shop = Shop(app, EmbeddedEngine(app), source)
+    older, newer = shop.put(status="new", price=5), shop.put(status="new", price=7)
+    with shop.engine.batch():
+        shop.deliver(newer)
+        shop.lose(IS_NEW, IS_LATEST)
+        assert shop.redrive(older, "changes") == "applied"
+        assert shop.redrive(older) == "stale"
+    assert (shop.price(IS_NEW), shop.price(IS_LATEST)) == (None, None)
+
+
 # Histories
 
 
