@@ -24,15 +24,19 @@ ITEM, ROW = Key("ITEM#{i}", "{sort}"), Key("ROWS#{i}", "{sort}#{name}")
 ITEMS = [("1", "A"), ("1", "A#00"), ("2", "A")]
 """Items of which two share a partition, and the sort key of one begins as that of the other does."""
 WRITES = 8
+MORE = "more"
 
 
-def application():
+def application(*, newer):
+    """An older or a newer version of the code: the newer one puts a further row for each change that leaves an item."""
     router = Router()
 
     @router.on(ITEM, into=ROW, name="rows")
     def rows(change):
         for name, value in (change.new or change.old)["rows"].items():
             yield Delete(name=name) if value is None or not change.new else Put(name=name, value=value)
+        if newer and change.new:
+            yield Put(name=MORE, value=change.new["number"])
 
     return App("shop", routers=[router])
 
@@ -41,29 +45,34 @@ class Model:
     """What each row has to be: a change does nothing to rows that a newer one of its item wrote or deleted before."""
 
     def __init__(self):
-        self.rows, self.taken = {}, set()
+        self.rows, self.taken = {}, []
 
-    def take(self, change):
-        """A change takes effect for the first time."""
-        for row, value in change.effects.items():
-            newer = [other for other in self.taken if other.item == change.item and other.number > change.number]
-            if any(row in other.effects for other in newer):
+    def take(self, change, effects):
+        """A change takes effect for the first time: it puts rows, or deletes them (None)."""
+        newer = [rows for other, rows in self.taken if other.item == change.item and other.number > change.number]
+        for row, value in effects.items():
+            if any(row in rows for rows in newer):
                 continue
             self.rows.pop(row, None)
             if value is not None:
                 self.rows[row] = value
-        self.taken.add(change)
+        self.taken.append((change, effects))
 
     def lose(self, row):
         self.rows.pop(row, None)
 
 
 class Written:
-    """A change of an item: its record, and the rows that it writes (None: deletes)."""
+    """A change of an item: its record, and the values of the rows that it writes, by name (None: deletes)."""
 
-    def __init__(self, record, item, effects):
-        self.record, self.item, self.effects = record, item, effects
-        self.number = int(record["dynamodb"]["SequenceNumber"])
+    def __init__(self, record, item, values, number):
+        self.record, self.item, self.values, self.number = record, item, values, number
+        self.removes = record["eventName"] == "REMOVE"
+
+    def effects(self, *, newer):
+        i, sort = self.item
+        values = self.values | ({MORE: self.number} if newer and not self.removes else {})
+        return {("main", f"ROWS#{i}", f"{sort}#{name}"): value for name, value in values.items()}
 
 
 class Watched:
@@ -71,16 +80,19 @@ class Watched:
 
     def __init__(self, engine, took):
         self.engine, self.took = engine, took
+        self.newer = False  # which version of the code runs
         self.disturb = None
         self.late = []
 
     def transact(self, writes, expires_at):
+        newer = self.newer
+
         def go():
             refused = self.engine.transact(writes, expires_at)
             if refused is None:
                 for write in writes:
                     if isinstance(write, Claim):
-                        self.took(write.key)
+                        self.took(write.key, newer=newer)
             return refused
 
         return self.disturb(go) if self.disturb else go()
@@ -99,10 +111,10 @@ class OlderChanges:
     def __init__(self, seed, engine=None, *, kinesis=False):
         self.random = Random(f"older {kinesis} {seed}")
         self.kinesis = KinesisTwin() if kinesis else None
-        self.app, self.model = application(), Model()
+        self.apps, self.model = [application(newer=newer) for newer in (False, True)], Model()
         self.engine = Watched(engine or MemoryEngine([MAIN]), self._took)
         self.run = Run(Settings(), pause=lambda _: None)
-        self.origins = Origins(self.app.source_tables, Settings())
+        self.origins = Origins(self.apps[0].source_tables, Settings())
         self.source, self.stream, self.waiting, self.place = Source(), [], [], 0
         self.by_claim, self.story = {}, []
         self.unsettled = set()  # changes whose redrive failed: what it did is only settled by the next one
@@ -135,8 +147,7 @@ class OlderChanges:
             record, values = self.source.remove(f"ITEM#{i}", sort), dict.fromkeys(old)
         else:
             record = self.source.put(f"ITEM#{i}", sort, rows=values, number=number)
-        effects = {("main", f"ROWS#{i}", f"{sort}#{name}"): value for name, value in values.items()}
-        written = Written(record, item, effects)
+        written = Written(record, item, values, number)
         if self.kinesis:
             record["dynamodb"]["ApproximateCreationDateTime"] += number
             written.record = self.kinesis.append(record)
@@ -144,9 +155,15 @@ class OlderChanges:
         change = self.origins.change(written.record)
         self.by_claim[claim_key("shop", "rows", change.item, change.identity_text)] = written
 
-    def _took(self, claim):
-        self._say(f"  took {self.stream.index(self.by_claim[claim])}")
-        self.model.take(self.by_claim[claim])
+    def _took(self, claim, *, newer):
+        written = self.by_claim[claim]
+        self._say(f"  took {written.number}, {'newer' if newer else 'older'} code")
+        self.model.take(written, written.effects(newer=newer))
+
+    def _code(self):
+        """An application of one version of the code, for one call."""
+        self.engine.newer = self.random.random() < 0.5
+        return self.apps[self.engine.newer]
 
     def _deliver(self):
         """The next records: some of them are given up before they take effect. Kinesis also brings them later."""
@@ -162,9 +179,9 @@ class OlderChanges:
             self._process(self.stream[self.random.randrange(self.place) : self.place])
 
     def _process(self, batch):
-        self._say(f"batch {[self.stream.index(each) for each in batch]}")
+        self._say(f"batch {[each.number for each in batch]}")
         changes = [self.origins.change(each.record) for each in batch]
-        failed = process_changes(self.app, changes, self.engine, self.run).failures
+        failed = process_changes(self._code(), changes, self.engine, self.run).failures
         assert not failed, failed
 
     def _redrive(self):
@@ -185,15 +202,15 @@ class OlderChanges:
 
     def _redriven(self, written):
         """Redrives a record; returns whether nothing is left of it to do."""
-        self._say(f"redrive {self.stream.index(written)}")
+        self._say(f"redrive {written.number}")
         parked = self.kinesis is None and self.random.random() < 0.5
         document = parked_document(written.record, "rows") if parked else _given_up(written.record)
-        redrive = Redrive(self.app, self.engine, self.run, self.origins, fetch=None)
+        redrive = Redrive(self._code(), self.engine, self.run, self.origins, fetch=None)
         return not any(each.is_left_over for each in redrive.process(Waiting("here", document)))
 
     def _disturb(self, go):
         """A call of a redrive fails, lands late, or others are first: a newer change comes, and its row goes."""
-        what = self.random.random()
+        what, newer = self.random.random(), self.engine.newer
         self.engine.disturb = None
         try:
             if what < 0.1:
@@ -205,6 +222,7 @@ class OlderChanges:
             if what < 0.6:
                 self._deliver()
                 self._lose()
+                self.engine.newer = newer  # others were first, with any code
             answer = go()
             if what < 0.3:
                 raise EngineUnavailable("the answer was lost")
