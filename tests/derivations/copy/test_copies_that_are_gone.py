@@ -7,12 +7,14 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.failures.places import Waiting
 from streamfold.failures.redrive import Redrive
+from streamfold.lifecycle.page import Pages
 from streamfold.records.envelope import Origins
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteRow
 from tests.helpers.failures import parked_document
 
+ITEM = ("main", "ORDER#1", "METADATA")
 COPY = ("copies", "ORDER#1", "METADATA")
 
 
@@ -82,6 +84,18 @@ def test_a_copy_that_is_there_is_guarded_by_its_version_and_its_item_is_not_read
     shop.redrive(newer)
     assert shop.redrive(older, Silent(shop.engine, EngineError("forbidden"))) == "stale"
     assert shop.total() == 2
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_an_older_record_does_not_set_back_a_copy_that_a_backfill_led_to_its_item(shop, is_gone):
+    oldest, older = shop.put(1), shop.put(2)
+    shop.redrive(oldest)
+    if is_gone:
+        shop.lose()
+    shop.put(4)
+    Pages(shop.app, shop.engine, Run(Settings(), pause=lambda _: None), ["copy"]).reconcile([ITEM])
+    assert shop.redrive(older) == "stale"
+    assert shop.total() == 4
 
 
 class Silent:

@@ -3,8 +3,9 @@
 The guard is the version that the copy holds: an older version never overwrites a newer one, and a removal leaves a
 tombstone. A copy is not part of a transaction, so its table may be in another region.
 
-The guard goes with the copy, when its time to live is over or somebody removes it. A redriven record that finds no copy
-therefore makes one only if the item still is as the record left it.
+The guard goes with the copy, when its time to live is over or somebody removes it, and a backfill that makes the copy
+again knows no version. A redriven record that finds no copy, or one of a backfill, therefore writes it only if the item
+still is as the record left it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -106,6 +107,12 @@ def is_replica(change: Change) -> bool:
     return replicated and change.event == "MODIFY" and change.has_old and not change.changed
 
 
+def _is_reconciled(row: Mapping[str, Any]) -> bool:
+    """Whether a copy was led to its item, which was newer than the version that the copy could be given."""
+    version = str(row.get(VERSION, ""))
+    return version == BEFORE_ALL or BY_OURSELVES in version
+
+
 class Copied(NamedTuple):
     """A copy of an item as its newest change left it."""
 
@@ -153,7 +160,8 @@ class Copies:
                 yield copy
 
     def _is_outdated(self, copy: Copied) -> bool:
-        if copy.row.attributes is None or copy.row.key in self.engine.read_rows([copy.row.key]):
+        row = self.engine.read_rows([copy.row.key]).get(copy.row.key)
+        if copy.row.attributes is None or (row is not None and not _is_reconciled(row)):
             return False  # a tombstone, or the version of the copy decides
         try:
             source = self.engine.read_source(copy.changes[-1].item)
