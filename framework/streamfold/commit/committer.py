@@ -80,10 +80,9 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        beside = self.run.lanes.count > 1
         older = OlderChanges(self.engine, self.run, self.progress)
         chunks = older.without_newer(plan.chunks)
-        self.attempts.add(most_shared_first(chunks) if beside else chunks)
+        self.attempts.add(most_shared_first(chunks) if self.run.lanes.count > 1 else chunks)
         self._send_all()
         older.take_back()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
@@ -111,9 +110,8 @@ class Committer:
                 if attempt.chunk.units:
                     self._begin(flight, attempt)
             if attempts.flying:
-                joined = flight.join()
                 self.lanes = self.run.lanes.count  # one answer tells whether the batch came before
-                self._join(joined.tag, joined.answer, joined.error)
+                self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         units = self.progress.hold(attempt.chunk.units)
@@ -157,8 +155,7 @@ class Committer:
 
     def _succeed(self, attempt: Attempt) -> None:
         self.progress.commit(attempt.chunk)
-        pages = [unit for unit in attempt.chunk.units if unit.partial]
-        if pages:
+        if pages := [unit for unit in attempt.chunk.units if unit.partial]:
             self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
