@@ -250,6 +250,22 @@ def test_a_row_that_expires_above_items_that_do_not_is_warned_of_once():
     assert "lets rows expire" in warned[0]
 
 
+@pytest.mark.parametrize(("item_days", "row_days", "is_warned"), [(365, 90, True), (90, 90, False), (90, 365, False)])
+def test_a_row_that_expires_before_its_items_is_warned_of(item_days, row_days, is_warned):
+    begin, day, router = 1_900_000_000, 24 * 60 * 60, Router()
+
+    @router.view(PLAY, into=STATS)
+    def stats(play):
+        yield Row(plays=Count(), expires=Max(play["at"] + row_days * day))
+
+    app = App("games", routers=[router])
+    shop, warned = Games(app), []
+    shop.deliver(
+        app, shop.source.put("GAME#g", "PLAY#1", at=begin, expires=begin + item_days * day), warn=warned.append
+    )
+    assert ["expire before" in text for text in warned] == [True] * is_warned
+
+
 def test_an_owned_row_expires_when_it_says():
     router, own = Router(), Key("OWN#{game}#{play}", "ROW", table=SHOP)
 

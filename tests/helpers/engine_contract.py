@@ -644,6 +644,21 @@ class EngineContract:
         assert (reason.code, reason.item["ttl"]) == (CONDITION, EXPIRES)
         assert store.state(CLAIM) == {"ttl": EXPIRES}
 
+    def test_claim_keeps_the_names_of_rows_and_is_taken_once(self, store):
+        store.write(Claim(CLAIM, "abcdefgh"))
+        (reason,) = store.refused(Claim(CLAIM, "ijklmnop"))
+        assert (reason.code, reason.item["s"]) == (CONDITION, "abcdefgh")
+        assert store.state(CLAIM) == {"s": "abcdefgh", "ttl": EXPIRES}
+
+    def test_claims_are_read_newest_first_and_one_that_names_no_row_has_no_text(self, store):
+        keys = [StateKey(CLAIM.pk, f"S#METADATA#00/x/{number}") for number in range(4)]
+        store.write(*[Claim(key, "abcdefgh" if number != 2 else "") for number, key in enumerate(keys)])
+        store.write(Claim(StateKey(CLAIM.pk, "S#METADATA2#00/x/9"), "ijklmnop"))
+        wanted = Entries(CLAIM.pk, 5, keys[0].sk, descending=True, before="S#METADATA#:")
+        claims = [(keys[3].sk, "abcdefgh"), (keys[2].sk, ""), (keys[1].sk, "abcdefgh")]
+        assert store.engine.read_entries(wanted) == claims
+        assert store.engine.read_entries(wanted._replace(most=1)) == claims[:1]
+
     def test_contribution_is_kept_replaced_and_removed_in_an_item_of_its_own(self, store):
         own = StateKey("part#shop", "S#METADATA#total")
         store.write(PutState(own, "one"))

@@ -6,18 +6,23 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import Change
+from streamfold.commit import older_changes, plan
 from streamfold.commit.committer import Committer
+from streamfold.commit.older_changes import OlderChanges
 from streamfold.derivations.audit import puts as audit_puts
 from streamfold.derivations.audit.digests import ROW, row_digest
 from streamfold.derivations.audit.kind import Audit
 from streamfold.derivations.audit.puts import audit_row
+from streamfold.derivations.copy.copies import Copies
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines import MemoryEngine
+from streamfold.records.kinesis import KinesisChange
 from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
 from tests.mutants.registry import mutant, on_engines, on_writes
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
+OLDER = "tests/derivations/on/test_older_changes.py::"
 
 
 def _planning_the_newest(kind: Any) -> Any:
@@ -183,4 +188,85 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(MemoryEngine, "_is_there", lambda self, key: False):
+        yield
+
+
+@mutant("a claim names no rows", None, tests=OLDER + "test_an_older_change_brings_no_row_back_that_a_newer_one_wrote")
+def _() -> Iterator[None]:
+    with patch.object(plan, "row_names", lambda rows: ""):
+        yield
+
+
+@mutant(
+    "a redriven change is written before the claims of newer ones are read",
+    None,
+    tests=OLDER + "test_an_older_change_brings_no_row_back_that_a_newer_one_wrote",
+)
+def _() -> Iterator[None]:
+    with patch.object(OlderChanges, "without_newer", lambda self, chunks: chunks):
+        yield
+
+
+@mutant(
+    "the claims of newer changes are not read again after a redriven change is written",
+    None,
+    tests=OLDER + "test_a_newer_change_that_lands_after_the_look_and_whose_row_is_gone_at_once_is_not_undone",
+)
+def _() -> Iterator[None]:
+    with patch.object(OlderChanges, "take_back", lambda self: None):
+        yield
+
+
+@mutant(
+    "an older change that came with newer, known ones is left as it was written",
+    None,
+    tests=OLDER + "test_a_batch_that_comes_again_takes_back_what_it_wrote_of_older_changes",
+)
+def _() -> Iterator[None]:
+    with patch.object(OlderChanges, "_overtaken", lambda self: []):
+        yield
+
+
+@mutant(
+    "changes of Kinesis count as delivered in order",
+    None,
+    tests=OLDER + "test_changes_of_kinesis_bring_no_row_back_in_whatever_order_they_come",
+)
+def _() -> Iterator[None]:
+    with patch.object(KinesisChange, "in_order", new=True):
+        yield
+
+
+@mutant(
+    "claims of another item whose sort key begins alike count",
+    None,
+    tests=OLDER + "test_claims_of_another_item_whose_sort_key_begins_alike_are_not_asked",
+)
+def _() -> Iterator[None]:
+    with patch.object(older_changes, "claimed_identity", lambda key, beginning: key.removeprefix(beginning)):
+        yield
+
+
+@mutant(
+    "no more than the first claims of newer changes are read",
+    None,
+    tests=OLDER + "test_many_newer_changes_are_looked_through",
+)
+def _() -> Iterator[None]:
+    read = MemoryEngine.read_entries
+
+    def first(self: MemoryEngine, wanted: Any) -> Any:
+        return read(self, wanted) if wanted.before.endswith(older_changes.BEHIND_VERSIONS) else []
+
+    with patch.object(MemoryEngine, "read_entries", first):
+        yield
+
+
+@mutant(
+    "a redriven record makes a copy that is gone, whatever its item is by now",
+    None,
+    tests="tests/derivations/copy/test_copies_that_are_gone.py::test_an_older_record_brings_no_copy_back_that_is_gone",
+)
+def _() -> Iterator[None]:
+    with patch.object(Copies, "_is_outdated", lambda self, copy: False):
         yield

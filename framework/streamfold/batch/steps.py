@@ -147,8 +147,9 @@ class Steps:
     def _warn_of_expiry(self, route: Route) -> None:
         self.run.warn_once(
             ("expiry", route.name),
-            f"Handler {route.name!r} ({route.declared_at}) lets rows expire, but items that contribute to them do not: "
-            "once such a row is gone, it lacks what they added. Give the items a time to live, or the row none.",
+            f"Handler {route.name!r} ({route.declared_at}) lets rows expire before items that contribute to them: "
+            "once such a row is gone, it lacks what they added. Let the items expire no later than they let the row, "
+            "or give the row no time to live.",
         )
 
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:

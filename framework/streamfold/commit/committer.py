@@ -29,6 +29,7 @@ from typing import Any
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
 from streamfold.commit.attempts import Attempt, Attempts, most_shared_first
 from streamfold.commit.lanes import join_all
+from streamfold.commit.older_changes import OlderChanges
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
 from streamfold.commit.progress import Progress
@@ -81,8 +82,11 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        self.attempts.add(most_shared_first(plan.chunks) if self.run.lanes.count > 1 else plan.chunks)
+        older = OlderChanges(self.engine, self.run, self.progress)
+        chunks = older.without_newer(plan.chunks)
+        self.attempts.add(most_shared_first(chunks) if self.run.lanes.count > 1 else chunks)
         self._send_all()
+        older.take_back()
         put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
@@ -108,9 +112,8 @@ class Committer:
                 if attempt.chunk.units:
                     self._begin(flight, attempt)
             if attempts.flying:
-                joined = flight.join()
                 self.lanes = self.run.lanes.count  # one answer tells whether the batch came before
-                self._join(joined.tag, joined.answer, joined.error)
+                self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         units = self.progress.hold(attempt.chunk.units)
@@ -154,8 +157,7 @@ class Committer:
 
     def _succeed(self, attempt: Attempt) -> None:
         self.progress.commit(attempt.chunk)
-        pages = [unit for unit in attempt.chunk.units if unit.partial]
-        if pages:
+        if pages := [unit for unit in attempt.chunk.units if unit.partial]:
             self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:

@@ -15,6 +15,7 @@ from streamfold.keys.table import OWNER
 from streamfold.ledger.difference import NO_LIVES, NO_ROWS
 from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.lives import Lives
+from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
@@ -111,7 +112,8 @@ def ledger_unit(
 
 def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWrite]) -> Unit:
     """The unit of one change's effects behind a claim."""
-    return Unit(change.item, Claim(key), tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
+    claim = Claim(key, row_names(row.key for row in rows if isinstance(row, GuardedPut)))
+    return Unit(change.item, claim, tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
 
 
 def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -> Unit | None:

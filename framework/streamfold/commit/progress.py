@@ -27,11 +27,14 @@ class Progress:
         self.fatal: EngineError | None = None  # the last error that no other try will mend
         self.held: set[ItemAndHandler] = set()  # whose later changes are not attempted
         self.lost: set[tuple[str, WrittenKey]] = set()  # rows that somebody else had removed, by handler
+        self.claimed: list[Unit] = []  # units behind claims that the store took
+        self.known: list[Unit] = []  # units whose claims were there before
 
     def commit(self, chunk: Chunk) -> None:
         """Counts the units of a transaction that the store took."""
         units, rows = chunk.units, chunk.writes[len(chunk.units) :]
         self.outcome.fresh += [change for unit in units for change in unit.changes]
+        self.claimed += [unit for unit in units if not unit.steps]
         self.written.update([row.key for row in rows])
         for tally, times in Counter([tally for unit in units for tally in unit.tallies]).items():
             total = self.outcome.tally(tally.handler)
@@ -45,6 +48,8 @@ class Progress:
     def done(self, unit: Unit) -> None:
         """Counts a unit that the state has already."""
         self.outcome.done.extend(unit.changes)
+        if not unit.steps:
+            self.known.append(unit)
         for route in unit.routes:
             self.outcome.tally(route.name).unchanged += 1
 

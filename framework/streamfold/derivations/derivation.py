@@ -257,7 +257,7 @@ class Contributing(Derivation):
         raise NotImplementedError(f"Kind {self} contributes, and has no method contribution.")
 
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
-        """Whether rows of this contribution expire although the contributing item does not.
+        """Whether rows of this contribution may expire before the contributing item does.
 
         Asked for routes with a target whose table has a time to live.
         """

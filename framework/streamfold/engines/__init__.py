@@ -154,7 +154,10 @@ class Engine(Protocol):
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        """Entries below a row, strongly consistent: their places and the texts of their values."""
+        """Entries below a row, strongly consistent: their places and the texts of their values.
+
+        Other state items with a text are read so too, such as claims: one that has no text has ``""``.
+        """
         ...
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -127,7 +127,9 @@ def _found(key: StateKey, item: StateItem) -> Reason:
 
 
 def _claim(write: Claim, before: StateItem | None, expires_at: int) -> StateItem | Reason:
-    return {"ttl": expires_at} if before is None else _found(write.key, before)
+    if before is not None:
+        return _found(write.key, before)
+    return {"s": write.rows, "ttl": expires_at} if write.rows else {"ttl": expires_at}
 
 
 def _put_state(write: PutState, *_: object) -> StateItem:

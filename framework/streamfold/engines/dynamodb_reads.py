@@ -99,7 +99,7 @@ class Reads(Calls):
                 ConsistentRead=True,
                 **start,
             )
-            entries = ((item["sk"]["S"], item["s"]["S"]) for item in page["Items"])
+            entries = ((item["sk"]["S"], item["s"]["S"] if "s" in item else "") for item in page["Items"])
             found += [entry for entry in entries if entry[0] not in (wanted.after, wanted.before)]
             if len(found) >= wanted.most or "LastEvaluatedKey" not in page:
                 return found[: wanted.most]

@@ -92,7 +92,7 @@ class StateReads(StatePages):
             if item is None:
                 found.pop(key.sk, None)
             elif wanted.after < key.sk < (wanted.before or HIGHEST):
-                found[key.sk] = item["s"]
+                found[key.sk] = item.get("s", "")
         return sorted(found.items(), reverse=wanted.descending)[: wanted.most]
 
     def _read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
@@ -104,7 +104,7 @@ class StateReads(StatePages):
         if of_entries:
             return found
         items = self._file.items([text for _, text in found])
-        return [(place, item["s"]) for (place, _), item in zip(found, items, strict=True)]
+        return [(place, item.get("s", "")) for (place, _), item in zip(found, items, strict=True)]
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         row = self._row(item)

@@ -90,7 +90,8 @@ class Requests:
         use = Expression()
         match write:
             case Claim():
-                claim = self._of_item(write.key, {"ttl": expires_at})
+                rows = {"s": write.rows} if write.rows else {}
+                claim = self._of_item(write.key, {**rows, "ttl": expires_at})
                 return {"Put": claim | use.condition("attribute_not_exists(pk)")}
             case SwapState():
                 attributes = {**write.attributes, "r": write.revision + 1, "ttl": expires_at}

@@ -52,7 +52,7 @@ class MemoryReads:
             end = bisect_left(places, wanted.before) if wanted.before else None
             places = places[bisect_right(places, wanted.after) : end]
         first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
-        return [(place, self.state[StateKey(wanted.partition, place)]["s"]) for place in first]
+        return [(place, self.state[StateKey(wanted.partition, place)].get("s", "")) for place in first]
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         _, source = self._sources.get(item, ("", None))

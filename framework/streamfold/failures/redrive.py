@@ -237,7 +237,7 @@ class Redrive:
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler without a ledger."""
-        run = replace(self.run, handlers=frozenset([route.name]), outside=True)
+        run = replace(self.run, handlers=frozenset([route.name]), outside=True, late=True)
         if not self.dry_run:
             report = process_changes(self.app, [change], self.engine, run)
         else:
@@ -285,7 +285,7 @@ def _tallied(told: Redriven, report: Report) -> Redriven:
     if told.written or told.removed:
         return told._replace(what="applied")
     if report.tallies:
-        return told._replace(what="stale", why="Its rows hold this change or a newer one.")
+        return told._replace(what="stale", why="A newer change has written or deleted its rows, or they hold this one.")
     return told._replace(what="unwanted", why="The handler does not take this change.")
 
 

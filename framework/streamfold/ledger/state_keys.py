@@ -1,5 +1,7 @@
 """Keys of the items of the state table, never the same for two things."""
 
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -7,12 +9,15 @@ from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey
 from streamfold.records.numbers import decode_number, number_text
-from streamfold.writes.guarded import StateKey
+from streamfold.writes.guarded import RowKey, StateKey
 
 NO_SORT = "-"
 SUFFIX_BYTES_MAX = 96
 """What is left for a version or a handler's name behind the sort key."""
 DIGITS_OF_A_ROOT = 32
+ROW_NAME_BYTES = 6
+ROW_NAME_LETTERS = 8
+"""Letters of a row's name in a claim, in base64."""
 
 
 def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
@@ -66,6 +71,41 @@ def event_key(what: str, application: str, handler: str, item: ItemKey, version:
 def claim_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
     """The key of a claim."""
     return event_key("claim", application, handler, item, version)
+
+
+def claimed_identity(sort_key: str, beginning: str) -> str | None:
+    """The identity of the change that a claim is of, behind the beginning that the claims of its item have in common.
+
+    None: the claim is of another item, whose sort key begins as that of this item does. No identity has a ``#``.
+    """
+    identity = sort_key.removeprefix(beginning)
+    return None if "#" in identity else identity
+
+
+def version_of(identity: str) -> str:
+    """The version of a change in its identity, which through Kinesis has a digest behind it."""
+    return "/".join(identity.split("/")[:3])
+
+
+def row_names(rows: Iterable[RowKey]) -> str:
+    """The names of rows in the text of a claim: a digest of each row's key, all of one length."""
+    return "".join(map(row_name, rows))
+
+
+def row_name(row: RowKey) -> str:
+    """The name of a row in the text of a claim.
+
+    48 bits tell apart the rows that one handler writes for one item. 99 names, the most that a change writes, leave
+    the claim in one write unit.
+    """
+    table, partition, sort = row
+    text = "\0".join((table, _text(partition), NO_SORT if sort is None else _text(sort)))
+    return urlsafe_b64encode(sha256(text.encode(errors="surrogatepass")).digest()[:ROW_NAME_BYTES]).decode()
+
+
+def names_of_rows(text: str) -> set[str]:
+    """The names of rows in the text of a claim."""
+    return {text[place : place + ROW_NAME_LETTERS] for place in range(0, len(text), ROW_NAME_LETTERS)}
 
 
 def source_key(application: str, item: ItemKey) -> StateKey:

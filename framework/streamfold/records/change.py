@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown, told
 from streamfold.keys.key_part import KeyValue
@@ -57,6 +57,8 @@ class Change:
         "version_text",
         "view",
     )
+    in_order: ClassVar[bool] = True
+    """Whether the source delivers the changes of an item in order."""
 
     def __init__(self, record: Mapping[str, Any], origin: Origin) -> None:
         try:

@@ -90,6 +90,7 @@ class KinesisChange(Change):
     """
 
     __slots__ = ("_digest",)
+    in_order = False
 
     def __init__(self, record: Record, data: Record, origin: Origin) -> None:
         self.sequence: str = sequence_of(record)

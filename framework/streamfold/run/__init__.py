@@ -163,6 +163,7 @@ class Run(Deadline):
     actions: int | None = None  # replaces the setting ``chunk_actions``, for a store without DynamoDB's limit
     parking: ParkingPlace | None = None  # takes records that are given up
     handlers: frozenset[str] | None = None  # run only these, for a redrive; nothing is parked, the records are already
+    late: bool = False  # records may come after newer ones of their items, as redriven ones do
     outside: bool | None = None  # effects outside of the store: all (True), only in local folders (None), or none
     opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by their names in settings
     fans_out: bool = True  # somebody works on the fan-outs that are opened

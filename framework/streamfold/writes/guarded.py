@@ -206,6 +206,7 @@ class Claim(NamedTuple):
     """Marks a change as done by a handler. Refused if the mark is there; the mark expires."""
 
     key: StateKey
+    rows: str = ""  # names the rows that the change puts or deletes, as ``row_names`` does; "": none, or not known
 
 
 @value

@@ -2,6 +2,10 @@
 
 The guard is the version that the copy holds: an older version never overwrites a newer one, and a removal leaves a
 tombstone. A copy is not part of a transaction, so its table may be in another region.
+
+The guard goes with the copy, when its time to live is over or somebody removes it, and a backfill that makes the copy
+again knows no version. A redriven record that finds no copy, or one of a backfill, therefore writes it only if the item
+still is as the record left it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +17,7 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.refusals import is_stale, not_its_row
 from streamfold.commit.sending import send
 from streamfold.derivations.derivation import Finishing, Planning, Work
-from streamfold.engines import StoredItem
+from streamfold.engines import OwnStream, StoredItem
 from streamfold.errors import (
     Contended,
     EngineError,
@@ -28,7 +32,7 @@ from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.item import BEFORE_ALL
 from streamfold.records.alike import alike
 from streamfold.records.change import Change, ItemKey, image_of
-from streamfold.records.images import hidden
+from streamfold.records.images import Image, hidden
 from streamfold.records.version import BY_OURSELVES
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Route
@@ -58,9 +62,15 @@ def copy_of(route: Route, change: Change) -> GuardedPut | None:
     """
     if is_replica(change):
         return None
-    table, new = route.into[0].table, change.new
-    attributes = {name: value for name, value in new.items() if name not in table.attributes} if new else None
-    return GuardedPut((table.name, *change.item[1:]), attributes, change.version_text)
+    return GuardedPut(
+        (route.into[0].table.name, *change.item[1:]), attributes_of(route, change.new), change.version_text
+    )
+
+
+def attributes_of(route: Route, image: Image) -> dict[str, Any] | None:
+    """What the copy of an item has beside its key; None where there is no item."""
+    names = route.into[0].table.attributes
+    return {name: value for name, value in image.items() if name not in names} if image else None
 
 
 def reconciled_copy(
@@ -75,7 +85,7 @@ def reconciled_copy(
     image = image_of(source)
     if VERSION in image.raw:
         return None
-    attributes = {name: value for name, value in image.items() if name not in table.attributes} if image else None
+    attributes = attributes_of(route, image)
     shown = {name: value for name, value in row.items() if not hidden(name) and name not in table.attributes}
     is_there = bool(row) and row.get(CONTRIBUTORS) != 0
     if alike(shown if is_there else None, attributes):
@@ -91,6 +101,12 @@ def is_replica(change: Change) -> bool:
         return True
     # Who puts an item over a copy makes it an item of its own, with the same attributes or not.
     return change.is_hidden and VERSION not in change.old.raw
+
+
+def _is_reconciled(row: Mapping[str, Any]) -> bool:
+    """Whether a copy was led to its item, which was newer than the version that the copy could be given."""
+    version = str(row.get(VERSION, ""))
+    return version == BEFORE_ALL or BY_OURSELVES in version
 
 
 class Copied(NamedTuple):
@@ -116,7 +132,7 @@ class Copies:
     def write(self, copies: Iterable[Copied]) -> Outcome:
         """Writes these copies, side by side where there are lanes for it."""
         away: dict[str, EngineError] = {}
-        calls = self._calls(copies, away)
+        calls = self._calls(self._current(copies) if self.run.late else copies, away)
         for copy, answer in in_lanes(self.run.lanes, calls, at=lambda copy: copy.row.key):
             try:
                 self._take(copy, answer)
@@ -125,6 +141,33 @@ class Copies:
                     away[copy.row.key[0]] = error
                 self._fail(copy, error)
         return self.outcome
+
+    def _current(self, copies: Iterable[Copied]) -> Iterator[Copied]:
+        """The copies but for those that are gone, and whose item is another by now. One that cannot be told fails."""
+        for copy in copies:
+            try:
+                is_outdated = self._is_outdated(copy)
+            except (EngineError, HandlerError) as error:
+                self._fail(copy, error)
+                continue
+            if is_outdated:
+                self.outcome.tally(copy.route.name).unchanged += 1
+            else:
+                yield copy
+
+    def _is_outdated(self, copy: Copied) -> bool:
+        row = self.engine.read_rows([copy.row.key]).get(copy.row.key)
+        if copy.row.attributes is None or (row is not None and not _is_reconciled(row)):
+            return False  # a tombstone, or the version of the copy decides
+        try:
+            source = self.engine.read_source(copy.changes[-1].item)
+        except EngineUnavailable:
+            raise
+        except EngineError:
+            if isinstance(self.finishing.store, OwnStream):  # a state without source items, whose copies do not expire
+                return False
+            raise
+        return not alike(attributes_of(copy.route, image_of(source)), copy.row.attributes)
 
     def _calls(self, copies: Iterable[Copied], away: Mapping[str, EngineError]) -> Iterator[tuple[Copied, Send]]:
         for copy in copies:

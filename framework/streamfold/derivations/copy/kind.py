@@ -24,7 +24,7 @@ class Copy(Derivation):
     name = "copy"
     elsewhere = True
     reconciles = True
-    redriven_by_record = True  # its version guards the copy, and the function may not read its table
+    redriven_by_record = True  # its version guards the copy, and its item is read only where the copy is gone
 
     def guard(self, route: Route) -> str:
         del route
