@@ -12,10 +12,12 @@ from random import Random
 
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held
+from streamfold.derivations.search.declared import accepts_of
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import NotStarted, RecordError, parts_text
 from streamfold.failures.repair import Repaired
 from streamfold.records.change import Change
+from streamfold.settings import Settings
 from streamfold.testing.choices import Choices
 from streamfold.testing.doorbells import answer_all
 from streamfold.testing.errors import HandlerFails
@@ -69,7 +71,8 @@ class Driver(Invoker):
         pace: int = 0,
     ) -> None:
         self.given = [change for changes in shards for change in changes]
-        proof = ProofStore(handlers.app.tables.values(), handlers.app.chains)
+        accepts = accepts_of(handlers.app.routes, Settings())
+        proof = ProofStore(handlers.app.tables.values(), handlers.app.chains, accepts)
         super().__init__(handlers, choices, actions, tell, proof, store or proof, _latest(self.given))
         if store is None and changes_items(self.app):
             self.lanes = _lanes([], shards)

@@ -10,6 +10,7 @@ from copy import copy
 from io import BytesIO
 from typing import IO, NamedTuple
 
+from streamfold.derivations.search.accepts import Accepts
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem, Wanted
@@ -46,8 +47,14 @@ class Told(NamedTuple):
 class ProofStore(MemoryEngine):
     """Dictionaries as ever; writes of source items leave records, which ``take`` is given."""
 
-    def __init__(self, tables: Iterable[Table], wanted: Wanted | None = None) -> None:
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        wanted: Wanted | None = None,
+        accepts: Callable[[str], Accepts | None] = lambda _: None,
+    ) -> None:
         super().__init__(tables, wanted)
+        self.accepts = accepts
         self.archived: dict[str, bytes] = {}
         self.told: list[Told] = []
         self.take: Callable[[Change], None] = lambda _: None
@@ -59,7 +66,7 @@ class ProofStore(MemoryEngine):
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         """Writes documents."""
-        return LocalIndex(self).bulk(actions)
+        return LocalIndex(self, self.accepts).bulk(actions)
 
     def source(self, item: ItemKey) -> StoredItem | None:
         """A source item as it is now."""
