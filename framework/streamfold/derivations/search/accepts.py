@@ -535,9 +535,8 @@ class Range:
         for each in value.values():
             if each is not None and (why := self.bound(each, options)):
                 return why
-        least, most = (
-            next((value[name] for name in names if name in value), None) for names in (("gte", "gt"), ("lte", "lt"))
-        )
+        least: Any = value.get("gte", value.get("gt"))
+        most: Any = value.get("lte", value.get("lt"))
         if _is_number(least) and _is_number(most) and least > most:
             return f"min value ({least}) is greater than max value ({most})"
         return None
