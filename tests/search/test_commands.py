@@ -62,7 +62,7 @@ class Shop:
         return self.run("search", command, self.index, *more)
 
     def refresh(self):
-        self.server.ask("POST", f"/{self.index}-*/_refresh")
+        self.server.ask("POST", f"/{self.index}~*/_refresh")
 
     def shown(self, *more):
         self.refresh()
