@@ -12,12 +12,10 @@ from random import Random
 
 from streamfold.commit.failure import Failure
 from streamfold.commit.outcome import Held
-from streamfold.derivations.search.declared import accepts_of
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import NotStarted, RecordError, parts_text
 from streamfold.failures.repair import Repaired
 from streamfold.records.change import Change
-from streamfold.settings import Settings
 from streamfold.testing.choices import Choices
 from streamfold.testing.doorbells import answer_all
 from streamfold.testing.errors import HandlerFails
@@ -26,7 +24,7 @@ from streamfold.testing.invoker import NOW, Invoker
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.oracle import ExpectedRows, expected_all, outside_rows, read_rows
-from streamfold.testing.store import PLACE, ProofStore
+from streamfold.testing.store import PLACE, proof_store
 from streamfold.testing.writers import WriterLane, Writers, changes_items
 
 BATCH_RECORDS = 100
@@ -71,8 +69,7 @@ class Driver(Invoker):
         pace: int = 0,
     ) -> None:
         self.given = [change for changes in shards for change in changes]
-        accepts = accepts_of(handlers.app.routes, Settings())
-        proof = ProofStore(handlers.app.tables.values(), handlers.app.chains, accepts)
+        proof = proof_store(handlers.app)
         super().__init__(handlers, choices, actions, tell, proof, store or proof, _latest(self.given))
         if store is None and changes_items(self.app):
             self.lanes = _lanes([], shards)

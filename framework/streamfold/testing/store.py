@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import IO, NamedTuple
 
 from streamfold.derivations.search.accepts import Accepts
+from streamfold.derivations.search.declared import accepts_of
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem, Wanted
@@ -21,6 +22,8 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
 from streamfold.records.values import encode, same
 from streamfold.records.version import BY_OURSELVES
+from streamfold.routes.application import Application
+from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteSource, UpdateSource
 
 FOLLOWING_DIGITS = 8
@@ -106,6 +109,11 @@ class ProofStore(MemoryEngine):
         change = self._last[given.item] = _as_found(given, version, before, after)
         self.told.append(Told(change, own))
         self.take(change)
+
+
+def proof_store(app: Application) -> ProofStore:
+    """The store of a run of an application, whose indexes take what their searches declare."""
+    return ProofStore(app.tables.values(), app.chains, accepts_of(app.routes, Settings()))
 
 
 class Contents:
