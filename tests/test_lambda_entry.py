@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 
-from streamfold import App, Change, Count, Key, Put, Router, Row, Sum
+from streamfold import App, Change, Count, Document, Key, Put, Router, Row, Sum
 from streamfold.batch.repeated import SAMPLE
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
@@ -358,6 +358,25 @@ def test_setting_for_a_table_that_is_not_declared_is_logged(app, client, caplog)
     Function(app, QUIET._replace(tables={"mian": "orders-prod"}), client)
     assert "STREAMFOLD_TABLE_MIAN names no table of the application" in caplog.text
     assert "Did you mean STREAMFOLD_TABLE_MAIN?" in caplog.text
+
+
+def test_a_function_does_not_start_where_settings_make_one_index_of_two(client):
+    router = Router()
+    for name in ("one", "two"):
+        router.search(ORDER, to=name, name=name, fields={"total": "long"})(lambda item: Document(total=item["total"]))
+    settings = QUIET._replace(search="https://search.example", indexes={"one": "two"})
+    with pytest.raises(SettingsError, match=r"Searches 'one' .* and 'two' .* would write one index"):
+        Function(App("shop", routers=[router]), settings, client)
+
+
+def test_a_function_does_not_start_with_an_unknown_handler_switched_off(app, client):
+    with pytest.raises(SettingsError, match="STREAMFOLD_HANDLERS_OFF names 'other'"):
+        Function(app, QUIET._replace(handlers_off=("other",)), client)
+
+
+def test_setting_for_an_index_that_is_not_declared_is_logged(app, client, caplog):
+    Function(app, QUIET._replace(indexes={"orders": "prod-orders"}), client)
+    assert "STREAMFOLD_INDEX_ORDERS names no index of the application" in caplog.text
 
 
 def test_external_handler_is_called_once_with_the_time_that_is_left(client):

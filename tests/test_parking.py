@@ -7,6 +7,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from streamfold.errors import ParkingError, RecordError, SettingsError
+from streamfold.failures.places import open_place
+from streamfold.jobs.doorbell import Doorbell
 from streamfold.parking import (
     ERROR_LETTERS_MAX,
     FORMAT,
@@ -17,6 +19,7 @@ from streamfold.parking import (
     SqsParking,
     make_client,
     open_parking,
+    queue_client,
 )
 from tests.helpers.records import item, record
 
@@ -205,6 +208,27 @@ def test_client_that_cannot_be_made_is_an_error(monkeypatch):
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     with pytest.raises(SettingsError, match="The client of sqs cannot be made: You must specify a region"):
         make_client("sqs")
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("http://localhost:4566/000000000000/bell", "http://localhost:4566"),
+        ("http://[::1]:4566/000000000000/bell", "http://[::1]:4566"),
+        ("https://127.0.0.1:4566/000000000000/bell", "https://127.0.0.1:4566"),
+        ("https://sqs.eu-west-1.amazonaws.com/123456789012/bell", "https://sqs.eu-west-1.amazonaws.com"),
+    ],
+)
+def test_queue_of_this_machine_is_asked_where_its_url_says(monkeypatch, url, endpoint):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert queue_client(url).meta.endpoint_url == endpoint
+
+
+def test_every_user_of_a_queue_asks_it_where_its_url_says(monkeypatch):
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    url = "http://localhost:4566/000000000000/q"
+    clients = [Doorbell("shop", url, print).client, open_parking(url).client, open_place(url).client]
+    assert [client.meta.endpoint_url for client in clients] == ["http://localhost:4566"] * 3
 
 
 def test_limit_of_an_error_s_text_leaves_room_in_a_message():

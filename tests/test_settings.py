@@ -70,6 +70,20 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_STOP_SECONDS", "11", "stop_seconds", 11),
         ("STREAMFOLD_STOP_SECONDS", "900", "stop_seconds", 900),
         ("STREAMFOLD_PARK", "s3://failures/parked", "park", "s3://failures/parked"),
+        (
+            "STREAMFOLD_JOBS",
+            "https://sqs.eu-west-1.amazonaws.com/1/bell",
+            "jobs",
+            "https://sqs.eu-west-1.amazonaws.com/1/bell",
+        ),
+        (
+            "STREAMFOLD_JOBS",
+            "http://localhost:4566/000000000000/bell",
+            "jobs",
+            "http://localhost:4566/000000000000/bell",
+        ),
+        ("STREAMFOLD_JOBS", "http://127.0.0.1:4566/0/bell", "jobs", "http://127.0.0.1:4566/0/bell"),
+        ("STREAMFOLD_JOBS", "http://[::1]:4566/0/bell", "jobs", "http://[::1]:4566/0/bell"),
         ("STREAMFOLD_HANDLERS_OFF", "totals, audit,totals", "handlers_off", ("totals", "audit")),
         ("STREAMFOLD_GATE_SECONDS", "0", "gate_seconds", 0),
         ("STREAMFOLD_LOGGER", "off", "logger", False),
@@ -115,6 +129,12 @@ def test_a_password_is_shown_nowhere():
 def test_a_password_in_a_url_is_refused_and_not_quoted():
     with pytest.raises(SettingsError, match="STREAMFOLD_SEARCH_PASSWORD name a user") as told:
         read({"STREAMFOLD_SEARCH": "https://fold:hush@search.example"})
+    assert "hush" not in str(told.value)
+
+
+def test_a_password_in_a_queue_s_url_is_refused_and_not_quoted():
+    with pytest.raises(SettingsError, match="STREAMFOLD_JOBS is no URL of a standard queue") as told:
+        read({"STREAMFOLD_JOBS": "https://fold:hush@sqs.example/1/bell"})
     assert "hush" not in str(told.value)
 
 
@@ -175,6 +195,17 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         ("STREAMFOLD_RETENTION_DAYS", "29", "expected a whole number from 30 to 3650."),
         ("STREAMFOLD_RETENTION_DAYS", "3651", "expected a whole number from 30 to 3650."),
         ("STREAMFOLD_STOP_SECONDS", "901", "expected a whole number from 11 to 900."),
+        (
+            "STREAMFOLD_JOBS",
+            "http://sqs.eu-west-1.amazonaws.com/1/bell",
+            "is not encrypted: expected https://sqs.REGION.",
+        ),
+        ("STREAMFOLD_JOBS", "http://127.example.com/1/bell", "is not encrypted: expected https://sqs.REGION."),
+        ("STREAMFOLD_JOBS", "https://sqs.eu-west-1.amazonaws.com", "is no URL of a standard queue"),
+        ("STREAMFOLD_JOBS", "http://localhost:4566", "is no URL of a standard queue"),
+        ("STREAMFOLD_JOBS", "http://localhost:port/0/bell", "is no URL of a standard queue"),
+        ("STREAMFOLD_JOBS", "http://localhost:4566/0/bell.fifo", "not a FIFO queue"),
+        ("STREAMFOLD_JOBS", "bell", "is no URL of a standard queue"),
         ("STREAMFOLD_LOGGER", "yes", "Setting STREAMFOLD_LOGGER='yes' is no switch: expected on or off."),
     ],
 )

@@ -10,10 +10,12 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from streamfold.errors import ParkingError, RecordError, SettingsError, refusal, told
 from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.records.encoded import CANONICAL, to_json
+from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import read_path
 
 FORMAT = 1
@@ -169,7 +171,7 @@ def open_parking(place: str, clients: Clients | None = None) -> Parking:
                 f"The parking place {place!r} is a FIFO queue, which would hold records behind one another: expected "
                 "the URL of a standard queue."
             )
-        return SqsParking(make, place)
+        return SqsParking(clients or (lambda _: queue_client(place)), place)
     if place.startswith("arn:") or "://" in place:
         raise SettingsError(
             f"The parking place {place!r} is not known: expected s3://BUCKET/PREFIX, the URL of an SQS queue "
@@ -193,8 +195,21 @@ def s3_place(place: str) -> tuple[str, str]:
     return bucket, f"{prefix}/" if prefix else ""
 
 
-def make_client(service: str) -> Any:
-    """A client with bounded time-outs and retries. Raises ``SettingsError`` where boto3 cannot make one."""
+def queue_client(url: str) -> Any:
+    """A client for the queue with this URL. Raises as ``make_client``.
+
+    boto3 sends to the endpoint of its region whatever the URL of the queue is. A queue of an emulator on this machine
+    is asked where its URL says.
+    """
+    place = urlsplit(url)
+    return make_client("sqs", f"{place.scheme}://{place.netloc}" if is_loopback(url) else None)
+
+
+def make_client(service: str, endpoint_url: str | None = None) -> Any:
+    """A client with bounded time-outs and retries. Raises ``SettingsError`` where boto3 cannot make one.
+
+    endpoint_url: where requests go; None: to AWS, or where the environment says (``AWS_ENDPOINT_URL``).
+    """
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -205,7 +220,7 @@ def make_client(service: str) -> Any:
         retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
     )
     try:
-        return boto3.client(service, config=config)
+        return boto3.client(service, endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:
         raise SettingsError(f"The client of {service} cannot be made: {error}") from None
 

@@ -87,7 +87,7 @@ def server(monkeypatch):
     """A server that has an alias of each index, and takes each document."""
     scripted = Scripted()
     for name in ("products", "orders", "songs-%41cme"):
-        aliases = {f"{name}-000001": {"aliases": {name: FILTERED}}}
+        aliases = {f"{name}~000001": {"aliases": {name: FILTERED}}}
         scripted.on("GET", f"/{name.replace('%', '%25')}/_alias", aliases)
     scripted.on("POST", "/_bulk", bulk(201))
     monkeypatch.setattr("streamfold.derivations.search.connection._transport", lambda *_: scripted)
@@ -174,12 +174,12 @@ class TestShow:
         assert message in ran.err
 
     def test_an_alias_of_a_server_without_a_filter_is_refused(self, folder, server):
-        server.on("GET", "/products/_alias", {"products-000001": {"aliases": {"products": {}}}})
+        server.on("GET", "/products/_alias", {"products~000001": {"aliases": {"products": {}}}})
 
         ran = folder.run("show", "--index", "products", "--search-url", URL)
 
         assert ran.code == 2
-        assert "Error: Alias 'products' has no filter on products-000001" in ran.err
+        assert "Error: Alias 'products' has no filter on products~000001" in ran.err
 
 
 class TestReplay:
@@ -280,7 +280,7 @@ class TestReplay:
         [
             (404, "Alias 'products' is not there. Expected one: streamfold search create INDEX makes it."),
             ({"products": {"aliases": {}}}, "'products' is an index, and has to be an alias"),
-            ({"products-000001": {"aliases": {"products": {}}}}, "Alias 'products' has no filter on products-000001"),
+            ({"products~000001": {"aliases": {"products": {}}}}, "Alias 'products' has no filter on products~000001"),
             (401, "Expected credentials that it knows"),
         ],
     )
@@ -374,7 +374,7 @@ class TestRoutes:
 
         targets = [row["targets"] for row in map(json.loads, folder.run("routes", "--json").out.splitlines())]
 
-        assert targets[-1] == ["index products-next"]
+        assert targets[-1] == ["index products~next"]
 
     def test_a_key_of_a_part_names_the_search(self, folder):
         ran = folder.run("routes", "--key", "ORDER#7", "LINE#a")

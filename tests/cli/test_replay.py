@@ -598,6 +598,30 @@ def test_setting_for_a_table_that_is_not_declared_is_warned_about(folder, record
     )
 
 
+@pytest.mark.parametrize("command", ["replay", "verify", "show", "settings"])
+def test_setting_for_an_index_that_is_not_declared_is_warned_about_by_commands_with_an_application(
+    folder, records, monkeypatch, command
+):
+    folder.run("replay", folder.records(*records), *STATE)
+    monkeypatch.setenv("STREAMFOLD_INDEX_ORDER", "orders-prod")
+    given = {"replay": [folder.records(*records), *STATE], "settings": []}.get(command, STATE)
+
+    ran = folder.run(command, *given)
+
+    assert ("Warning: STREAMFOLD_INDEX_ORDER names no index of the application" in ran.err) == (command != "settings")
+    assert ran.code == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "show", "jobs"])
+def test_unknown_handler_that_is_switched_off_is_refused_by_every_command(folder, records, monkeypatch, command):
+    folder.run("replay", folder.records(*records), *STATE)
+    monkeypatch.setenv("STREAMFOLD_HANDLERS_OFF", "nobody")
+
+    ran = folder.run(command, *STATE)
+
+    assert (ran.code, "STREAMFOLD_HANDLERS_OFF names 'nobody'" in ran.err) == (2, True)
+
+
 def test_fresh_without_a_state_names_the_option(folder, records):
     ran = folder.run("replay", folder.records(*records), "--fresh")
 

@@ -37,7 +37,7 @@ MAPPING = {
     },
 }
 AS_DECLARED = {
-    "products-000001": {
+    "products~000001": {
         "aliases": {"products": {"filter": VISIBLE}},
         "mappings": MAPPING,
         "settings": {"index.number_of_replicas": "0", "index.uuid": "x"},
@@ -64,7 +64,7 @@ def folder(folder, monkeypatch):
 @pytest.fixture
 def server(monkeypatch):
     """A server on which there is nothing yet."""
-    scripted = Scripted().on("PUT", "/products-000001", {"acknowledged": True})
+    scripted = Scripted().on("PUT", "/products~000001", {"acknowledged": True})
     scripted.on("POST", "/_bulk", bulk(201), bulk(409), bulk(200, verb="delete"))
     monkeypatch.setattr("streamfold.derivations.search.connection._transport", lambda *_: scripted)
     return scripted
@@ -73,7 +73,7 @@ def server(monkeypatch):
 @pytest.fixture
 def there(server):
     """A server on which the index is as declared."""
-    alias = {"products-000001": {"aliases": AS_DECLARED["products-000001"]["aliases"]}}
+    alias = {"products~000001": {"aliases": AS_DECLARED["products~000001"]["aliases"]}}
     return server.on("GET", "/products", deepcopy(AS_DECLARED)).on("GET", "/products/_alias", alias)
 
 
@@ -87,12 +87,12 @@ class TestCreate:
         ran = folder.run("search", "create", "products", *ON)
 
         assert ran.code == 0, ran.err
-        ((body,),) = server.sent("PUT", "/products-000001")
+        ((body,),) = server.sent("PUT", "/products~000001")
         assert body["settings"] == {"index.number_of_replicas": 0}
         assert body["mappings"]["properties"] == MAPPING["properties"]
         assert body["aliases"] == {"products": {"filter": VISIBLE, "is_write_index": True}}
         assert ran.out == (
-            f"Created index products-000001 with alias products on {URL}.\n"
+            f"Created index products~000001 with alias products on {URL}.\n"
             "The server refuses older versions of a document: none will be older than its item.\n"
         )
 
@@ -108,7 +108,7 @@ class TestCreate:
         ran = folder.run("search", "create", "products", *ON, "--json")
 
         assert json.loads(ran.out) == {
-            "index": "products-000001",
+            "index": "products~000001",
             "alias": "products",
             "versions_hold": True,
             "why": "",
@@ -153,14 +153,14 @@ class TestCreate:
 
         assert ran.code == 0, ran.err
         request, _, body = ran.out.partition("\n")
-        assert request == "PUT /products-000001"
+        assert request == "PUT /products~000001"
         assert json.loads(body)["settings"] == {"index.number_of_replicas": 0}
         found = json.loads(folder.run("search", "create", "products", "--dry-run", "--json").out)
-        assert (found["method"], found["path"], found["body"]) == ("PUT", "/products-000001", json.loads(body))
+        assert (found["method"], found["path"], found["body"]) == ("PUT", "/products~000001", json.loads(body))
 
     def test_an_alias_that_is_there_is_refused(self, folder, there):
         assert refused(folder.run("search", "create", "products", *ON)) == (
-            "Error: Alias 'products' is there, for products-000001: nothing was created. streamfold search diff "
+            "Error: Alias 'products' is there, for products~000001: nothing was created. streamfold search diff "
             "products tells whether they are as declared.\n"
         )
 
@@ -173,10 +173,10 @@ class TestCreate:
         )
 
     def test_an_index_without_its_alias_is_refused(self, folder, server):
-        server.on("GET", "/products-000001", {"products-000001": {"aliases": {}}})
+        server.on("GET", "/products~000001", {"products~000001": {"aliases": {}}})
 
         assert refused(folder.run("search", "create", "products", *ON)) == (
-            "Error: Index 'products-000001' is there, and alias 'products' is not. Expected neither of them: delete "
+            "Error: Index 'products~000001' is there, and alias 'products' is not. Expected neither of them: delete "
             "the index if nobody needs it, or give it the alias that --dry-run prints.\n"
         )
 
@@ -193,7 +193,7 @@ class TestDiff:
 
     def test_what_differs_is_told_line_by_line(self, folder, there):
         found = deepcopy(AS_DECLARED)
-        index = found["products-000001"]
+        index = found["products~000001"]
         index["aliases"]["products"] = {}
         index["settings"]["index.number_of_replicas"] = "1"
         index["mappings"]["properties"] |= {"price": {"type": "long"}, "old": {"type": "keyword"}}
@@ -204,7 +204,7 @@ class TestDiff:
 
         assert ran.code == 1
         assert ran.out.splitlines() == [
-            f"{FILTERED}, found no filter on products-000001",
+            f"{FILTERED}, found no filter on products~000001",
             "field title: expected text, found nothing",
             "field price: expected double, found long",
             "field old: expected nothing, found keyword",
@@ -218,7 +218,7 @@ class TestDiff:
         ("found", "line"),
         [
             (404, "found nothing"),
-            ({"products": AS_DECLARED["products-000001"]}, "found an index"),
+            ({"products": AS_DECLARED["products~000001"]}, "found an index"),
         ],
     )
     def test_an_alias_that_is_none(self, folder, server, found, line):
@@ -230,15 +230,15 @@ class TestDiff:
         assert ran.out == f"{FILTERED}, {line}\n"
 
     def test_several_indices_are_compared_each(self, folder, server):
-        second = deepcopy(AS_DECLARED["products-000001"])
+        second = deepcopy(AS_DECLARED["products~000001"])
         second["mappings"]["properties"]["price"] = {"type": "long"}
-        server.on("GET", "/products", {**AS_DECLARED, "products-000002": second})
+        server.on("GET", "/products", {**AS_DECLARED, "products~000002": second})
 
         ran = folder.run("search", "diff", "products", *ON)
 
         assert ran.out.splitlines() == [
             f"{FILTERED}, found several indices and none to write to",
-            "field price of products-000002: expected double, found long",
+            "field price of products~000002: expected double, found long",
         ]
 
 
@@ -246,8 +246,8 @@ class TestPurge:
     @pytest.fixture
     def hidden(self, there):
         """Three documents that were hidden long ago, on two pages."""
-        there.on("POST", "/products-000001/_count", {"count": 3})
-        there.on("POST", "/products-000001/_search", *(page(numbers) for numbers in ([1, 2], [3], [])))
+        there.on("POST", "/products~000001/_count", {"count": 3})
+        there.on("POST", "/products~000001/_search", *(page(numbers) for numbers in ([1, 2], [3], [])))
         return there.on("POST", "/_bulk", bulk(200, 409, verb="delete"), bulk(200, verb="delete"))
 
     def test_documents_are_removed_if_they_are_still_what_was_found(self, folder, hidden):
@@ -266,11 +266,11 @@ class TestPurge:
     def test_only_documents_that_were_hidden_long_ago_are_sought(self, folder, hidden, more, days):
         folder.run("search", "purge", "products", *ON, "--yes", *more)
 
-        ((asked,),) = hidden.sent("POST", "/products-000001/_count")
+        ((asked,),) = hidden.sent("POST", "/products~000001/_count")
         gone, old = asked["query"]["bool"]["filter"]
         assert gone == {"term": {"_sf_gone": True}}
         assert old == {"range": {"_sf_at": {"lt": NOW * 1000 - days * DAY_MS, "format": "epoch_millis"}}}
-        assert hidden.sent("POST", "/products-000001/_search")[0][0]["query"] == asked["query"]
+        assert hidden.sent("POST", "/products~000001/_search")[0][0]["query"] == asked["query"]
 
     def test_a_dry_run_counts(self, folder, hidden):
         ran = folder.run("search", "purge", "products", *ON, "--dry-run")
@@ -287,7 +287,7 @@ class TestPurge:
         assert hidden.sent("POST", "/_bulk") == []
 
     def test_where_there_is_nothing_nobody_is_asked(self, folder, hidden):
-        hidden.on("POST", "/products-000001/_count", {"count": 0})
+        hidden.on("POST", "/products~000001/_count", {"count": 0})
 
         ran = folder.run("search", "purge", "products", *ON)
 
@@ -326,12 +326,12 @@ class TestPurge:
 
 
 def page(numbers):
-    hits = [{"_index": "products-000001", "_id": f"{n}", "_seq_no": n, "_primary_term": 1} for n in numbers]
+    hits = [{"_index": "products~000001", "_id": f"{n}", "_seq_no": n, "_primary_term": 1} for n in numbers]
     return {"hits": {"hits": hits}}
 
 
 def deletion(number):
-    return {"_index": "products-000001", "_id": f"{number}", "if_seq_no": number, "if_primary_term": 1}
+    return {"_index": "products~000001", "_id": f"{number}", "if_seq_no": number, "if_primary_term": 1}
 
 
 COMMANDS = ("create", "diff", "purge")
@@ -405,10 +405,10 @@ def test_without_the_extra_the_command_says_what_to_install(folder, command, mon
 
 
 def test_purge_of_an_alias_without_a_filter_is_refused(folder, server):
-    server.on("GET", "/products/_alias", {"products-000001": {"aliases": {"products": {}}}})
+    server.on("GET", "/products/_alias", {"products~000001": {"aliases": {"products": {}}}})
 
     told = refused(folder.run("search", "purge", "products", *ON, "--yes"))
-    assert "Error: Alias 'products' has no filter on products-000001: searches would show documents of items" in told
+    assert "Error: Alias 'products' has no filter on products~000001: searches would show documents of items" in told
     assert "streamfold search create INDEX --dry-run prints an alias with it." in told
 
 

@@ -92,7 +92,7 @@ def shop(folder):
 
 def test_a_rebuild_moves_the_alias_to_a_new_index(shop):
     ran = shop.run(*REBUILD)
-    assert (ran.code, ran.out.splitlines()[0]) == (0, "Alias products stands for products-000002.")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "Alias products stands for products~000002.")
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
 
 
@@ -105,14 +105,14 @@ def test_changes_reach_both_indexes_until_the_old_one_is_dropped(shop):
     shop.put(c="five")
     assert "Alias products stands for products." in shop.run(*REBUILD, "--drop").out
     assert shop.shown() == {"a": "four", "c": "five"}
-    assert "products-000003" in shop.run(*REBUILD).out
+    assert "products~000003" in shop.run(*REBUILD).out
     assert shop.shown() == {"a": "four", "c": "five"}
 
 
 def test_a_dropped_index_is_gone(shop):
     shop.run(*REBUILD)
     ran = shop.run(*REBUILD, "--drop", "--json")
-    assert json.loads(ran.out) == {"alias": "products", "live": "products-000002", "old": "", "phase": ""}
+    assert json.loads(ran.out) == {"alias": "products", "live": "products~000002", "old": "", "phase": ""}
     shop.put(a="four")
     assert shop.shown() == {"a": "four", "b": "two", "c": "three"}
 
@@ -167,7 +167,7 @@ def test_a_rebuild_that_stops_as_it_begins_leaves_no_index_behind(shop, monkeypa
     def stops(self, index, name):
         create(self, index, name)
         made.add(name)
-        if name == "products-000002":
+        if name == "products~000002":
             raise KeyboardInterrupt
 
     def deletes(self, name):
@@ -177,9 +177,9 @@ def test_a_rebuild_that_stops_as_it_begins_leaves_no_index_behind(shop, monkeypa
     monkeypatch.setattr(LocalAliases, "create", stops)
     monkeypatch.setattr(LocalAliases, "delete", deletes)
     assert shop.run(*REBUILD).code == 130
-    assert made == {"products-000002"}
+    assert made == {"products~000002"}
     assert shop.run(*REBUILD).code == 0
-    assert made == {"products-000003"}
+    assert made == {"products~000003"}
 
 
 def test_an_aborted_rebuild_leaves_no_job_open(shop, monkeypatch):
@@ -196,8 +196,8 @@ def test_an_aborted_rebuild_leaves_no_job_open(shop, monkeypatch):
 def test_a_search_that_replaces_another_takes_its_alias_over(shop):
     shop.folder.app(SHOP.replace('\n\napp = App("shop", routers=[router])\n', NEXT))
     assert shop.run("backfill", "product_2", *STATE).code == 0
-    ran = shop.run("search", "rebuild", "products-next", "--take-over", *STATE)
-    assert (ran.code, "Alias products stands for products-next." in ran.out) == (0, True), ran.err
+    ran = shop.run("search", "rebuild", "products~next", "--take-over", *STATE)
+    assert (ran.code, "Alias products stands for products~next." in ran.out) == (0, True), ran.err
     shop.put(a="four")
     assert shop.shown() == {"a": "four", "b": "two", "c": "three"}
     ran = shop.run(*REBUILD, "--drop")
@@ -214,7 +214,7 @@ def test_a_search_that_replaces_another_takes_its_alias_over(shop):
 def test_a_take_over_may_be_taken_back(shop):
     shop.folder.app(SHOP.replace('\n\napp = App("shop", routers=[router])\n', NEXT))
     shop.run("backfill", "product_2", *STATE)
-    shop.run("search", "rebuild", "products-next", "--take-over", *STATE)
+    shop.run("search", "rebuild", "products~next", "--take-over", *STATE)
     shop.put(a="four")
     ran = shop.run(*REBUILD, "--back")
     assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
@@ -275,7 +275,7 @@ def test_a_new_index_that_differs_is_not_moved_to(shop, monkeypatch):
     def changed(self, started):
         found = drain(self, started)
         with shop.index() as index:
-            index.bulk([Action("products-000002", "PRODUCT#a|METADATA", 2**62, b'{"title":"nine"}')])
+            index.bulk([Action("products~000002", "PRODUCT#a|METADATA", 2**62, b'{"title":"nine"}')])
         return found
 
     drain = Rebuild.drain

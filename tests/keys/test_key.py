@@ -448,3 +448,53 @@ def test_a_moment_is_composed_in_utc():
     at = datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert key.key(at=at)["PK"] == "A#2026-03-01T12:00:00.000000Z"
     assert {"at": at} == key.match(key.key(at="2026-03-01T14:00:00+02:00"))
+
+
+GSI = {"GSI1": {"GSI1PK": "S", "GSI1SK": "N"}}
+
+
+def test_a_table_names_its_indexes_with_the_types_of_their_keys():
+    table = Table("shop", indexes={**GSI, "GSI2": {"GSI1SK": "N"}})
+    assert table.indexes == {**GSI, "GSI2": {"GSI1SK": "N"}}
+    assert {name: (key.type, key.bytes_max) for name, key in table.index_keys.items()} == {
+        "GSI1PK": ("S", 2048),
+        "GSI1SK": ("N", 1024),
+    }
+
+
+def test_tables_with_other_indexes_are_other_tables():
+    table = Table("shop", indexes=GSI)
+    assert (table, hash(table)) == (Table("shop", indexes=dict(GSI)), hash(Table("shop", indexes=dict(GSI))))
+    assert table != Table("shop")
+    assert Table("shop") == Table("shop", indexes={})
+    assert repr(table).endswith("indexes={'GSI1': {'GSI1PK': 'S', 'GSI1SK': 'N'}})")
+    assert "indexes" not in repr(Table("shop"))
+
+
+def test_the_indexes_of_a_table_do_not_change_with_what_was_given():
+    given = {"GSI1": {"GSI1PK": "S"}}
+    table = Table("shop", indexes=given)
+    given["GSI1"]["GSI1PK"] = "N"
+    assert table.indexes == {"GSI1": {"GSI1PK": "S"}}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "message"),
+    [
+        (["GSI1"], "Table 'shop' has indexes=['GSI1']: expected {"),
+        ({"G1": {"a": "S"}}, "Table 'shop' has an index 'G1': expected 3 to 255 letters, digits"),
+        ({1: {"a": "S"}}, "Table 'shop' has an index 1: expected 3 to 255"),
+        ({"GSI1": {}}, "the index 'GSI1' with the keys {}: expected a partition key and at most a sort key"),
+        ({"GSI1": {"a": "S", "b": "S", "c": "S"}}, "expected a partition key and at most a sort key"),
+        ({"GSI1": ["a"]}, "with the keys ['a']: expected a partition key"),
+        ({"GSI1": {"": "S"}}, "expected a partition key"),
+        (
+            {"GSI1": {"a": "text"}},
+            "of type 'text': expected 'S' for text, 'N' for a number or 'B' for bytes",
+        ),
+        ({"GSI1": {"a": "S"}, "GSI2": {"a": "N"}}, "the key 'a' of type 'S' in index 'GSI1' and of type 'N' in index"),
+    ],
+)
+def test_indexes_that_no_table_has_are_refused(indexes, message):
+    with pytest.raises(DeclarationError, match=re.escape(message)):
+        Table("shop", indexes=indexes)

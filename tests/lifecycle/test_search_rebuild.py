@@ -21,7 +21,7 @@ from tests.lifecycle.test_rebuild_histories import source_before_number
 
 NOW = 1_772_355_600
 KEY = ("main", "ORDER#1", "METADATA")
-NEW = own_alias("orders-000002")
+NEW = own_alias("orders~000002")
 
 
 class Failing(LocalIndex):
@@ -224,7 +224,7 @@ def test_a_batch_that_is_on_its_way_is_not_held_by_an_index_that_was_dropped(wor
 def test_no_number_of_an_index_is_given_twice(world):
     world.rebuild.begin()
     world.rebuild.abort()
-    assert world.rebuild.begin().building == "orders-000003"
+    assert world.rebuild.begin().building == "orders~000003"
 
 
 def test_an_index_that_is_missing_documents_under_kept_ids_gets_them():

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.derivations.search import equal, gather, indexing, options, root_runs, sending
+from streamfold.derivations.search import declared, equal, gather, indexing, make, options, root_runs, sending
+from streamfold.derivations.search.accepts import Accepts
 from streamfold.derivations.search.bulk import Sent
 from streamfold.derivations.search.gather import Root
 from streamfold.derivations.search.indexing import Indexing
@@ -177,4 +178,35 @@ def _() -> Iterator[None]:
         )
 
     with patch.object(equal, "changes_nothing", first_and_last):
+        yield
+
+
+NAMES = "tests/derivations/search/test_index_names.py::"
+
+
+@mutant(
+    "real names of indexes are not compared", None, tests=NAMES + "test_two_searches_with_one_real_index_are_refused"
+)
+def _() -> Iterator[None]:
+    with patch.object(declared, "check_real_indexes", lambda *_: None):
+        yield
+
+
+@mutant(
+    "an alias of a search that replaces another may be a tenant's",
+    None,
+    tests=NAMES + "test_tenants_do_not_meet_while_a_search_is_replaced",
+)
+def _() -> Iterator[None]:
+    with patch.object(make, "NEXT", "-next"):
+        yield
+
+
+@mutant(
+    "the local index takes what the mapping does not take",
+    None,
+    tests="tests/derivations/search/test_accepts.py::test_a_twin_refuses_a_document_that_the_mapping_does_not_take",
+)
+def _() -> Iterator[None]:
+    with patch.object(Accepts, "refusal", lambda *_: None):
         yield

@@ -7,6 +7,7 @@ from unittest.mock import patch
 from streamfold.commit import recompute, triage
 from streamfold.derivations.external import calls
 from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
+from streamfold.engines.guarded_items import GuardedItems
 from streamfold.errors import EngineError
 from streamfold.parking import Parked
 from streamfold.run import Deadline
@@ -113,4 +114,31 @@ def _() -> Iterator[None]:
             return read(*arguments)
 
     with patch.object(recompute, "_read_once_each", unbounded):
+        yield
+
+
+KEYS = "tests/engines/test_index_keys.py::"
+
+
+@mutant(
+    "keys of indexes are not looked at", None, tests=KEYS + "TestIndexKeys::test_what_is_no_key_of_an_index_is_refused"
+)
+def _() -> Iterator[None]:
+    with patch.object(GuardedItems, "_no_index_key", lambda *_: None):
+        yield
+
+
+@mutant(
+    "a key of an index that stays as it is holds every change of its row",
+    None,
+    tests=KEYS + "test_an_attribute_that_stays_as_it_is_is_not_looked_at",
+)
+def _() -> Iterator[None]:
+    looked_at = GuardedItems._no_index_key
+
+    def anew(engine: Any, write: Any, after: Any, before: Any = None) -> Any:
+        del before
+        return looked_at(engine, write, after, {})
+
+    with patch.object(GuardedItems, "_no_index_key", anew):
         yield

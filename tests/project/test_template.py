@@ -201,7 +201,7 @@ def test_search_function_may_look_at_aliases_and_send_documents_and_asks_no_more
 
         def perform_request(self, method, path, **_):
             self.calls.add((f"es:ESHttp{method.title()}", path))
-            alias = {"orders-000001": {"aliases": {"orders": {"filter": VISIBLE}}}}
+            alias = {"orders~000001": {"aliases": {"orders": {"filter": VISIBLE}}}}
             return {"items": [{"index": {"status": 201}}]} if path == "/_bulk" else alias
 
     transport = Asked()

@@ -89,6 +89,29 @@ def test_a_key_without_a_table_is_of_the_main_one_whatever_its_time_to_live(orde
     assert app.tables == app.source_tables == {"main": Table("main", ttl="expires")}
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_key_without_a_table_is_of_the_main_one_whatever_its_indexes(order):
+    table = Table("main", indexes={"GSI1": {"GSI1PK": "S"}})
+    source, target = [Key("A#{x}", "B", table), Key("C", "D")][::order]
+    router = Router()
+    view(source, into=target)(router)
+    assert App("shop", routers=[router]).tables == {"main": table}
+
+
+def test_a_table_declared_twice_with_other_indexes_is_refused():
+    tables = [Table("shop", indexes={"GSI1": {"GSI1PK": tag}}) for tag in "SN"]
+    message = refused(view(Key("A#{x}", "B", tables[0]), into=Key("C", "D", tables[1])))
+    assert "Table 'shop' is declared twice, differently: " in message
+
+
+def test_an_index_with_a_key_of_the_table_has_its_type():
+    table = Table("shop", indexes={"LSI1": {"PK": "N", "at": "S"}})
+    message = refused(view(Key("A#{x}", "B", table), into=Key("C", "D", table)))
+    assert "Table 'shop' has the key 'PK' of type 'N' in index 'LSI1', and Key('A#{x}', 'B'" in message
+    table = Table("shop", indexes={"LSI1": {"PK": "S", "at": "S"}})
+    assert checked(view(Key("A#{x}", "B", table), into=Key("C", "D", table)))
+
+
 def test_a_key_without_a_table_is_not_of_one_with_other_key_attributes():
     message = refused(view(Key("A#{x}", "B", Table("main", "id", ttl="expires")), into=Key("C", "D")))
     assert "Table 'main' is declared twice, differently: " in message

@@ -43,7 +43,7 @@ class Place:
 
     @property
     def real(self):
-        return f"{self.index}-000001"
+        return f"{self.index}~000001"
 
     def create(self, *, alias=True, filtered=True, shards=1, **settings):
         """Makes the index and its alias; on a server only."""

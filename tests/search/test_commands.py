@@ -62,7 +62,7 @@ class Shop:
         return self.run("search", command, self.index, *more)
 
     def refresh(self):
-        self.server.ask("POST", f"/{self.index}-*/_refresh")
+        self.server.ask("POST", f"/{self.index}~*/_refresh")
 
     def shown(self, *more):
         self.refresh()
@@ -89,8 +89,8 @@ def test_a_created_index_is_as_declared_and_keeps_versions(shop, deletes):
     same = shop.search("diff")
     assert (same.code, same.err) == (0, ""), same.out
     assert shop.shown("--hidden") == {}
-    found = shop.server.ask("GET", f"/{shop.index}-000001/_settings?flat_settings=true")
-    settings = found[f"{shop.index}-000001"]["settings"]
+    found = shop.server.ask("GET", f"/{shop.index}~000001/_settings?flat_settings=true")
+    settings = found[f"{shop.index}~000001"]["settings"]
     assert settings.get("index.gc_deletes") == ("1h" if deletes == "removed" else None)
     assert "is there, for" in shop.search("create").err
 
@@ -101,7 +101,7 @@ def test_differences_are_told(shop):
         fields={**FIELDS, "price": "long", "rating": "float", "number": {"type": "keyword", "doc_values": False}},
         settings={**SETTINGS, "index": {"number_of_replicas": 1}},
     )
-    real = f"{shop.index}-000001"
+    real = f"{shop.index}~000001"
     actions = [{"add": {"index": real, "alias": shop.index}}]
     shop.server.ask("POST", "/_aliases", {"actions": actions})
 
@@ -140,7 +140,7 @@ def test_documents_of_a_replay_are_on_the_server_and_hidden_ones_are_purged(shop
 def age(shop, name, days):
     """Makes a document look as if it had been hidden long ago."""
     body = {"_sf_gone": True, "_sf_at": int(time.time() * 1000) - days * DAY_MS}
-    path = f"/{shop.index}-000001/_doc/{name.replace('#', '%23').replace('|', '%7C')}?refresh=true"
+    path = f"/{shop.index}~000001/_doc/{name.replace('#', '%23').replace('|', '%7C')}?refresh=true"
     shop.server.ask("PUT", path, body)
 
 
@@ -186,7 +186,7 @@ def indices(shop):
 
 def test_an_index_is_rebuilt_and_its_alias_moved_and_moved_back(filled):
     ran = filled.search("rebuild", *LOCAL, "--full")
-    assert (ran.code, ran.out.splitlines()[:1]) == (0, [f"Alias {filled.index} stands for {filled.index}-000002."])
+    assert (ran.code, ran.out.splitlines()[:1]) == (0, [f"Alias {filled.index} stands for {filled.index}~000002."])
     change(filled, 0, "again")
     assert titles(filled) == ["again", "T1", "T2"]
     assert filled.search("diff").code == 0
@@ -197,11 +197,11 @@ def test_an_index_is_rebuilt_and_its_alias_moved_and_moved_back(filled):
     assert titles(filled) == ["again", "more", "T2"]
     assert filled.search("rebuild", *LOCAL, "--drop").code == 0
     change(filled, 2, "last")
-    assert (titles(filled), indices(filled)) == (["again", "more", "last"], [f"{filled.index}-000002"])
+    assert (titles(filled), indices(filled)) == (["again", "more", "last"], [f"{filled.index}~000002"])
 
 
 def test_documents_that_somebody_changed_are_found_and_mended(filled):
-    path = f"/{filled.index}-000001/_doc/"
+    path = f"/{filled.index}~000001/_doc/"
     filled.server.ask("PUT", path + "PRODUCT%230%7CMETADATA?refresh=true", {"title": "x", "price": 0})
     filled.server.ask("DELETE", path + "PRODUCT%231%7CMETADATA?refresh=true")
     filled.server.ask("PUT", path + "PRODUCT%239%7CMETADATA?refresh=true", {"title": "ghost", "price": 9})
@@ -216,14 +216,14 @@ def test_a_search_with_another_mapping_takes_the_alias_over(filled):
     own = text.index("@router.search"), text.index("\n\napp = App")
     other = text[own[0] : own[1]].replace('deletes="', 'name="next", replaces="product", deletes="')
     filled.folder.app(text[: own[1]] + "\n\n" + other.replace("def product", "def other") + text[own[1] :])
-    following = f"{filled.index}-next"
+    following = f"{filled.index}~next"
     assert filled.run("search", "create", following).code == 0
     assert filled.run("search", "rebuild", following, "--abort", *LOCAL).code == 2
     change(filled, 0, "first")
     change(filled, 1, "second")
     change(filled, 2, "third")
     ran = filled.run("search", "rebuild", following, "--take-over", *LOCAL)
-    assert (ran.code, f"stands for {following}-000001" in ran.out) == (0, True), ran.err
+    assert (ran.code, f"stands for {following}~000001" in ran.out) == (0, True), ran.err
     change(filled, 0, "again")
     assert titles(filled) == ["again", "second", "third"]
     assert filled.search("rebuild", "--back", *LOCAL).code == 0

@@ -96,6 +96,6 @@ def test_songs_are_found_in_each_language_by_its_own_rules(searched, catalogue, 
 def test_what_is_gone_is_in_the_index_and_not_found(searched, catalogue):
     everything = {"query": {"match_all": {}}, "size": 100}
     shown = Answer(searched, "products", everything)
-    whole = Answer(searched, "products-000001", everything)
+    whole = Answer(searched, "products~000001", everything)
     assert set(shown.ids) == set(catalogue.documents("products"))
     assert set(shown.ids) < set(whole.ids)

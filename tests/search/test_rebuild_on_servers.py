@@ -149,5 +149,5 @@ def test_an_aborted_rebuild_removes_the_new_index(world):
     world.rebuild.hold()
     world.rebuild.abort()
     assert world.rebuild.aliases.last(world.index.alias) == 1
-    assert mark.building == f"{world.index.alias}-000002"
+    assert mark.building == f"{world.index.alias}~000002"
     world.put([1], 77)

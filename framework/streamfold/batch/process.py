@@ -28,7 +28,7 @@ from streamfold.records.numbers import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run
-from streamfold.settings import Settings
+from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
 
 ForRoute = TypeVar("ForRoute", Deferred, Work)
 
@@ -72,7 +72,7 @@ def process_changes(
     sources: the tables that records came from, which are checked against the manifest.
     begun: what is being read for the batch, if that was begun before its records were parsed.
     """
-    _check_handlers(app, run.settings)
+    _check_served(app, run.settings)
     known, timed = knowledge(run, app, engine), Timed(engine, run)
     with localcontext(EXACT):
         begun = begun or begin(app, changes, engine, run)
@@ -184,25 +184,42 @@ def check_application(
 
     Returns what is known about the state. Raises ``SettingsError`` and ``ManifestError``.
     """
-    _check_handlers(app, run.settings)
+    _check_served(app, run.settings)
     known = knowledge(run, app, engine)
     return check_manifest(app, Timed(engine, run), run, known, sources, write=write)
 
 
-def _check_handlers(app: Application, settings: Settings) -> None:
-    """Refuses a group without handlers, which would skip every record, and unknown names of handlers to switch off."""
-    names, group = {route.name for route in app.routes}, settings.group
+def check_settings(app: Application, settings: Settings) -> None:
+    """Raises ``SettingsError`` for an unknown handler to switch off, and for real names that make one index of two.
+
+    ``undeclared_names`` gives the settings by name that have no effect.
+    """
+    names = {route.name for route in app.routes}
     for name in settings.handlers_off:
         if name not in names:
             raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
-    groups = sorted({route.group for route in app.routes})
+    for kind in {route.kind for route in app.routes} if settings.indexes else ():
+        routes = [route for route in app.routes if route.kind is kind]
+        derivation(routes[0]).check_names(routes, settings)
+
+
+def _check_served(app: Application, settings: Settings) -> None:
+    """Refuses, besides, a group without handlers, which would skip every record."""
+    check_settings(app, settings)
+    groups, group = sorted({route.group for route in app.routes}), settings.group
     if group is not None and group not in groups:
         raise SettingsError(f"STREAMFOLD_GROUP={group!r} is no group of {app.name!r}: expected {' or '.join(groups)}.")
 
 
+def undeclared_names(app: Application, settings: Settings) -> list[str]:
+    """What to say of each setting by name that names nothing of the application, and so has no effect."""
+    indexes = {name: shown for route in app.routes for name, shown in route.kind.indexes(route).items()}
+    return [*undeclared_tables(settings, app.tables), *undeclared_indexes(settings, indexes)]
+
+
 def plan_changes(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> tuple[Plan, Report]:
     """Plans a batch without writing it (``replay --dry-run``)."""
-    _check_handlers(app, run.settings)
+    _check_served(app, run.settings)
     with localcontext(EXACT):
         batch = Batch(app, changes, engine, run, knowledge(run, app, engine))
         plan = batch.plan()

@@ -12,7 +12,7 @@ from streamfold.app import App
 from streamfold.cli.application import load_application
 from streamfold.cli.chaos_output import ChaosOutcome, TakenRecords, print_json, print_outcome
 from streamfold.cli.chaos_progress import shown_runs, shown_tries
-from streamfold.cli.engines import REPORTED, check_tables, make_settings, warn, warn_of_tables
+from streamfold.cli.engines import REPORTED, check_names, check_tables, make_settings, warn
 from streamfold.cli.grids import print_grid
 from streamfold.cli.prints import prints_of_handlers
 from streamfold.errors import RecordError, SettingsError
@@ -123,7 +123,7 @@ def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> i
     app = load_application(options["application"])
     settings = make_settings(options["tables"])
     check_tables(app, options["tables"])
-    warn_of_tables(app, settings)
+    check_names(app, settings)
     taken = _read(app, settings, options["files"], keep_going=options["keep_going"])
     recording = Recording(app, taken.changes)
     seeds, aside = range(seed, seed + runs), options["json_output"]

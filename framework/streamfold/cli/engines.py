@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamfold.app import App
+from streamfold.batch.process import check_settings, undeclared_names
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.state_files import EMBEDDED_ACTIONS, open_embedded
 from streamfold.engines import Engine
@@ -19,7 +20,7 @@ from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
 from streamfold.run import Run
-from streamfold.settings import Settings, undeclared_tables
+from streamfold.settings import Settings
 from streamfold.settings.loopback import is_loopback
 from streamfold.writes.guarded import RowKey
 
@@ -120,7 +121,7 @@ def application_and_settings(place: str, tables: tuple[str, ...]) -> tuple[App, 
     app = load_application(place)
     settings = make_settings(tables)
     check_tables(app, tables)
-    warn_of_tables(app, settings)
+    check_names(app, settings)
     return app, settings
 
 
@@ -134,9 +135,10 @@ def check_tables(app: App, tables: tuple[str, ...]) -> None:
             )
 
 
-def warn_of_tables(app: App, settings: Settings) -> None:
-    """Says on standard error which settings name a table that the application does not have."""
-    for text in undeclared_tables(settings, app.tables):
+def check_names(app: App, settings: Settings) -> None:
+    """Refuses settings by name that cannot be meant, and warns of those that name nothing of the application."""
+    check_settings(app, settings)
+    for text in undeclared_names(app, settings):
         warn(text)
 
 

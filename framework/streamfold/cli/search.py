@@ -40,7 +40,7 @@ def command() -> None:
 @click.option("--dry-run", is_flag=True, help="Print the request that would create the index, and send nothing.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
 def create(name: str, application: str, search_url: str | None, dry_run: bool, json_output: bool) -> None:
-    """Create the index INDEX-000001 as the search declares it, and the alias INDEX, which hides documents of items
+    """Create the index INDEX~000001 as the search declares it, and the alias INDEX, which hides documents of items
     that are gone. Documents are written and read through the alias.
 
     Then a document is written and removed to try whether the server refuses older versions. Exit code 1 where it does

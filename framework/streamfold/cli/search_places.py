@@ -13,7 +13,7 @@ from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store, state_options
 from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
-from streamfold.derivations.search.declared import SearchIndex, find_index
+from streamfold.derivations.search.declared import SearchIndex, accepts_of, find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.places import OPENED
 from streamfold.engines import Engine
@@ -74,7 +74,8 @@ def opened_place(asked: Asked, *, writes: bool) -> Iterator[SearchPlace]:
         run = make_run(asked.store, settings, outside=True)
         check_application(app, engine, run, write=writes and asked.is_local)
         if asked.is_local:
-            yield SearchPlace(app, engine, run, index, LocalAliases(LocalIndex(engine)))
+            local = LocalIndex(engine, accepts_of(app.routes, settings))
+            yield SearchPlace(app, engine, run, index, LocalAliases(local))
             return
         with opened_server(settings) as server:
             run.opened[OPENED] = server

@@ -65,7 +65,7 @@ def command(
     Examples:
       streamfold search rebuild products --engine dynamodb --table main=shop-prod
       streamfold search rebuild products --drop --engine dynamodb --table main=shop-prod
-      streamfold search rebuild products-next --take-over --engine dynamodb --table main=shop-prod
+      streamfold search rebuild products~next --take-over --engine dynamodb --table main=shop-prod
     """
     chosen = {"back": back, "drop": drop, "abort": abort, "take-over": take_over}
     steps = [step for step, wanted in chosen.items() if wanted]

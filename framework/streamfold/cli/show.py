@@ -12,11 +12,11 @@ from streamfold.cli.application import load_application
 from streamfold.cli.engines import (
     Store,
     application_and_settings,
+    check_names,
     check_tables,
     make_settings,
     open_store,
     state_options,
-    warn_of_tables,
 )
 from streamfold.cli.rows import (
     LIMIT_MAX,
@@ -163,7 +163,7 @@ def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
     given = tuple(pair for pair in tables if pair not in app.tables)
     settings = make_settings(given)
     check_tables(app, given)
-    warn_of_tables(app, settings)
+    check_names(app, settings)
     return [app.tables[name] for name in named or app.tables], settings
 
 

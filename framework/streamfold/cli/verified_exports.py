@@ -7,7 +7,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.application import load_application
-from streamfold.cli.engines import REPORTED, as_json, check_tables, make_settings, warn, warn_of_tables
+from streamfold.cli.engines import REPORTED, as_json, check_names, check_tables, make_settings, warn
 from streamfold.cli.on_spark import AppPlace, verified_on_spark
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
@@ -45,7 +45,7 @@ def compare_exports(given: GivenExports, handlers: Sequence[str], *, json_output
     """Compares exports, prints what differs, and returns the exit code. No store is opened."""
     app, settings = load_application(given.application), make_settings(given.tables)
     check_tables(app, given.tables)
-    warn_of_tables(app, settings)
+    check_names(app, settings)
     routes, left_out = _chosen(app, handlers, spark=given.spark)
     exports = _opened(app, settings, given.places)
     if given.spark:

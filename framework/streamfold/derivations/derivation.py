@@ -210,6 +210,10 @@ class Derivation(Kind):
         del route, keys, finishing
         return ()
 
+    def check_names(self, own: Sequence[Route], settings: Settings) -> None:
+        """Raises ``SettingsError`` if the real names of the settings do not fit the routes of this kind."""
+        del own, settings
+
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""
         del route, settings

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any
 
 from streamfold.engines import Counter, Finished, Inserted, Wanted
@@ -172,7 +173,8 @@ class GuardedItems(ABC):
             found = self._any(write.key)
             refused = source_refusal(write, found)
             if refused is None and found is not None and isinstance(write, UpdateSource):
-                return item_too_large(write.key, updated(write, found))
+                source = updated(write, found)
+                return self._no_index_key(write, source, found) or item_too_large(write.key, source)
             return refused
         try:
             after = self._after(write, expires_at)
@@ -185,6 +187,8 @@ class GuardedItems(ABC):
             counted = type(write) is PutRow and write.fits
             if why := key_too_long(key) or (None if counted else item_too_large(key, after)):
                 return why
+            if self._with_indexes and (why := self._no_index_key(write, after)):
+                return why
         done[key] = after
         return None
 
@@ -195,6 +199,23 @@ class GuardedItems(ABC):
             return state_after(write, found, expires_at)
         before = None if _is_whole(write) else self._row(write.key)
         return ROW_WRITES[type(write)](write, before, self.tables[write.key[0]], expires_at)
+
+    @cached_property
+    def _with_indexes(self) -> Mapping[str, Table]:
+        """The tables that declare secondary indexes."""
+        return {name: table for name, table in self.tables.items() if table.index_keys}
+
+    def _no_index_key(
+        self, write: Any, after: Mapping[str, Any], before: Mapping[str, Any] | None = None
+    ) -> Reason | None:
+        """Refuses what is no key of a secondary index, as DynamoDB does; an attribute that stays is not looked at."""
+        if type(write) in STATE_WRITES or (table := self._with_indexes.get(write.key[0])) is None:
+            return None
+        if before is None and not _is_whole(write):
+            before = self._row(write.key)
+        changed = [name for name in table.index_keys if before is None or before.get(name) != after.get(name)]
+        fault = table.index_key_fault(after, changed)
+        return Reason(VALIDATION, None, fault) if fault else None
 
     def _depends(self, write: Any) -> bool:
         """Whether a write, or its stream record, depends on the stored item."""

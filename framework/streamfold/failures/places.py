@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.errors import PlaceError, SettingsError, refusal
 from streamfold.failures.documents import EXPECTED, FailureDocument, documents_of
-from streamfold.parking import Clients, make_client
+from streamfold.parking import Clients, make_client, queue_client
 from streamfold.replay.files import DOCUMENT_BYTES_MAX, FileForm, RecordedFiles, read_bytes
 from streamfold.replay.lines import BadLine
 
@@ -162,7 +162,7 @@ def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
             raise SettingsError(f"{name!r} names no bucket: expected s3://BUCKET/PREFIX.")
         return S3Place(make("s3"), bucket, prefix)
     if name.startswith(("https://", "http://")):
-        return SqsPlace(make("sqs"), name)
+        return SqsPlace(clients("sqs") if clients else queue_client(name), name)
     if not Path(name).exists():
         raise SettingsError(
             f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamfold.errors import RecordError, refusal, shown, told
-from streamfold.parking import make_client
+from streamfold.parking import queue_client
 from streamfold.run import Rung
 
 MESSAGES_MAX = 10
@@ -24,7 +24,7 @@ class Doorbell:
         self.application = application
         self.url = url
         self.warn = warn
-        self.client = client or make_client("sqs")
+        self.client = client or queue_client(url)
 
     def ring(self, rung: Iterable[Rung], enough_time: Callable[[], bool] = lambda: True) -> list[Rung]:
         """Sends a message for each lane, ten a call, as long as there is time; returns the lanes that it did not send.

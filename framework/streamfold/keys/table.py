@@ -1,11 +1,17 @@
 """The tables that an application reads and writes, by logical name."""
 
 import re
-from typing import Literal, get_args
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.errors import DeclarationError, HandlerError, shown
 from streamfold.limits import NAME_BYTES_MAX
 
+KeyType = Literal["S", "N", "B"]
+"""Types of key attributes (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
+IndexKeys = Mapping[str, Mapping[str, KeyType]]
+"""Secondary indexes by name, each with its key attributes and their types: the partition key, then the sort key."""
 ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -64,6 +70,41 @@ def checked_attribute_name(name: object) -> str:
     return name
 
 
+INDEX_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+"""Names of secondary indexes (API Reference, GlobalSecondaryIndex)."""
+INDEX_KEY_BYTES_MAX = (2048, 1024)
+"""Lengths of a partition key and of a sort key (Developer Guide, ServiceQuotas)."""
+NO_INDEXES: IndexKeys = MappingProxyType({})
+
+
+class IndexKey(NamedTuple):
+    """What the secondary indexes of a table require of an attribute."""
+
+    name: str  # of the first of them
+    type: KeyType
+    bytes_max: int
+
+    def fault(self, value: Mapping[str, Any]) -> str | None:
+        """What is wrong with an encoded value as a key, without its content; None if it may be one."""
+        tag, content = next(iter(value.items()))
+        if tag != self.type:
+            return f"expected type {self.type}, found {tag}"
+        if tag == "N":
+            return None
+        if not content:
+            return f"expected {'text' if tag == 'S' else 'bytes'}, found none in it"
+        size = _key_bytes(tag, content)
+        return None if size <= self.bytes_max else f"expected {self.bytes_max} bytes at most, found {size}"
+
+
+def _key_bytes(tag: str, content: str | bytes) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    if tag == "B":  # as base64
+        return len(content) * 3 // 4 - content.count("=")
+    return len(content.encode(errors="replace"))
+
+
 class Table:
     """A DynamoDB table, by a logical name.
 
@@ -72,9 +113,24 @@ class Table:
     only), ``ttl`` the table's time-to-live attribute if it has one, ``view`` the stream's view type if it is known:
     what cannot work under it is then refused when the application is built. ``delimiter`` separates the fields of a
     key. ``region`` is another region than the application's: such a table holds copies (``Router.copy``), nothing else.
+    ``indexes`` are the secondary indexes with the types of their keys, ``{"GSI1": {"GSI1PK": "S", "GSI1SK": "N"}}``:
+    twins and local states then refuse what DynamoDB refuses as a key of an index. The attributes of a key are its
+    partition key and, if there are two, its sort key.
     """
 
-    __slots__ = ("_said", "attributes", "delimiter", "name", "partition", "region", "sort", "ttl", "view")
+    __slots__ = (
+        "_said",
+        "attributes",
+        "delimiter",
+        "index_keys",
+        "indexes",
+        "name",
+        "partition",
+        "region",
+        "sort",
+        "ttl",
+        "view",
+    )
 
     def __init__(
         self,
@@ -85,17 +141,35 @@ class Table:
         view: ViewType | None = None,
         delimiter: str = "#",
         region: str | None = None,
+        indexes: IndexKeys | None = None,
     ) -> None:
         self.name, self.partition, self.sort = name, partition, sort
         self.ttl, self.view, self.delimiter, self.region = ttl, view, delimiter, region
         self.attributes = (partition,) if sort is None else (partition, sort)
         """The names of the key attributes."""
-        self._said = (name, partition, sort, ttl, view, delimiter, region)
+        self.indexes = NO_INDEXES if indexes is None else _frozen_indexes(name, indexes)
+        self.index_keys: Mapping[str, IndexKey] = _index_keys(name, self.indexes)
+        """What the indexes require of attributes, by the attribute's name."""
+        own = tuple((index, tuple(keys.items())) for index, keys in self.indexes.items())
+        self._said = (name, partition, sort, ttl, view, delimiter, region, own)
         _check_table(self)
 
-    def without_ttl(self) -> "Table":
-        """The table as a key knows it that says nothing of its time to live."""
+    def as_unsaid(self) -> "Table":
+        """The table as a key knows it that says nothing of its time to live and its indexes."""
         return Table(self.name, self.partition, self.sort, None, self.view, self.delimiter, self.region)
+
+    def index_key_fault(self, item: Mapping[str, Any], names: Iterable[str] | None = None) -> str | None:
+        """Why DynamoDB would refuse an encoded item for the keys of secondary indexes; None if it does not.
+
+        names: the attributes that are looked at; None for all.
+        """
+        for name in self.index_keys if names is None else names:
+            if name in item and name in self.index_keys and (fault := self.index_keys[name].fault(item[name])):
+                return (
+                    f"attribute {name!r} is a key of index {self.index_keys[name].name!r} of table {self.name!r}: "
+                    f"{fault}. An item without the attribute is left out of the index"
+                )
+        return None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Table) and self._said == other._said)
@@ -105,7 +179,49 @@ class Table:
 
     def __repr__(self) -> str:
         names = ("name", "partition", "sort", "ttl", "view", "delimiter", "region")
-        return f"Table({', '.join(f'{name}={said!r}' for name, said in zip(names, self._said, strict=True))})"
+        said = [f"{name}={said!r}" for name, said in zip(names, self._said, strict=False)]
+        said += [f"indexes={ {index: dict(keys) for index, keys in self.indexes.items()} }"] if self.indexes else []
+        return f"Table({', '.join(said)})"
+
+
+def _frozen_indexes(table: str, indexes: object) -> IndexKeys:
+    """The indexes of a declaration. Raises ``DeclarationError`` for those that no table can have."""
+    expected = 'expected {"GSI1": {"GSI1PK": "S", "GSI1SK": "N"}}'
+    if not isinstance(indexes, Mapping):
+        raise DeclarationError(f"Table {table!r} has indexes={indexes!r}: {expected}.")
+    for index, keys in indexes.items():
+        if not isinstance(index, str) or not INDEX_NAME.fullmatch(index):
+            raise DeclarationError(
+                f"Table {table!r} has an index {index!r}: expected 3 to 255 letters, digits, '_', '-' and '.'."
+            )
+        named = isinstance(keys, Mapping) and all(isinstance(name, str) and name for name in keys)
+        if not named or not 1 <= len(keys) <= len(INDEX_KEY_BYTES_MAX):
+            raise DeclarationError(
+                f"Table {table!r} has the index {index!r} with the keys {keys!r}: expected a partition key and at most "
+                f"a sort key with their types, {expected.removeprefix('expected ')}."
+            )
+        for name, tag in keys.items():
+            if tag not in get_args(KeyType):
+                raise DeclarationError(
+                    f"Table {table!r} has the index {index!r} with the key {name!r} of type {tag!r}: expected 'S' for "
+                    "text, 'N' for a number or 'B' for bytes."
+                )
+    return MappingProxyType({index: MappingProxyType(dict(keys)) for index, keys in indexes.items()})
+
+
+def _index_keys(table: str, indexes: IndexKeys) -> Mapping[str, IndexKey]:
+    """What the indexes require of each attribute. Raises ``DeclarationError`` where they require two types."""
+    found: dict[str, IndexKey] = {}
+    for index, keys in indexes.items():
+        for (name, tag), bytes_max in zip(keys.items(), INDEX_KEY_BYTES_MAX, strict=False):
+            known = found.setdefault(name, IndexKey(index, tag, bytes_max))
+            if known.type != tag:
+                raise DeclarationError(
+                    f"Table {table!r} has the key {name!r} of type {known.type!r} in index {known.name!r} and of type "
+                    f"{tag!r} in index {index!r}: an attribute that is a key has one type in its table."
+                )
+            found[name] = known._replace(bytes_max=min(known.bytes_max, bytes_max))
+    return found
 
 
 def _check_table(table: Table) -> None:
@@ -146,11 +262,11 @@ STATE = Table("streamfold.state", "pk", "sk", ttl="ttl")
 def merged(one: Table, other: Table) -> Table | None:
     """What two declarations of one table say together; None where they say different things.
 
-    Only a key that names no table says nothing of its time to live.
+    Only a key that names no table says nothing of its time to live and its indexes.
     """
-    if one == other or one == MAIN == other.without_ttl():
+    if one == other or one == MAIN == other.as_unsaid():
         return other
-    return one if other == MAIN == one.without_ttl() else None
+    return one if other == MAIN == one.as_unsaid() else None
 
 
 def is_in_state(row: tuple[object, ...]) -> bool:

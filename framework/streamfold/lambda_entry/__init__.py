@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
 from streamfold.batch.beginning import Beginning, begin_with_records
-from streamfold.batch.process import process_changes, read_changes
+from streamfold.batch.process import check_settings, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
@@ -29,7 +29,7 @@ from streamfold.records.envelope import Origins, RawRecord, records_of
 from streamfold.routes.application import Application
 from streamfold.run import Run, time_left
 from streamfold.run.pace import SendingPace
-from streamfold.settings import Settings, undeclared_tables
+from streamfold.settings import Settings
 
 if TYPE_CHECKING:
     from streamfold.jobs.doorbell import Doorbell
@@ -73,7 +73,8 @@ class Function:
             derivation(route).check_settings(route, settings)
         _check_parking(app, settings)
         self.observe = observer(app.name, settings)
-        for text in undeclared_tables(settings, app.tables):
+        check_settings(app, settings)
+        for text in undeclared_names(app, settings):
             self.warn(text)
         keep_quiet()
         streamfold.lambda_entry.garbage.started()

@@ -4,6 +4,7 @@ import os
 from random import Random
 from typing import Any
 
+from streamfold.batch.process import check_settings, undeclared_names
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import public
@@ -30,6 +31,9 @@ def _verified(app: Application, event: Any, context: Any, settings: Settings, cl
     start_log(app.name, settings)
     run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
     run.seconds_left = time_left(context)
+    check_settings(app, settings)
+    for text in undeclared_names(app, settings):
+        run.warn(text)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
     engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
     engine.deadline = run

@@ -6,10 +6,11 @@ the scan, which reads them.
 """
 
 from streamfold.batch.manifest import RETIRED, read_manifest
-from streamfold.derivations.search.aliases import NUMBERED, Aliases, only_behind
+from streamfold.derivations.search.aliases import Aliases, only_behind
 from streamfold.derivations.search.declared import SearchIndex
 from streamfold.derivations.search.dirty import Dirty
 from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, TAKEN, IndexMark, read_mark, write_mark
+from streamfold.derivations.search.names import NUMBERED
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.page_report import ItemFailed

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 from streamfold.batch.chains import run_chains
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
-from streamfold.batch.process import process_changes, read_changes
+from streamfold.batch.process import process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.failure import Failure
 from streamfold.derivations import SAYS
@@ -69,6 +69,8 @@ def process(
 
 def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ran:
     """Processes an event, and the fan-outs that it opens. Chains are run to their end in an engine with a stream."""
+    for text in undeclared_names(app, run.settings):
+        run.warn_once(text, text)
     origins = Origins(app.source_tables, run.settings, run.warn)
     changes, malformed = read_changes(records_of(event), origins)
     if isinstance(engine, EmbeddedEngine) and engine.path is not None:

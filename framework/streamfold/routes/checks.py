@@ -85,6 +85,15 @@ def _check_tables(routes: Sequence[Route]) -> None:
         if (both := merged(known, table)) is None:
             raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
         tables[table.name] = both
+    for key in (key for route in routes for key in (*route.sources, *route.writes)):
+        for name, part in zip(key.table.attributes, key.parts, strict=True):
+            required = tables[key.table.name].index_keys.get(name)
+            if required is not None and required.type != part.attribute_type:
+                raise DeclarationError(
+                    f"Table {key.table.name!r} has the key {name!r} of type {required.type!r} in index "
+                    f"{required.name!r}, and {key!r} of type {part.attribute_type!r}: an attribute that is a key has "
+                    "one type in its table."
+                )
 
 
 def _check_regions(routes: Sequence[Route]) -> None:

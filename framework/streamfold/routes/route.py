@@ -93,6 +93,11 @@ class Kind:
         del route
         return ()
 
+    def indexes(self, route: "Route") -> Mapping[str, str]:
+        """The search indexes that it writes, as they are declared, by the names that settings have for them."""
+        del route
+        return {}
+
     def outside_places(self, route: "Route") -> tuple[str, ...]:
         """The places outside of tables that it writes to."""
         del route

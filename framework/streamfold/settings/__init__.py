@@ -109,9 +109,13 @@ class Settings(NamedTuple):
         """The real name that is set for a table; the environment knows it in upper case only."""
         return self.tables.get(logical) or self.tables.get(environment_name(logical).lower())
 
+    def real_index(self, logical: str) -> str | None:
+        """The real name that is set for a search index; None if none is."""
+        return self.indexes.get(logical) or self.indexes.get(environment_name(logical).lower())
+
     def index_name(self, logical: str) -> str:
         """The real name of a search index: its own, if no other is set."""
-        return self.indexes.get(logical) or self.indexes.get(environment_name(logical).lower()) or logical
+        return self.real_index(logical) or logical
 
     def serves(self, group: str) -> bool:
         """Whether handlers of a group run here: those of the group that is set, or of all groups."""
@@ -167,22 +171,36 @@ def _expected(setting: str) -> str:
 
 def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
     """What to say of each setting that gives the real name of a table that is not declared."""
-    names = {environment_name(logical): logical for logical in declared}
-    unknown = [name for name in settings.tables if environment_name(name) not in names]
-    return [_undeclared(environment_name(name), names) for name in unknown]
+    return _undeclared(settings.tables, {logical: logical for logical in declared}, TABLE_PREFIX, "table")
 
 
-def _undeclared(name: str, names: Mapping[str, str]) -> str:
+def undeclared_indexes(settings: Settings, declared: Mapping[str, str]) -> list[str]:
+    """What to say of each setting that gives the real name of an index that is not declared.
+
+    declared: the indexes as they are declared, by the names that settings have for them.
+    """
+    return _undeclared(settings.indexes, declared, INDEX_PREFIX, "index")
+
+
+def _undeclared(given: Iterable[str], declared: Mapping[str, str], prefix: str, what: str) -> list[str]:
     from difflib import get_close_matches  # only needed where a name is wrong
 
-    near = get_close_matches(name, names, n=1)
-    known = ", ".join(f"{TABLE_PREFIX}{known} for table {logical!r}" for known, logical in names.items())
-    hint = f"Did you mean {TABLE_PREFIX}{near[0]}?" if near else "It has no effect."
-    return f"{TABLE_PREFIX}{name} names no table of the application: expected {known}. {hint}"
+    names = {environment_name(name): shown for name, shown in declared.items()}
+    known = ", ".join(f"{prefix}{name} for {what} {shown!r}" for name, shown in names.items())
+    texts = []
+    for name in map(environment_name, given):
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"Did you mean {prefix}{near[0]}?" if near else "It has no effect."
+            texts.append(
+                f"{prefix}{name} names no {what} of the application: expected {known or f'none, as it has no {what}'}. "
+                f"{hint}"
+            )
+    return texts
 
 
 def environment_name(logical: str) -> str:
-    """A table's logical name as part of an environment variable's name."""
+    """The logical name of a table or an index as part of an environment variable's name."""
     return "".join(character if character.isalnum() else "_" for character in logical).upper()
 
 

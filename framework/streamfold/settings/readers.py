@@ -89,21 +89,32 @@ def _url(name: str, text: str) -> str:
             f"Setting {name} is no URL of a server: expected https://HOST, without a user, a query or a fragment. "
             f"{PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD name a user."
         )
-    if urlsplit(text).scheme == "http" and not is_loopback(text):
+    _check_encrypted(name, text, "https://HOST")
+    return text.rstrip("/")
+
+
+def _check_encrypted(name: str, url: str, expected: str) -> None:
+    if urlsplit(url).scheme == "http" and not is_loopback(url):
         raise SettingsError(
-            f"Setting {name}={text!r} is not encrypted: expected https://HOST. Plain http is for this machine only: "
+            f"Setting {name}={url!r} is not encrypted: expected {expected}. Plain http is for this machine only: "
             "localhost, 127.0.0.1, ::1."
         )
-    return text.rstrip("/")
 
 
 def _queue(name: str, text: str) -> str:
     """The URL of a standard queue: a FIFO queue would hold lanes behind one another."""
-    if not text.startswith("https://") or "/" not in text.removeprefix("https://") or text.endswith(".fifo"):
+    try:
+        parts = urlsplit(text)
+        valid = bool(parts.hostname and parts.path.strip("/") and parts.port != 0) and parts.scheme in ("https", "http")
+    except ValueError:
+        valid = False
+    if not valid or text.endswith(".fifo") or any(mark in text for mark in "@?# "):
+        shown = "" if "@" in text else f"={text!r}"  # before an @ there may be a password
         raise SettingsError(
-            f"Setting {name}={text!r} is no URL of a standard queue: expected https://sqs.REGION.amazonaws.com/ACCOUNT/"
+            f"Setting {name}{shown} is no URL of a standard queue: expected https://sqs.REGION.amazonaws.com/ACCOUNT/"
             "NAME, not a FIFO queue, which would hold lanes behind one another."
         )
+    _check_encrypted(name, text, "https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
     return text
 
 

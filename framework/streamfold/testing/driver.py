@@ -24,7 +24,7 @@ from streamfold.testing.invoker import NOW, Invoker
 from streamfold.testing.item_oracle import check_cascades, endless, expected_items, stored_items
 from streamfold.testing.kinesis import arriving
 from streamfold.testing.oracle import ExpectedRows, expected_all, outside_rows, read_rows
-from streamfold.testing.store import PLACE, ProofStore
+from streamfold.testing.store import PLACE, proof_store
 from streamfold.testing.writers import WriterLane, Writers, changes_items
 
 BATCH_RECORDS = 100
@@ -69,7 +69,7 @@ class Driver(Invoker):
         pace: int = 0,
     ) -> None:
         self.given = [change for changes in shards for change in changes]
-        proof = ProofStore(handlers.app.tables.values(), handlers.app.chains)
+        proof = proof_store(handlers.app)
         super().__init__(handlers, choices, actions, tell, proof, store or proof, _latest(self.given))
         if store is None and changes_items(self.app):
             self.lanes = _lanes([], shards)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.errors import HandlerError
 from streamfold.keys.field import Field
 from streamfold.keys.key import Key
+from streamfold.keys.table import KeyType
 from streamfold.records.change import TIME_TO_LIVE
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.records.images import Image, without_derived
@@ -19,7 +20,6 @@ from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
 from streamfold.testing.coverage import item_keys
 from streamfold.testing.errors import TwinError
-from streamfold.testing.items import KeyType
 from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.stream import TwinRecord
 from streamfold.testing.table import TableTwin

@@ -1,11 +1,11 @@
 """Items as a table keeps them, and what DynamoDB asks of an item and of its key."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.keys.table import Table
+from streamfold.keys.table import KeyType, Table
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import RawImage, decode, encode
 from streamfold.testing.actions import KeyOfItem
@@ -14,8 +14,6 @@ from streamfold.testing.errors import TwinError, WriteRefused
 UTF8_BYTES_MAX = 4
 """Bytes of one character: a text shorter than a quarter of a limit need not be measured."""
 
-KeyType = Literal["S", "N", "B"]
-"""Types of key attributes (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 StoredKey = tuple[str | bytes, ...]
 """The contents of an item's encoded key: equal for equal keys."""
 
@@ -53,8 +51,14 @@ class KeySchema:
         )
 
     def stored(self, image: RawImage) -> StoredImage:
-        """An encoded item, measured. Raises ``WriteRefused`` when its key is not one or it is larger than 400 KB."""
+        """An encoded item, measured.
+
+        Raises ``WriteRefused`` when its key is not one, when it is larger than 400 KB, and for what is no key of a
+        secondary index that the table declares.
+        """
         key = self.key_of(image)
+        if self._table.index_keys and (fault := self._table.index_key_fault(image)):
+            raise WriteRefused(f"Item {key_name(key)} was refused: {fault}.")
         size_bytes = item_bytes(image)
         if size_bytes > ITEM_BYTES_MAX:
             raise WriteRefused(

@@ -10,6 +10,8 @@ from copy import copy
 from io import BytesIO
 from typing import IO, NamedTuple
 
+from streamfold.derivations.search.accepts import Accepts
+from streamfold.derivations.search.declared import accepts_of
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem, Wanted
@@ -20,6 +22,8 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
 from streamfold.records.values import encode, same
 from streamfold.records.version import BY_OURSELVES
+from streamfold.routes.application import Application
+from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteSource, UpdateSource
 
 FOLLOWING_DIGITS = 8
@@ -46,8 +50,14 @@ class Told(NamedTuple):
 class ProofStore(MemoryEngine):
     """Dictionaries as ever; writes of source items leave records, which ``take`` is given."""
 
-    def __init__(self, tables: Iterable[Table], wanted: Wanted | None = None) -> None:
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        wanted: Wanted | None = None,
+        accepts: Callable[[str], Accepts | None] = lambda _: None,
+    ) -> None:
         super().__init__(tables, wanted)
+        self.accepts = accepts
         self.archived: dict[str, bytes] = {}
         self.told: list[Told] = []
         self.take: Callable[[Change], None] = lambda _: None
@@ -59,7 +69,7 @@ class ProofStore(MemoryEngine):
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         """Writes documents."""
-        return LocalIndex(self).bulk(actions)
+        return LocalIndex(self, self.accepts).bulk(actions)
 
     def source(self, item: ItemKey) -> StoredItem | None:
         """A source item as it is now."""
@@ -99,6 +109,11 @@ class ProofStore(MemoryEngine):
         change = self._last[given.item] = _as_found(given, version, before, after)
         self.told.append(Told(change, own))
         self.take(change)
+
+
+def proof_store(app: Application) -> ProofStore:
+    """The store of a run of an application, whose indexes take what their searches declare."""
+    return ProofStore(app.tables.values(), app.chains, accepts_of(app.routes, Settings()))
 
 
 class Contents:

@@ -41,12 +41,12 @@ TAKEN_OVER = application((SONG, "song", {"to": "songs"}), (SONG, "song_2", {"to"
         (SONGS, "songs-%41cme%20%4ctd", "song", "songs-%41cme%20%4ctd"),
         (SONGS, "places-it-rome", "place", "places-it-rome"),
         (TAKEN_OVER, "songs", "song", "songs"),
-        (TAKEN_OVER, "songs-next", "song_2", "songs-next"),
+        (TAKEN_OVER, "songs~next", "song_2", "songs~next"),
     ],
 )
 def test_an_index_is_found_by_its_name_with_a_value_for_each_field(app, name, handler, alias):
     index = find_index(app.routes, name, Settings())
-    assert (index.route.name, index.alias, index.first) == (handler, alias, f"{alias}-000001")
+    assert (index.route.name, index.alias, index.first) == (handler, alias, f"{alias}~000001")
 
 
 @pytest.mark.parametrize(("name", "alias"), [("songs-acme", "prod-acme-songs"), ("prod-acme-songs", "prod-acme-songs")])
@@ -65,7 +65,7 @@ def test_a_name_that_is_declared_comes_before_a_real_one():
     [
         (one_item(), "order", "Index 'order' is not known: expected orders."),
         (SONGS, "songs", "Index 'songs' is not known: expected songs-{tenant}, places-{land}-{town}. Give a value for"),
-        (TAKEN_OVER, "song", "Index 'song' is not known: expected songs, songs-next."),
+        (TAKEN_OVER, "song", "Index 'song' is not known: expected songs, songs~next."),
         (App("shop", routers=[]), "orders", "Index 'orders' is not known: the application has no search."),
     ],
 )

@@ -96,5 +96,5 @@ def test_declared_settings_are_compared_as_texts_and_others_are_not():
 
 
 def test_a_difference_names_the_index_where_there_are_several():
-    difference = IndexDifference("field", "f", "long", None, "orders-000002")
-    assert str(difference) == "field f of orders-000002: expected long, found nothing"
+    difference = IndexDifference("field", "f", "long", None, "orders~000002")
+    assert str(difference) == "field f of orders~000002: expected long, found nothing"

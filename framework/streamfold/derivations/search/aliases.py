@@ -6,16 +6,13 @@ from typing import Any, Protocol
 
 from streamfold.derivations.search.declared import SearchIndex
 from streamfold.derivations.search.local import ALIASES, PARTITION, LocalIndex, resolved
-from streamfold.derivations.search.names import in_path, own_alias
+from streamfold.derivations.search.names import MADE, in_path, own_alias
 from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Sink
 from streamfold.engines import Entries
 from streamfold.errors import Contended, EngineError, SettingsError
 from streamfold.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteState, StateKey
-
-NUMBERED = "{}-{:06}"
-"""The name of an index behind an alias."""
 
 
 class Aliases(Protocol):
@@ -75,7 +72,9 @@ class ServerAliases:
         return sorted(self.calls.ask("GET", f"/_alias/{in_path(alias)}") or {})
 
     def last(self, alias: str) -> int:
-        found = self.calls.ask("GET", f"/{in_path(alias)}-*", filter_path="*.settings.index.number_of_shards") or {}
+        found = (
+            self.calls.ask("GET", f"/{in_path(alias)}{MADE}*", filter_path="*.settings.index.number_of_shards") or {}
+        )
         return _last(alias, found)
 
     def create(self, index: SearchIndex, name: str) -> None:
@@ -141,5 +140,5 @@ class LocalAliases:
 
 
 def _last(alias: str, names: Iterable[str]) -> int:
-    numbers = (re.fullmatch(rf"{re.escape(alias)}-(\d{{6}})", name) for name in names)
+    numbers = (re.fullmatch(rf"{re.escape(alias + MADE)}(\d{{6,}})", name) for name in names)
     return max((int(number[1]) for number in numbers if number), default=1)

@@ -1,20 +1,21 @@
 """The indexes of an application by the names that a person gives them, and what each is created with."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from streamfold.derivations.search.accepts import Accepts
 from streamfold.derivations.search.make import index_of, index_template
-from streamfold.derivations.search.names import NEXT
-from streamfold.derivations.search.options import SearchOptions, options_of, shown_index
+from streamfold.derivations.search.names import MADE, NEXT, NUMBERED, alias_of, setting_variable
+from streamfold.derivations.search.options import SearchOptions, independent, options_of, shown_index
 from streamfold.derivations.search.sink import VISIBLE
 from streamfold.errors import SettingsError
 from streamfold.keys.key_part import KeyPart
+from streamfold.keys.template_language import overlaps
 from streamfold.routes.route import Fields, Route
 from streamfold.settings import Settings
 
-FIRST = "-000001"
-"""Ends the name of the first index behind an alias. A rebuild counts on."""
 GC_DELETES = "index.gc_deletes"
 REMEMBERED = {GC_DELETES: "1h"}
 """How long an index knows the versions of deleted documents, where documents are deleted. OpenSearch's own is 60s."""
@@ -29,7 +30,7 @@ class SearchIndex(NamedTuple):
     @property
     def first(self) -> str:
         """The name of the index that the alias stands for at first."""
-        return self.alias + FIRST
+        return NUMBERED.format(self.alias, 1)
 
     @property
     def mapping(self) -> Mapping[str, Any]:
@@ -52,6 +53,22 @@ class SearchIndex(NamedTuple):
 def searches_of(routes: Iterable[Route]) -> list[Route]:
     """The routes that write documents."""
     return [route for route in routes if isinstance(route.options, SearchOptions)]
+
+
+def check_real_indexes(own: Sequence[Route], settings: Settings) -> None:
+    """Raises ``SettingsError`` for a setting that does not fit its index, and where settings make one index of two."""
+    if not settings.indexes:  # declared names are compared when the application is built
+        return
+    real = {route: index_template(route, settings) for route in own}
+    for one, other in independent(own):
+        mine, theirs = real[one], real[other]
+        if overlaps(mine.atoms, theirs.atoms):
+            variables = dict.fromkeys(setting_variable(options_of(route).index) for route in (one, other))
+            raise SettingsError(
+                f"Searches {one.name!r} ({one.declared_at}) and {other.name!r} ({other.declared_at}) would write one "
+                f"index: their real names are {mine.text!r} and {theirs.text!r}. Documents of one would replace those "
+                f"of the other. Change {' or '.join(variables)}."
+            )
 
 
 def find_index(routes: Iterable[Route], name: str, settings: Settings) -> SearchIndex:
@@ -84,7 +101,25 @@ def index_fields(route: Route, template: KeyPart, name: str) -> Fields | None:
         if not name.endswith(NEXT):
             return None
         name = name.removesuffix(NEXT)
-    return template.match(unquote(name))
+    return None if MADE in name else template.match(unquote(name))
+
+
+def accepts_of(routes: Iterable[Route], settings: Settings) -> Callable[[str], Accepts | None]:
+    """What the index of a name takes, as it is declared; None for an index that no search declares."""
+    own = [(route, index_template(route, settings)) for route in searches_of(routes)]
+
+    def accepts(name: str) -> Accepts | None:
+        alias = alias_of(name)
+        found = (route for route, template in own if index_fields(route, template, alias) is not None)
+        route = next(found, None)
+        return None if route is None else _accepts(route)
+
+    return lru_cache(maxsize=1000)(accepts)
+
+
+@lru_cache(maxsize=1000)
+def _accepts(route: Route) -> Accepts:
+    return Accepts(options_of(route).mapping, SearchIndex(route, "").settings)
 
 
 def whole_names(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -54,6 +54,12 @@ class Search(Derivation):
     def outside_places(self, route: Route) -> tuple[str, ...]:
         return (f"index {shown_index(route)}",)
 
+    def indexes(self, route: Route) -> Mapping[str, str]:
+        from streamfold.derivations.search.names import setting_name
+
+        index = options_of(route).index
+        return {setting_name(index): index.text}
+
     def guard(self, route: Route) -> str:
         del route
         return "bump before read"
@@ -64,6 +70,11 @@ class Search(Derivation):
             for part in options_of(route).parts:
                 check_in_partition(f"Search {route.name!r} ({route.declared_at})", "the part", route.sources[0], part)
         check_searches(own)
+
+    def check_names(self, own: Sequence[Route], settings: Settings) -> None:
+        from streamfold.derivations.search.declared import check_real_indexes
+
+        check_real_indexes(own, settings)
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         if settings.serves(route.group) and settings.search is None and settings.engine is None:

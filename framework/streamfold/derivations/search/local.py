@@ -1,10 +1,11 @@
 """The documents of a local state: an index that follows the version rules of OpenSearch."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from streamfold.derivations.search.accepts import NUMBER_LETTERS_MAX, Accepts
 from streamfold.derivations.search.names import GONE, OWN
 from streamfold.derivations.search.sink import CONFLICT, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
 from streamfold.engines import Engine, Entries
@@ -50,10 +51,16 @@ class LocalIndex:
 
     A deleted document keeps its version for ever. With ``forgets`` it is as if it never was: so it is in OpenSearch
     after ``index.gc_deletes``, which proofs need.
+
+    ``accepts`` gives what the index of a name takes: a document that it does not take is refused with status 400. None
+    for an index that nobody declares, which takes every object.
     """
 
-    def __init__(self, engine: Engine, *, forgets: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, accepts: Callable[[str], Accepts | None] = lambda _: None, *, forgets: bool = False
+    ) -> None:
         self.engine = engine
+        self.accepts = accepts
         self.forgets = forgets
 
     def check(self, index: str) -> None:
@@ -84,7 +91,7 @@ class LocalIndex:
         return resolved(self.engine, [index])[index]
 
     def _write(self, index: str, action: Action) -> Answer:
-        if refused := _unreadable(action):
+        if refused := self._refusal(action):
             return refused
         key = _key(index, action.id)
         for _ in range(TRIES_MAX):
@@ -94,6 +101,22 @@ class LocalIndex:
             if answer.status == CONFLICT or self.engine.swap_state(key, {"s": _text(action)}, item["r"] if item else 0):
                 return answer
         raise Contended(f"Others wrote the same document at {TRIES_MAX} tries; the record comes again.")
+
+    def _refusal(self, action: Action) -> Answer | None:
+        """The answer to an action whose document or id OpenSearch refuses."""
+        if not action.id:
+            return Answer(400, "the id is empty")
+        if action.body is None:
+            return None
+        try:
+            body = _decode(action.body)
+        except ValueError as error:
+            return Answer(400, f"failed to parse: {error}")
+        if not isinstance(body, dict):
+            return Answer(400, "failed to parse: the document is no object")
+        accepts = self.accepts(action.index)
+        why = accepts.refusal(body) if accepts else None
+        return None if why is None else Answer(400, why)
 
     def _answer(self, action: Action, held: HeldDocument | None) -> Answer:
         if held is not None and held.body is None and self.forgets:
@@ -115,21 +138,23 @@ def _check(action: Action) -> None:
         raise EngineError(f"The version {action.version} does not fit: expected 0 to {VERSION_MAX}.")
 
 
-def _unreadable(action: Action) -> Answer | None:
-    """The answer to an action whose document or id OpenSearch refuses."""
-    if not action.id:
-        return Answer(400, "the id is empty")
-    if action.body is None:
-        return None
-    try:
-        body = _decode(action.body)
-    except ValueError as error:
-        return Answer(400, f"failed to parse: {error}")
-    return None if isinstance(body, dict) else Answer(400, "failed to parse: the document is no object")
-
-
 def _decode(text: str | bytes) -> Any:
-    return json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    return json.loads(text, parse_float=_decimal, parse_int=_integer, parse_constant=_refuse)
+
+
+def _decimal(text: str) -> Decimal:
+    _check_length(text)
+    return Decimal(text)
+
+
+def _integer(text: str) -> int:
+    _check_length(text)
+    return int(text)
+
+
+def _check_length(number: str) -> None:
+    if len(number) > NUMBER_LETTERS_MAX:
+        raise ValueError(f"number value length ({len(number)}) exceeds the maximum allowed ({NUMBER_LETTERS_MAX})")
 
 
 def _refuse(constant: str) -> Any:

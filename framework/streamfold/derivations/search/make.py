@@ -72,9 +72,7 @@ def index_of(route: Route, fields: Fields, settings: Settings) -> str:
 def index_template(route: Route, settings: Settings) -> KeyPart:
     """The template of the real names of a search's index, as the settings have it."""
     index = options_of(route).index
-    name = setting_name(index)
-    real = settings.index_name(name)
-    return real_template(index, None if real == name else real)
+    return real_template(index, settings.real_index(setting_name(index)))
 
 
 def document_id(route: Route, item: ItemKey, fields: Fields, document: Document) -> str:

@@ -11,6 +11,7 @@ from streamfold.keys.field import Field
 from streamfold.keys.key_part import KeyPart, KeyValue
 from streamfold.records.change import ItemKey
 from streamfold.records.numbers import number_text
+from streamfold.settings import INDEX_PREFIX, environment_name
 
 GONE = "_sf_gone"
 """The field that hides a document whose item is gone: the alias filters it out."""
@@ -18,13 +19,20 @@ GONE_AT = "_sf_at"
 """The field of a hidden document that says when it was hidden, in epoch milliseconds."""
 CODE = "_sf_h"
 """The field that holds a digest of the handler's code."""
-NEXT = "-next"
+MADE = "~"
+"""Begins what the framework adds to the name of an index. No search, setting or tenant can have it in a name: templates
+may not hold it (``check_index``), and in the value of a field it is escaped."""
+NEXT = MADE + "next"
 """Ends the alias of a search that is to take over the index of another (``replaces=``)."""
-OWN = "-write"
+NUMBERED = "{}" + MADE + "{:06}"
+"""The name of an index behind an alias. A rebuild counts on."""
+OWN = MADE + "write"
 """Ends the alias that only one index has: documents are sent to that index through it, and never to one that a server
 would make by itself because it is gone."""
-INDEX_BYTES_MAX = 255
+NAME_BYTES_MAX = 255
 """Length of an index's name (OpenSearch, CreateIndexRequest; ``MetadataCreateIndexService``)."""
+INDEX_BYTES_MAX = NAME_BYTES_MAX - len(OWN) - len(NUMBERED.format("", 1)) - len(NEXT)
+"""Length of the name that a search gives: what the framework adds to it has to fit too."""
 LITERAL = re.compile(r"[a-z0-9._-]*")
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 FIRST = re.compile(r"[a-z0-9{]")
@@ -49,6 +57,11 @@ def setting_name(index: KeyPart) -> str:
     return "".join(literals).strip("-_.") or index.fields[0].name
 
 
+def setting_variable(index: KeyPart) -> str:
+    """The environment variable that gives an index its real name."""
+    return INDEX_PREFIX + environment_name(setting_name(index))
+
+
 def real_template(index: KeyPart, real: str | None) -> KeyPart:
     """The template of an index's real names. Raises ``SettingsError`` for a setting that has other fields."""
     if real is None:
@@ -57,13 +70,13 @@ def real_template(index: KeyPart, real: str | None) -> KeyPart:
         template = KeyPart(real, "#", INDEX_BYTES_MAX)
         check_index(template, "a setting")
     except DeclarationError as error:
-        raise SettingsError(
-            f"STREAMFOLD_INDEX_{setting_name(index).upper()}={real!r} names no index: {error}"
-        ) from None
+        raise SettingsError(f"{setting_variable(index)}={real!r} names no index: {error}") from None
     mine, theirs = ({field.name for field in part.fields} for part in (index, template))
     if mine != theirs:
         wanted = ", ".join(f"{{{name}}}" for name in sorted(mine)) or "none"
-        raise SettingsError(f"STREAMFOLD_INDEX_{setting_name(index).upper()}={real!r}: expected the fields {wanted}.")
+        raise SettingsError(
+            f"{setting_variable(index)}={real!r}: expected the fields {wanted}, as to={index.text!r} has them."
+        )
     return template
 
 
@@ -83,6 +96,13 @@ def index_name(index: KeyPart, fields: Mapping[str, Any]) -> str:
 def own_alias(index: str) -> str:
     """The alias that one index alone has."""
     return index + OWN
+
+
+def alias_of(name: str) -> str:
+    """The alias that a name belongs to: that of an index behind it, one that only such an index has, or an alias."""
+    index = name.removesuffix(OWN)
+    alias, mark, number = index.rpartition(MADE)
+    return alias if mark and number.isdecimal() else index
 
 
 def _piece(piece: str | Field, fields: Mapping[str, Any], safe: str) -> str:

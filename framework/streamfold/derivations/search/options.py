@@ -1,13 +1,13 @@
 """The options of a search, checked where they are declared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.derivations.search.mapping import FieldTypes, index_mapping, index_settings
-from streamfold.derivations.search.names import NEXT, check_index
+from streamfold.derivations.search.names import NEXT, check_index, setting_variable
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyPart, is_ambiguous
@@ -145,20 +145,39 @@ def _checked_parts(sources: Sequence[Key], parts: Any, at: str) -> tuple[Key, ..
 
 def check_searches(own: Sequence[Route]) -> None:
     """Raises ``DeclarationError`` where two searches would write one index."""
-    for one, other in combinations(own, 2):
-        mine, theirs = options_of(one), options_of(other)
-        takes_over = mine.replaces == other.name or theirs.replaces == one.name
-        if overlaps(mine.index.atoms, theirs.index.atoms) and not takes_over:
+    for one, other in independent(own):
+        mine, theirs = options_of(one).index, options_of(other).index
+        if overlaps(mine.atoms, theirs.atoms):
             raise DeclarationError(
-                f"Index {mine.index.text!r} is written by {one.name!r} ({one.declared_at}) and by "
+                f"Index {mine.text!r} is written by {one.name!r} ({one.declared_at}) and by "
                 f"{other.name!r} ({other.declared_at}): an index has one handler. Give one of them another to=; or, "
                 f'where it takes the index over, replaces="{one.name}".'
             )
-    names = {route.name for route in own}
+        if setting_variable(mine) == setting_variable(theirs):
+            raise DeclarationError(
+                f"Indexes {mine.text!r} of {one.name!r} ({one.declared_at}) and {theirs.text!r} of {other.name!r} "
+                f"({other.declared_at}) would both be named by the setting {setting_variable(mine)}, and be one index: "
+                "give one of them a to= that differs in letters or digits outside of its fields."
+            )
+    names = {route.name: route for route in own}
     for route in own:
         replaced = options_of(route).replaces
-        if replaced is not None and replaced not in names:
+        if replaced is None:
+            continue
+        if replaced not in names or replaced == route.name:
             raise DeclarationError(
                 f"search {route.name!r} ({route.declared_at}) has replaces={replaced!r}: expected the name of another "
                 "search of the application."
             )
+        if options_of(names[replaced]).replaces is not None:
+            raise DeclarationError(
+                f"search {route.name!r} ({route.declared_at}) has replaces={replaced!r}, which replaces another search "
+                f"itself, and both would write {shown_index(route)!r}: expected the name of a search without replaces=."
+            )
+
+
+def independent(own: Sequence[Route]) -> Iterator[tuple[Route, Route]]:
+    """The pairs of searches of which neither takes the index of the other over."""
+    for one, other in combinations(own, 2):
+        if options_of(one).replaces != other.name and options_of(other).replaces != one.name:
+            yield one, other

@@ -1,6 +1,7 @@
 """Where documents go: to the index of the settings, in a local run to one that the local state holds."""
 
 from streamfold.derivations.derivation import Finishing
+from streamfold.derivations.search.declared import accepts_of
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Sink
 from streamfold.engines import OwnStream
@@ -19,7 +20,7 @@ def sink_of(finishing: Finishing, *, asked_for: bool = False) -> Sink | None:
     if opened is not None:
         return opened
     if isinstance(finishing.store, OwnStream):
-        return LocalIndex(finishing.engine)
+        return LocalIndex(finishing.engine, accepts_of(finishing.application.routes, run.settings))
     if not (run.outside or asked_for) or run.settings.search is None:
         return None
     from streamfold.derivations.search.connection import open_search
