@@ -68,9 +68,19 @@ def refusal(error: Any) -> str:
     return f"{answer['Code']}: {told(message)}" if message else f"{answer['Code']}"
 
 
+def printable(text: str) -> str:
+    """A text without what would move a terminal's cursor: control characters as ``repr`` writes them."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 def plain(text: str) -> str:
-    """A message with its item content, for readers who have the items anyway: commands, parking places."""
-    return TOLD.sub(r"\1", text)
+    """A message with its item content, for readers who have the items anyway: commands, parking places.
+
+    The content is printable: a key with a line's end in it must not look like a line of the message.
+    """
+    return TOLD.sub(lambda found: printable(found[1]), text)
 
 
 def public(text: str) -> str:
@@ -226,4 +236,4 @@ def _of_package(module: str) -> bool:
 
 def parts_text(parts: Iterable[Any]) -> str:
     """The parts of a key as messages have them: ``ORDER#1 / METADATA``."""
-    return " / ".join(str(part) for part in parts if part is not None)
+    return " / ".join(printable(str(part)) for part in parts if part is not None)

@@ -11,8 +11,9 @@ from streamfold.cli.explained import item_report, print_item, print_row, row_rep
 from streamfold.cli.histories import item_of_row
 from streamfold.cli.items import command_key, read_keys, tell_absent, typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.rows import typed_key
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, parts_text
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.explained_rows import explain_row, row_routes
 from streamfold.records.encoded import to_json
@@ -73,7 +74,7 @@ def _explain_item(by: Explaining, partition: str, sort: str | None, *, json_outp
     item = typed_item(by.app, by.app.routes, partition, sort)
     found = explain_item(by, item)
     if json_output:
-        click.echo(to_json(item_report(by, item, found)))
+        echo(to_json(item_report(by, item, found)))
     else:
         print_item(by, item, found)
     tell_absent(by.engine, item)
@@ -84,7 +85,7 @@ def _explain_row(by: Explaining, row: RowKey, *, scan: bool, json_output: bool) 
     found = explain_row(by, row, scan=scan)
     if json_output:
         report: dict[str, Any] = row_report(by, found)
-        click.echo(to_json(report))
+        echo(to_json(report))
     else:
         print_row(by, found)
     return 0 if found.agrees else REPORTED
@@ -92,7 +93,7 @@ def _explain_row(by: Explaining, row: RowKey, *, scan: bool, json_output: bool) 
 
 def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) -> RowKey:
     """The key of the row. Raises ``SettingsError`` for a key of no row that contributions lead to."""
-    app, name = opened.app, partition if sort is None else f"{partition} / {sort}"
+    app, name = opened.app, parts_text((partition, sort))
     found = typed_keys([key for route in app.routes for key in route.into], partition, sort)
     explainable = [row for row in found if row_routes(by, row)]
     if len(explainable) == 1:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -12,6 +11,7 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.grids import counted
 from streamfold.cli.jobs import handlers_text, keys_text
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.jobs.job import Job
 from streamfold.keys.table import Table
@@ -82,11 +82,11 @@ def print_filled(
     failed = progress.report.failed
     if asked.json_output:
         failures = [failed_object(app, each) for each in failed]
-        click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
+        echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains}))
         return
     uncompared = counts["uncompared"]
     again = f"{counted(uncompared, 'part')} not comparable, derived again, " if uncompared else ""
-    click.echo(
+    echo(
         f"{asked.what}: {keys_text(counts['read'], exported=asked.export is not None, swept=swept)}, "
         f"{counted(counts['written'] - uncompared, 'part')} written, {again}{counts['equal']:,} right before, "
         f"{counts['failed']:,} failed (job {job.id})."
@@ -107,4 +107,4 @@ def print_unkept(job: Job, progress: FillingProgress, asked: FillingOptions) -> 
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)

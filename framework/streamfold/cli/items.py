@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
+from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text
 from streamfold.derivations.audit.options import typed_values
 from streamfold.engines import Engine
-from streamfold.errors import RecordError, SettingsError
+from streamfold.errors import RecordError, SettingsError, parts_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
@@ -43,7 +42,7 @@ def command_key(item: ItemKey) -> str:
 def tell_absent(engine: Engine, item: ItemKey) -> None:
     """Tells that there is no item with a key that was typed: it may be a wrong one."""
     if not image_of(engine.read_source(item)):
-        click.echo(
+        echo(
             f"There is no item {item_text(item)} now: check its key, unless it was removed.",
             err=True,
         )
@@ -74,7 +73,7 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
     """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
     keys = read_keys(routes)
     found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
-    name = partition if sort is None else f"{partition} / {sort}"
+    name = parts_text((partition, sort))
     if not found:
         templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
         bears = typed_keys([each.key for route in routes for each in route.kind.listens(route)], partition, sort)

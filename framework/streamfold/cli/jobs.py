@@ -18,7 +18,8 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
 from streamfold.cli.grids import counted
-from streamfold.cli.rows import typed_text
+from streamfold.cli.output import echo
+from streamfold.cli.rows import name_text, typed_text
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
@@ -104,9 +105,9 @@ def command(
         lines = [_line(jobs, job, json_output=json_output) for job in jobs.all()]
         lines += fan_out_lines(app, opened, run, json_output=json_output)
         for line in lines:
-            click.echo(line)
+            echo(line)
         if not lines and not json_output:
-            click.echo("There are no jobs.")
+            echo("There are no jobs.")
     sys.exit(REPORTED if failures else 0)
 
 
@@ -134,4 +135,5 @@ def _line(jobs: Jobs, job: Job, *, json_output: bool) -> str:
         known = {"id": job.id, "what": job.what, "handlers": job.handlers, "state": what, "segments": job.segments}
         return json.dumps({**known, "segments_done": done, **{rate: getattr(job, rate) for rate in RATES}})
     counts = "".join(f", {number:,} {word}" for word, number in job.counts.items())
-    return f"{job.id}  {job.what} {handlers_text(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"
+    name = name_text(job.id)
+    return f"{name}  {job.what} {handlers_text(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"

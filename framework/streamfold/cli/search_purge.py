@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from streamfold.cli.engines import as_json
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
 from streamfold.errors import SettingsError
@@ -63,12 +64,12 @@ def command(
         removed, changed = _removed(pages, count, shown=not json_output)
     if json_output:
         found = {"alias": alias, "days": days, "dry_run": dry_run, "found": count}
-        click.echo(as_json({**found, "removed": removed, "changed": changed}))
+        echo(as_json({**found, "removed": removed, "changed": changed}))
     elif dry_run:
-        click.echo(f"Dry run: {count} documents of index {alias} were hidden over {days} days ago; none was removed.")
+        echo(f"Dry run: {count} documents of index {alias} were hidden over {days} days ago; none was removed.")
     else:
         since = f" {changed} were written meanwhile and stay." if changed else ""
-        click.echo(f"{removed} documents of index {alias} were removed, hidden over {days} days ago.{since}")
+        echo(f"{removed} documents of index {alias} were removed, hidden over {days} days ago.{since}")
 
 
 def _days(older_than: int | None, settings: Settings) -> int:

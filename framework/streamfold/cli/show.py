@@ -18,6 +18,7 @@ from streamfold.cli.engines import (
     state_options,
     warn_of_tables,
 )
+from streamfold.cli.output import echo
 from streamfold.cli.rows import (
     LIMIT_MAX,
     LIMIT_ON_TERMINAL,
@@ -128,7 +129,7 @@ def command(
         if store.engine == "dynamodb":
             rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
         if len(chosen) > 1 and not state_items and not json_output:
-            click.echo(f"{chr(10) if number else ''}table {table.name}")
+            echo(f"{chr(10) if number else ''}table {table.name}")
         _print(rows, table, limit, json_output)
 
 
@@ -222,6 +223,6 @@ def _matching(
 def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_output: bool) -> None:
     if json_output:
         for item in islice(rows, limit):
-            click.echo(to_sorted_json(item))
+            echo(to_sorted_json(item))
         return
     print_some(rows, limit, partial(print_items, table), "No rows.")

@@ -6,11 +6,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.documents import json_line, print_documents
 from streamfold.cli.engines import Store, make_settings, open_store
+from streamfold.cli.output import echo
 from streamfold.cli.rows import print_some
 from streamfold.cli.search_servers import opened_server, with_search
 from streamfold.derivations.search.declared import find_index
@@ -60,6 +59,6 @@ def _opened(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
 def _print(found: Iterator["Found"], shown: ShownAs) -> None:
     if shown.json_output:
         for each in islice(found, shown.limit):
-            click.echo(json_line(each, raw=shown.raw))
+            echo(json_line(each, raw=shown.raw))
         return
     print_some(found, shown.limit, partial(print_documents, raw=shown.raw), "No documents.")

@@ -4,10 +4,9 @@ import time
 from contextlib import closing
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.engines import Store, as_json, open_store, real_tables
+from streamfold.cli.output import echo
 from streamfold.cli.rows import print_items
 from streamfold.derivations.feed.kind import feed_routes
 from streamfold.derivations.feed.options import post_seconds
@@ -95,13 +94,13 @@ def _print(into: Key, found: Feed, *, json_output: bool) -> None:
     rows = [encode(row)["M"] for row in found.rows]
     if json_output:
         lines = f"[{','.join(map(to_sorted_json, rows))}]"
-        click.echo(f'{{"rows":{lines},"cursor":{as_json(found.cursor)},"partial":{as_json(found.partial)}}}')
+        echo(f'{{"rows":{lines},"cursor":{as_json(found.cursor)},"partial":{as_json(found.partial)}}}')
         return
     if rows:
         print_items(into.table, rows)
     else:
-        click.echo("No rows.", err=True)
+        echo("No rows.", err=True)
     if found.partial:
-        click.echo(f"The reader follows more than {PULLS_MOST} pulled authors: others are left out.", err=True)
+        echo(f"The reader follows more than {PULLS_MOST} pulled authors: others are left out.", err=True)
     if found.cursor is not None:
-        click.echo(f"... and more: --cursor {found.cursor}", err=True)
+        echo(f"... and more: --cursor {found.cursor}", err=True)

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from streamfold.cli.differences import print_differences
 from streamfold.cli.explained import contribution_text
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.ledger.contribution import stored_rows
 from streamfold.lifecycle.page_report import Difference
@@ -20,7 +19,7 @@ def print_verified(found: Verified) -> None:
     """Prints the first differences, and counts."""
     print_differences(found.different, _head, _readable)
     print_failed(found.failed)
-    click.echo(
+    echo(
         f"{counted(found.items, 'item')}: {counted(found.equal, 'part')} equal, {len(found.different):,} different, "
         f"{found.moving:,} moving, {len(found.failed):,} failed."
     )

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from streamfold.cli.differences import BOTH, SHOWN_MAX, print_differences
 from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.cli.rows import name_text, text
+from streamfold.errors import printable
 from streamfold.lifecycle.row_mending import RowMending, RowsMended
 from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
 from streamfold.records.values import encode
@@ -37,11 +37,11 @@ def compare_rows(
     mended = _mended(opened, found) if repair else None
     if json_output:
         handlers = [route.name for route in verifier.routes]
-        click.echo(as_json(rows_report(opened.app, handlers, found) | _mended_report(opened.app, mended)))
+        echo(as_json(rows_report(opened.app, handlers, found) | _mended_report(opened.app, mended)))
     else:
         print_rows(found)
         if found.different and mended is None:
-            click.echo(NEXT)
+            echo(NEXT)
         _print_mended(mended)
     return REPORTED if found.different or found.failed else 0
 
@@ -56,8 +56,8 @@ def _print_mended(mended: RowsMended | None) -> None:
     if mended is None:
         return
     for each in mended.left[:SHOWN_MAX]:
-        click.echo(f"Left: {item_text(each.row)}: {each.why}", err=True)
-    click.echo(
+        echo(f"Left: {item_text(each.row)}: {printable(str(each.why))}", err=True)
+    echo(
         f"Led to what the state holds of their items: {counted(len(mended.mended), 'row')}, {len(mended.left):,} left."
     )
 
@@ -66,7 +66,7 @@ def print_rows(found: VerifiedRows) -> None:
     """Prints the first differences, and counts."""
     print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _readable)
     print_failed(found.failed)
-    click.echo(
+    echo(
         f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
         f"on {counted(len(found.failed), 'item')}."
     )

@@ -9,6 +9,7 @@ import click
 
 from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.opened import OpenedState, chosen_routes, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
@@ -193,7 +194,7 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
     print_verified(found)
     if found.different and repaired is None:
-        click.echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
+        echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
     if repaired is not None:
         print_repaired(opened.app, repaired, json_output=False)
 
@@ -201,4 +202,4 @@ def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None)
 def _print_json(opened: OpenedState, routes: Sequence[Route], found: Verified, repaired: RepairedItems | None) -> None:
     report = verified_report(opened.app, [route.name for route in routes], found)
     counts = None if repaired is None else counts_of(opened.app, repaired)
-    click.echo(as_json({**report, "repaired": counts}))
+    echo(as_json({**report, "repaired": counts}))

@@ -24,6 +24,7 @@ from streamfold.cli.engines import (
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.jobs import keys_text
 from streamfold.cli.metered import metered
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
 from streamfold.cli.work_lines import failed_line, page_line, part_line
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(definition(), nl=False)
+        echo(definition(), nl=False)
         context.exit()
 
 
@@ -173,7 +174,7 @@ class _Worker:
         self._tell({"job": ended.id, "ended": True, **ended.counts}, f"Job {ended.id} has ended: {counts}.")
 
     def _tell(self, told: Mapping[str, Any], text: str) -> None:
-        click.echo(as_json(told) if self.json_output else text)
+        echo(as_json(told) if self.json_output else text)
 
     def from_input(self) -> None:
         """Does the parts whose numbers come in, and prints what became of each page.
@@ -185,7 +186,7 @@ class _Worker:
         with redirect_stdout(sys.stderr):
             for number in self._given():
                 done = self._done(number)
-                click.echo(part_line(number, done=done), file=told)
+                echo(part_line(number, done=done), file=told)
         tell_failed(self.left)
 
     def _done(self, number: int) -> bool:
@@ -197,7 +198,7 @@ class _Worker:
     def _teller(self, told: IO[str]) -> Tell:
         def tell(progress: FillingProgress) -> None:
             progress.report.failed = []  # they were told before
-            click.echo(page_line(self.app, progress), file=told)
+            echo(page_line(self.app, progress), file=told)
             self.parts.progress = FillingProgress()
 
         return tell
@@ -205,7 +206,7 @@ class _Worker:
     def _keeper(self, told: IO[str]) -> KeepFailed:
         def keep(failed: Sequence[ItemFailed]) -> None:
             if failed:
-                click.echo(failed_line(self.app, failed), file=told)
+                echo(failed_line(self.app, failed), file=told)
 
         return keep
 
