@@ -11,6 +11,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from streamfold.cli.application import program
 from streamfold.cli.engines import as_json
 from streamfold.cli.output import echo
+from streamfold.cli.shared_options import FilePath
 from streamfold.errors import SettingsError
 
 
@@ -22,7 +23,7 @@ from streamfold.errors import SettingsError
 @click.option(
     "--out",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="The JSON Lines file to append to.",
 )

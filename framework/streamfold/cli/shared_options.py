@@ -1,11 +1,29 @@
 """Options that several commands have, and say alike."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from streamfold.errors import SettingsError
 from streamfold.lifecycle.search_verify import SAMPLE
+from streamfold.settings.readers import read_path
+
+
+class FilePath(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A file that an option names: there or not yet, and no folder."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path. Raises ``SettingsError`` for a text that can name no file."""
+        option = param.opts[0] if param else "The file"
+        file = read_path(option, str(value))
+        if file.is_dir():
+            raise SettingsError(f"{option} {value} is a folder: expected a file.")
+        return file
+
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 

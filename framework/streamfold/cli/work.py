@@ -26,6 +26,7 @@ from streamfold.cli.jobs import keys_text
 from streamfold.cli.metered import metered
 from streamfold.cli.output import echo
 from streamfold.cli.repaired import check_failed_file, failed_keys
+from streamfold.cli.shared_options import FilePath
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
 from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
@@ -65,7 +66,7 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
 @lag_options
 @click.option(
     "--failed",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="Add the keys of items that failed to this file, which repair --keys takes.",
 )
