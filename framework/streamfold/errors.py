@@ -23,6 +23,7 @@ StreamfoldError
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from reprlib import Repr
 from typing import Any, TypeGuard
 
@@ -40,6 +41,8 @@ NOT_TOLD = "..."
 PACKAGE = "streamfold"
 VALUE_LENGTH_MAX = 200
 """Letters of one value that a message quotes; a value may be as large as an item, and nested 32 levels."""
+NAMES_COMPARED_MAX, NAME_COMPARED_LETTERS_MAX = 200, 100
+"""Of an item that lacks an attribute, to find what was meant."""
 TEXT_LENGTH_MAX = 2000
 """Letters of an error's text that are passed on, of a handler's own error too."""
 
@@ -144,13 +147,24 @@ class HandlerError(StreamfoldError):
 
 
 class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the item lacks
-    """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name."""
+    """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name.
+
+    names: those of the attributes that the item has; the message has the one that is most like it.
+    """
+
+    def __init__(self, *args: object, names: Iterable[str] = ()) -> None:
+        super().__init__(*args)
+        self._names = names
 
     @property
     def marked(self) -> str:
-        name = shown(self.args[0])
+        from difflib import get_close_matches  # only for a message: a function's start should not pay for it
+
+        name, names = shown(self.args[0]), list(islice(self._names, NAMES_COMPARED_MAX))
+        near = get_close_matches(str(self.args[0])[:NAME_COMPARED_LETTERS_MAX], names, 1)
+        meant = f". Did you mean {shown(near[0])}? If not," if near else ":"
         return (
-            f"The item has no attribute {name}: yield nothing for such an item, if {name} in item: ..., or say "
+            f"The item has no attribute {name}{meant} yield nothing for such an item, if {name} in item: ..., or say "
             f"what stands for it, item.get({name}, ...)."
         )
 

@@ -10,6 +10,7 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text, typed_key
+from streamfold.cli.shared_options import check_one
 from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
 from streamfold.errors import parts_text
 from streamfold.records.encoded import to_json
@@ -48,6 +49,7 @@ def command(
       streamfold history ORDER#1042 METADATA --at 2026-03-01T10:00:00Z
       streamfold history ORDER#1042 METADATA --engine dynamodb --table main=shop --json
     """
+    check_one({"--at": at, "--limit": limit})
     time = time_option("--at", at)
     app, settings = application_and_settings(application, tables)
     found = audited(app, partition, sort, handler)

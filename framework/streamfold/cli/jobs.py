@@ -20,6 +20,7 @@ from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
 from streamfold.cli.grids import counted
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, typed_text
+from streamfold.cli.shared_options import check_one
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
@@ -85,6 +86,8 @@ def command(
       streamfold jobs --ring --state social.db
       streamfold jobs --engine dynamodb --table main=social --ring timeline-push-0a1b2c3d4e5f
     """
+    given = {"--pause": pause, "--resume": resume, "--end": end, "--set": change, "--ring": ring, "--drop": dropped}
+    check_one(given)
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store)) as opened:
         run = make_run(store, settings, outside=True)

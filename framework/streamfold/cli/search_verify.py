@@ -11,8 +11,8 @@ from streamfold.cli.items import item_text
 from streamfold.cli.output import echo
 from streamfold.cli.search_places import Asked, SearchPlace, asked_options, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import tell_wrong
-from streamfold.cli.shared_options import sample_option, tolerance_option
-from streamfold.errors import printable
+from streamfold.cli.shared_options import check_sample, sample_option, tolerance_option
+from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex, repair
 
 
@@ -52,6 +52,9 @@ def command(
       streamfold search verify products --engine dynamodb --table main=shop-prod
       streamfold search verify products --full --repair --state shop.db
     """
+    check_sample(full=full)
+    if yes and not repairs:
+        raise SettingsError("--yes belongs to --repair: nothing is written without it.")
     with opened_place(asked, writes=repairs) as place:
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:

@@ -1,10 +1,11 @@
 """Options that several commands have, and say alike."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.search_verify import SAMPLE
@@ -26,6 +27,14 @@ class FilePath(click.ParamType):  # type: ignore[type-arg]  # generic from click
 
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def check_one(given: Mapping[str, object]) -> None:
+    """Raises ``SettingsError`` where more than one of these options is given: each does something of its own."""
+    names = [name for name, value in given.items() if value not in (None, False, ())]
+    if len(names) > 1:
+        raise SettingsError(f"{' and '.join(names)} do not go together: give one of them.")
+
 
 INDEX_TOLERANCE_SECONDS = 10.0
 """After how long an index that differed is looked at again: several times what a batch takes to reach it."""
@@ -65,6 +74,12 @@ def sample_option(least: int) -> Option:
         show_default=True,
         help="Items that are compared.",
     )
+
+
+def check_sample(*, full: bool) -> None:
+    """Raises ``SettingsError`` for ``--full`` beside a ``--sample`` that somebody gave."""
+    given = click.get_current_context().get_parameter_source("sample") is not ParameterSource.DEFAULT
+    check_one({"--full": full, "--sample": given})
 
 
 def price_option(name: str, dollars: float, what: str) -> Option:
