@@ -18,23 +18,28 @@ from streamfold.keys.table import Table
 from streamfold.lifecycle.estimate import Estimate
 from streamfold.lifecycle.run_hooks import FillingProgress
 
+TABLES, EXPORT = "the tables", "the export"
 COUNTS = ("read", "written", "equal", "uncompared", "failed")
 """What a job counts, by word."""
 KEPT_BY = "--failed FILE keeps their keys"
 
 
 def print_estimate(
-    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, is_local: bool
+    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, counted_by: str | None
 ) -> None:
-    """Prints what a run is expected to do, and on DynamoDB what it costs."""
-    counted = "counted" if is_local else "as the tables say, some hours old"
+    """Prints what a run is expected to do, and on DynamoDB what it costs.
+
+    counted_by: what says how many items there are; None for a local state, which costs nothing.
+    """
+    counted = "counted" if counted_by is None else f"as {counted_by} {'says' if counted_by == EXPORT else 'say'}"
+    counted += ", some hours old" if counted_by == TABLES else ""
     _say(f"{asked.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
     _say(
         f"  items        {expected.items:,} ({counted}); of {expected.sampled:,} looked at, handlers read "
         f"{expected.fitting:.0%}"
     )
     _say(f"  to write     {expected.writing:.0%} of what they read")
-    if is_local:
+    if counted_by is None:
         return
     dollars = expected.dollars(asked.price_write, asked.price_read)
     _say(f"  write units  {expected.write_units:,}")

@@ -90,10 +90,16 @@ def chosen_routes(opened: OpenedState, names: Sequence[str], *, offline: bool = 
 
 def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:
     """The export of the one table whose items are led. Raises ``SettingsError`` where there are several tables."""
+    table = only_table(tables)
+    return open_export(place, table, opened.run.settings.real_name(table.name))
+
+
+def only_table(tables: Sequence[Table]) -> Table:
+    """The one table of an export. Raises ``SettingsError`` where the handlers read several, or none."""
     if len(tables) != 1:
         names = ", ".join(table.name for table in tables) or "none"
         raise SettingsError(f"--export is of one table, and the handlers read {names}: name the handlers of one table.")
-    return open_export(place, tables[0], opened.run.settings.real_name(tables[0].name))
+    return tables[0]
 
 
 def followed_chains(opened: OpenedState) -> Sequence[Failure]:

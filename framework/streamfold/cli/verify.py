@@ -16,6 +16,7 @@ from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compar
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import compare_rows
 from streamfold.errors import SettingsError
+from streamfold.lifecycle.checks import unfilled
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verified, Verifier
@@ -192,8 +193,9 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 
 
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
-    print_verified(found)
-    if found.different and repaired is None:
+    why = unfilled(opened.manifest, opened.app.routes)
+    print_verified(found, why)
+    if any(each.handler not in why for each in found.different) and repaired is None:
         echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
     if repaired is not None:
         print_repaired(opened.app, repaired, json_output=False)

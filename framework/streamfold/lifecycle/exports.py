@@ -11,6 +11,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import md5
+from itertools import islice
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, NamedTuple, cast
@@ -71,6 +72,18 @@ class Export:
     def parts(self) -> int:
         """Its data files."""
         return len(self.files)
+
+    @property
+    def billed_bytes(self) -> int:
+        """The size of the table, as the export tells it; 0 if it does not."""
+        found = self.summary.get("billedSizeBytes", 0)
+        return found if type(found) is int else 0
+
+    def sample(self, number: int) -> Iterator[ExportLine]:
+        """About so many items, from the begin of each data file: a file holds items by the hash of their keys."""
+        each = number // max(len(self.files), 1) + 1
+        for file in self.files:
+            yield from islice(self._read_file(file), each)
 
     def name_of(self, number: int) -> str:
         return self.files[number].name
