@@ -44,18 +44,28 @@ def item_report(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
 def print_row(by: Explaining, found: RowExplained) -> None:
     """Prints the contributions to a row, their sum, and whether the row is that."""
     echo(item_text(found.row))
+    contributions_grid(by, found)
+    echo(f"\nsum  {sum_text(len(found.contributors), found.sums)}")
+    if found.stored is None:
+        echo("row  there is none")
+    else:
+        echo(f"row  {sum_text(found.counted, _attributes(by, found))}")
+    echo(_verdict(found))
+
+
+def contributions_grid(by: Explaining, found: RowExplained) -> None:
+    """Prints the first contributions to a row: handler, item, version and what it adds."""
     shown = found.contributors[:SHOWN_MAX]
     if shown:
         lines = ([each.route.name, _item_name(each), each.version, _adds(by, each, found.row)] for each in shown)
         print_grid(("handler", "item", "version", "adds"), lines)
     if (left := len(found.contributors) - SHOWN_MAX) > 0:
         echo(f"... and {left:,} more; --json has them all.")
-    echo(f"\nsum  {_sum_text(len(found.contributors), found.sums)}")
-    if found.stored is None:
-        echo("row  there is none")
-    else:
-        echo(f"row  {_sum_text(found.counted, _attributes(by, found))}")
-    echo(_verdict(found))
+
+
+def contributions_report(by: Explaining, found: RowExplained) -> list[dict[str, Any]]:
+    """All contributions to a row as JSON."""
+    return [_contribution(by, each, found.row) for each in found.contributors]
 
 
 def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
@@ -63,7 +73,7 @@ def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
     return {
         "row": item_object(by.app, found.row),
         "attributes": None if found.stored is None else encode(dict(found.stored))["M"],
-        "contributions": [_contribution(by, each, found.row) for each in found.contributors],
+        "contributions": contributions_report(by, found),
         "sums": encode(found.sums)["M"],
         "counted": found.counted,
         "agrees": found.agrees,
@@ -161,7 +171,8 @@ def _adds(by: Explaining, each: Contributor, row: RowKey) -> str:
     return "  ".join(_part_texts(each.part, entry_values(by, each.route, each.item, row, each.part), each.part))
 
 
-def _sum_text(contributions: int, values: Mapping[str, Any]) -> str:
+def sum_text(contributions: int, values: Mapping[str, Any]) -> str:
+    """How many contributions there are, and what they add up to."""
     named = "".join(f"  {name_text(name)}={text(value)}" for name, value in sorted(values.items()))
     return counted(contributions, "contribution") + named
 

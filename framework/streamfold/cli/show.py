@@ -19,6 +19,7 @@ from streamfold.cli.engines import (
     warn_of_tables,
 )
 from streamfold.cli.output import echo
+from streamfold.cli.provenance import other_things
 from streamfold.cli.rows import (
     LIMIT_MAX,
     LIMIT_ON_TERMINAL,
@@ -40,6 +41,8 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
+from streamfold.ledger.forms import Forms
+from streamfold.lifecycle.explain import Explaining
 from streamfold.records.encoded import to_sorted_json
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.settings import Settings
@@ -131,6 +134,10 @@ def command(
         if len(chosen) > 1 and not state_items and not json_output:
             echo(f"{chr(10) if number else ''}table {table.name}")
         _print(rows, table, limit, json_output)
+    if partition is not None and not (state_items or json_output or raw):
+        by = Explaining(app, opened, Forms())
+        for line in other_things(by, partition, sort, scan=store.engine == "embedded"):
+            echo(line, err=True)
 
 
 def _feed_of(feed: str | None, *, others: bool) -> str:

@@ -40,14 +40,22 @@ class ShownAs(NamedTuple):
 def show_documents(app: App, name: str, place: Place, shown: ShownAs) -> None:
     """Prints the documents of an index. Raises ``SettingsError`` for a name that is none."""
     settings = with_search(make_settings(place.tables), place.search_url)
-    alias = find_index(app.routes, name, settings).alias
-    with _opened(app, settings, place) as sink:
+    index = find_index(app.routes, name, settings)
+    alias = index.alias
+    with opened_sink(app, settings, place) as sink:
         sink.check(alias)
         _print(sink.documents(alias, hidden=shown.hidden), shown)
+    if not shown.json_output:
+        echo(
+            f"Documents of search {index.route.name!r}, each made of the item of its id: streamfold explain ID --index "
+            f"{name} shows items and versions.",
+            err=True,
+        )
 
 
 @contextmanager
-def _opened(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
+def opened_sink(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
+    """The server that documents are read from, or the local state."""
     if place.search_url is not None or place.store.engine == "dynamodb":
         with opened_server(settings) as server:
             yield server
