@@ -263,7 +263,7 @@ def document_report(app: Application, found: DocumentMade) -> dict[str, Any]:
 
 
 def other_things(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> Iterator[str]:
-    """What a typed key names beside rows that a sum explains, a line each, for who shows it. ``scan``: of ``explain``."""
+    """What a typed key names beside rows that a sum explains, a line each. ``scan``: the whole state is read."""
     if (found := feed_row(by.app, by.engine, partition, sort)) is not None and found.exists:
         sides = " and ".join(
             f"{each.role} {item_text(each.item)} at version {name_text(each.version or NO_VERSION)}"

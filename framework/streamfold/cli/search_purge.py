@@ -10,6 +10,7 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
+from streamfold.derivations.search.calls import COMMAND_TRIES
 from streamfold.errors import SettingsError
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.settings import Settings
@@ -55,6 +56,7 @@ def command(
     before = int((time.time() - days * SECONDS_A_DAY) * 1000)
     alias, where = named.index.alias, named.settings.search
     with opened_server(named.settings) as server:
+        server.calls.tries = COMMAND_TRIES
         count = count_hidden(server, alias, before)
         if not dry_run and count:
             confirm(
