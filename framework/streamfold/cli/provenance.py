@@ -132,7 +132,7 @@ class Bearer(NamedTuple):
 
 
 def bearer(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> Bearer | None:
-    """The item with this typed key that handlers derive attributes onto; None for another key."""
+    """The item with this typed key that handlers derive attributes onto; None for another key, and where nothing is."""
     own = [(route, stored) for route in by.app.routes if (stored := stored_of(route)) is not None]
     items = typed_keys([stored.of for _, stored in own], partition, sort)
     if not items:
@@ -149,6 +149,8 @@ def bearer(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> B
         mine = {name: shown[name] for name, whose in marks.items() if whose == stored.whose and name in shown}
         expected = shown_by(explained.stored) if image else {}
         found.append(DerivedAttributes(route, explained, expected, mine))
+    if not image and not any(each.stored.contributors for each in found):
+        return None  # neither the item is there, nor anything that is derived onto it
     return Bearer(item, bool(image), found)
 
 

@@ -136,9 +136,9 @@ class RebuildSteps:
         """Prints the items that the new index lacks; returns whether they stop the move of the alias."""
         self.counts["failed"] = len(failed)
         for each in failed[:SHOWN]:
-            self._say(f"failed: {item_text(each.item)}: {printable(str(each.error))}")
+            _tell_trouble(f"failed: {item_text(each.item)}: {printable(str(each.error))}")
         if failed and not self.options.accept_failed:
-            self._say(
+            _tell_trouble(
                 f"{len(failed)} items cannot be sent to the new index: the alias was not moved. Mend them, and run the "
                 "same command again; --accept-failed leaves them out, --abort ends the rebuild."
             )
@@ -153,7 +153,7 @@ class RebuildSteps:
         found = verifier.verify(self.options.sample, Random(0))  # noqa: S311 - a sample
         tell_wrong(found)
         if found.wrong:
-            self._say("The new index differs from the items: the alias was not moved. --abort ends the rebuild.")
+            _tell_trouble("The new index differs from the items: the alias was not moved. --abort ends the rebuild.")
         return bool(found.wrong)
 
     def _wait(self, mark: IndexMark) -> None:
@@ -193,6 +193,11 @@ class RebuildSteps:
     def _say(self, text: str) -> None:
         if not self.options.json_output:
             echo(text, err=True)
+
+
+def _tell_trouble(text: str) -> None:
+    """Prints why the alias was not moved, beside JSON too: standard output has the counts alone."""
+    echo(text, err=True)
 
 
 def tell_wrong(found: VerifiedIndex) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.app import App
@@ -44,8 +44,10 @@ def show_documents(app: App, name: str, place: Place, shown: ShownAs) -> None:
     alias = index.alias
     with opened_sink(app, settings, place) as sink:
         sink.check(alias)
-        _print(sink.documents(alias, hidden=shown.hidden), shown)
-    if not shown.json_output:
+        found = sink.documents(alias, hidden=shown.hidden)
+        first = next(found, None)
+        _print(found if first is None else chain([first], found), shown)
+    if first is not None and not shown.json_output:
         echo(
             f"Documents of search {index.route.name!r}, each made of the item of its id: streamfold explain ID --index "
             f"{name} shows items and versions.",

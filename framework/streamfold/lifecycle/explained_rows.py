@@ -249,7 +249,7 @@ def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> No
         return
     expected = decode(encode({**(made.plain or {}), **made.amounts}))
     shown = {name: value for name, value in stored.items() if not hidden(name)}
-    names = {*expected, *shown} - {*target.key.table.attributes}
+    names = {*expected, *shown} - {*row_attributes(by, found.row)}
     for name in sorted(names):
         if (name in shown) != (name in expected) or not alike(shown.get(name), expected.get(name)):
             found.differing[name] = (shown.get(name), expected.get(name))
