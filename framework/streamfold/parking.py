@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from streamfold.errors import ParkingError, RecordError, SettingsError, refusal, told
 from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.records.encoded import CANONICAL, to_json
-from streamfold.settings.readers import owner_only, read_path
+from streamfold.settings.readers import make_private, read_path
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""
@@ -95,7 +95,8 @@ class FileParking:
 
     def park(self, parked: Parked) -> None:
         try:
-            with open(self.path, "ab+", opener=owner_only) as file:
+            make_private(self.path)
+            with self.path.open("ab+") as file:
                 if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
                     file.write(b"\n")  # a writer that died, or had no room, left a part of a line
                 file.write(parked.text().encode() + b"\n")

@@ -9,7 +9,14 @@ from tests.helpers.exports import write_export
 from tests.helpers.records import item, record
 
 STATE = ("--state", "state.db")
-FRESH = '\n\n@router.view(ITEM, into=Key("ORDER#{order_id}", "FRESH"))\ndef fresh(item):\n    return Row(n=Count())\n\n\napp ='
+FRESH = """
+
+@router.view(ITEM, into=Key("ORDER#{order_id}", "FRESH"))
+def fresh(item):
+    return Row(n=Count())
+
+
+app ="""
 ITEMS = [{"PK": {"S": f"ORDER#{n}"}, "SK": {"S": "ITEM#a"}, "price": {"N": "1"}} for n in range(30)]
 
 

@@ -16,9 +16,9 @@ IMAGE = Image({"price": {"N": "3"}, "_sf_v": {"S": "x"}})
 
 def test_an_attribute_that_is_asked_for_with_a_dot_tells_the_brackets():
     with pytest.raises(AttributeError, match=r'read item\["price"\]\.'):
-        IMAGE.price
+        IMAGE.price  # noqa: B018
     with pytest.raises(AttributeError, match=r'read item\["prize"\], or item\.get\("prize"\)'):
-        IMAGE.prize
+        IMAGE.prize  # noqa: B018
     assert not hasattr(IMAGE, "prize")
 
 

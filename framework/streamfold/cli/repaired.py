@@ -22,7 +22,7 @@ from streamfold.lifecycle.run_hooks import KeepFailed
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.settings.readers import owner_only
+from streamfold.settings.readers import make_private
 
 SHOWN_MAX = 100
 """Items of a table for a person; ``--json`` has every one."""
@@ -116,7 +116,8 @@ def check_failed_file(file: Path | None) -> None:
     try:
         is_new = not file.exists()
         if is_new or file.is_file():  # another thing, such as a pipe, is opened once
-            open(file, "a", opener=owner_only).close()
+            make_private(file)
+            file.open("a").close()
     except OSError as error:
         raise SettingsError(f"--failed {file} cannot be written: {error.strerror}. Name another file.") from None
     if is_new:
@@ -133,7 +134,8 @@ def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterat
     if file is None:
         yield lambda _: None
         return
-    with open(file, "a" if goes_on else "w", encoding="utf-8", opener=owner_only) as lines:
+    make_private(file)
+    with file.open("a" if goes_on else "w", encoding="utf-8") as lines:
 
         def keep(failed: Sequence[ItemFailed]) -> None:
             lines.writelines(item_line(app, item) + "\n" for item in dict.fromkeys(each.item for each in failed))

@@ -1,7 +1,6 @@
 """The SQLite file of the embedded engine, or a database in memory: opened, recognised, and given its tables."""
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ from typing import Any
 
 from streamfold.engines.scans import hash_of
 from streamfold.errors import EngineError, SettingsError
-from streamfold.settings.readers import owner_only
+from streamfold.settings.readers import make_private
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
@@ -162,8 +161,8 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
 def _make_private(path: str | Path | None) -> None:
     """Makes a new file before SQLite does, which would let everybody read it. Its log gets the mode of the file."""
     if path:
-        with suppress(OSError):  # it is there, or SQLite says why it cannot be made
-            os.close(owner_only(str(path), os.O_CREAT | os.O_EXCL | os.O_RDWR))
+        with suppress(OSError, ValueError):  # SQLite says why it cannot be made
+            make_private(Path(path))
 
 
 def trouble(path: str | Path | None, what: str, error: Exception) -> EngineError:

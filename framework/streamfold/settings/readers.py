@@ -1,6 +1,5 @@
 """How the text of each setting is read. Every reader raises ``SettingsError`` for a text that does not fit."""
 
-import os
 from collections.abc import Callable
 from errno import EACCES, ENAMETOOLONG
 from pathlib import Path
@@ -75,9 +74,13 @@ def read_path(what: str, text: str) -> Path:
     return Path(text)
 
 
-def owner_only(path: str, flags: int) -> int:
-    """An opener for ``open``: a file that it makes may be read by its owner alone, for it holds contents of items."""
-    return os.open(path, flags, OWNER_ONLY)
+def make_private(file: Path) -> None:
+    """Makes a file that is not there yet, for its owner alone: it is to hold contents or keys of items.
+
+    Raises ``OSError`` where it cannot be made.
+    """
+    if not file.exists():
+        file.touch(OWNER_ONLY)
 
 
 def _engine(name: str, text: str) -> str:
