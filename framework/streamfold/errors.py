@@ -23,6 +23,7 @@ StreamfoldError
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from reprlib import Repr
 from typing import Any, TypeGuard
 
@@ -40,6 +41,8 @@ NOT_TOLD = "..."
 PACKAGE = "streamfold"
 VALUE_LENGTH_MAX = 200
 """Letters of one value that a message quotes; a value may be as large as an item, and nested 32 levels."""
+NAMES_COMPARED_MAX, NAME_COMPARED_LETTERS_MAX = 200, 100
+"""Of an item that lacks an attribute, to find what was meant."""
 TEXT_LENGTH_MAX = 2000
 """Letters of an error's text that are passed on, of a handler's own error too."""
 
@@ -68,9 +71,19 @@ def refusal(error: Any) -> str:
     return f"{answer['Code']}: {told(message)}" if message else f"{answer['Code']}"
 
 
+def printable(text: str) -> str:
+    """A text without what would move a terminal's cursor: control characters as ``repr`` writes them."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 def plain(text: str) -> str:
-    """A message with its item content, for readers who have the items anyway: commands, parking places."""
-    return TOLD.sub(r"\1", text)
+    """A message with its item content, for readers who have the items anyway: commands, parking places.
+
+    The content is printable: a key with a line's end in it must not look like a line of the message.
+    """
+    return TOLD.sub(lambda found: printable(found[1]), text)
 
 
 def public(text: str) -> str:
@@ -134,13 +147,24 @@ class HandlerError(StreamfoldError):
 
 
 class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the item lacks
-    """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name."""
+    """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name.
+
+    names: those of the attributes that the item has; the message has the one that is most like it.
+    """
+
+    def __init__(self, *args: object, names: Iterable[str] = ()) -> None:
+        super().__init__(*args)
+        self._names = names
 
     @property
     def marked(self) -> str:
-        name = shown(self.args[0])
+        from difflib import get_close_matches  # only for a message: a function's start should not pay for it
+
+        name, names = shown(self.args[0]), list(islice(self._names, NAMES_COMPARED_MAX))
+        near = get_close_matches(str(self.args[0])[:NAME_COMPARED_LETTERS_MAX], names, 1)
+        meant = f". Did you mean {shown(near[0])}? If not," if near else ":"
         return (
-            f"The item has no attribute {name}: yield nothing for such an item, if {name} in item: ..., or say "
+            f"The item has no attribute {name}{meant} yield nothing for such an item, if {name} in item: ..., or say "
             f"what stands for it, item.get({name}, ...)."
         )
 
@@ -226,4 +250,4 @@ def _of_package(module: str) -> bool:
 
 def parts_text(parts: Iterable[Any]) -> str:
     """The parts of a key as messages have them: ``ORDER#1 / METADATA``."""
-    return " / ".join(str(part) for part in parts if part is not None)
+    return " / ".join(printable(str(part)) for part in parts if part is not None)

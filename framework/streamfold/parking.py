@@ -16,7 +16,7 @@ from streamfold.errors import ParkingError, RecordError, SettingsError, refusal,
 from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.records.encoded import CANONICAL, to_json
 from streamfold.settings.loopback import is_loopback
-from streamfold.settings.readers import read_path
+from streamfold.settings.readers import make_private, read_path
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""
@@ -97,6 +97,7 @@ class FileParking:
 
     def park(self, parked: Parked) -> None:
         try:
+            make_private(self.path)
             with self.path.open("ab+") as file:
                 if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
                     file.write(b"\n")  # a writer that died, or had no room, left a part of a line

@@ -287,10 +287,6 @@ def test_contributions_beyond_those_shown_are_counted(state, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("ORDER#1", "ITEM#a"),
-            "Error: ORDER#1 / ITEM#a is the key of an item, and of no derived row: explain it with",
-        ),
         (("USER#1", "X"), "Error: No handler writes a row USER#1 / X: expected PARTITION and SORT of ORDER#{order_id}"),
         (("CHANGES", "TOTAL"), "Error: The row CHANGES / TOTAL is written by handler 'changes' of kind on: the state"),
         (("--item", "USER#1", "X"), "Error: No handler reads the item USER#1 / X: expected PARTITION and SORT of"),

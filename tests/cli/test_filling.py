@@ -214,7 +214,10 @@ def test_changed_code_is_led_to_all_items(folder):
         (["missing"], "'missing'"),
         (["history"], "its rows follow from the changes of items"),
         (["--load"], "--load puts the items of an export"),
-        (["--load", "--export", "x/manifest-files.json", "--dry-run"], "--dry-run writes nothing: give one of them"),
+        (
+            ["--load", "--export", "x/manifest-files.json", "--dry-run"],
+            "manifest-summary.json of the export cannot be read",
+        ),
         (["--export", "summary.json"], "expected the manifest-files.json of an export"),
         (["--export", "nowhere/manifest-files.json"], "manifest-summary.json of the export cannot be read"),
         (["--state", "nowhere.db"], "There is no state in nowhere.db"),

@@ -1,13 +1,15 @@
 """The help of every command, exit codes, settings, and the command line as a process."""
 
 import json
+import re
 import subprocess
 from collections import defaultdict
 
 import click
 import pytest
 
-from streamfold.cli import COMMANDS, cli
+from streamfold.cli import COMMANDS, STOPPED, cli
+from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, command_line, environment
 
 
@@ -149,13 +151,46 @@ def test_reader_that_closes_the_pipe_ends_the_command_quietly():
     assert process.wait() != 0
 
 
-def test_interrupted_command_says_that_what_was_written_is_kept(folder, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.settings.print_grid", _interrupt)
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("settings",), "Stopped. Nothing was written.\n"),
+        (("show",), "Stopped. Nothing was written.\n"),
+        (("replay", "records.jsonl"), "Stopped. What was written to a state or a table is kept, and the same command"),
+        (("backfill",), "Stopped. What was written is kept, and the same command goes on from there.\n"),
+        (("rebuild", "order_total"), "Stopped. What was written is kept, and the same command goes on from there.\n"),
+        (("search", "rebuild", "x"), "Stopped. What was written is kept, and the same command goes on from there.\n"),
+        (("repair", "--key", "a"), "Stopped. What was written is kept. The same command does the rest"),
+        (("redrive", "records.jsonl"), "Stopped. What was written is kept. The same command does the rest"),
+    ],
+)
+def test_a_stopped_command_says_what_it_leaves_and_how_it_goes_on(folder, monkeypatch, command, said):
+    folder.records()
+    monkeypatch.setattr(Settings, "from_environment", _interrupt)
+
+    ran = folder.run(*command)
+
+    assert ran.code == 130
+    assert ran.err.startswith(said)
+
+
+def test_a_stopped_command_advises_no_option_that_it_has_not():
+    for name, text in STOPPED.items():
+        command = cli.get_command(None, name)
+        own = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", text)) <= own
+
+
+def test_a_question_that_is_not_answered_leaves_nothing_written(folder, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.settings.print_grid", _abort)
 
     ran = folder.run("settings")
 
-    assert ran.code == 130
-    assert "Stopped. What was written to a state or a table is kept, and the same command goes on" in ran.err
+    assert (ran.code, ran.err) == (130, "Stopped. Nothing was written.\n")
+
+
+def _abort(*arguments):
+    raise click.Abort
 
 
 def _interrupt(*arguments):

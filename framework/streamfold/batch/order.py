@@ -1,6 +1,6 @@
 """The changes of a batch by item: routed by key, in the order of their versions, each once."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from itertools import repeat
 from operator import ge
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,6 +66,7 @@ class Routing:
         self.application = application
         self.run = run
         self._sorted: dict[int, Sorted] = {}  # by identity of the entry, which the application keeps
+        self._begins: dict[str, set[str]] = {}  # by table, how the partition keys begin that handlers read
 
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
@@ -120,6 +121,21 @@ class Routing:
                 found.others.append((route, role))
         found.contributes = found.alone and bool(found.ledger) and not (found.others or found.heard or found.off)
         return found
+
+    def shape(self, item: ItemKey, delimiter: str) -> str:
+        """How a key looks that no route reads: its first segment, ``CUSTOMER#``, or ``ORDER# / ITEM#``.
+
+        Where the keys that handlers read begin alike, the names of all segments: ``TENANT#*#INVOICE#* / META``.
+        """
+        if item[0] not in self._begins:
+            keys = (entry for route in self.application.routes for entry in route.sources)
+            own = [key.partition.begins for key in keys if key.table.name == item[0]]
+            self._begins[item[0]] = {begins.partition(delimiter)[0] for begins in own}
+        parts = [str(part) for part in item[1:] if part is not None]
+        if parts[0].partition(delimiter)[0] in self._begins[item[0]]:
+            return " / ".join(filter(None, (_names(part, delimiter) for part in parts))) or parts[0]
+        heads = [part.partition(delimiter) for part in parts]
+        return " / ".join(head + mark for head, mark, _ in heads if mark) or f"keys without {delimiter}"
 
     def count(self, report: Report) -> None:
         """Counts the records of keys that contribute, once for all items of a key."""
@@ -186,7 +202,7 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
         if len(work.changes) > 1:
             _order(work)
         if work.of_key is None:
-            _count(work, report, noted)
+            _count(work, report, routing, noted)
         else:
             work.of_key.records += len(work.changes)
     routing.count(report)
@@ -203,7 +219,7 @@ def _order(work: ItemWork) -> None:
         work.changes[:] = [change for _, change in ordered]
 
 
-def _count(work: ItemWork, report: Report, noted: Container[ItemKey]) -> None:
+def _count(work: ItemWork, report: Report, routing: Routing, noted: Container[ItemKey]) -> None:
     records, times = report.records, len(work.changes)
     for routed in work.ledger.values():
         for route, _ in routed:
@@ -211,7 +227,7 @@ def _count(work: ItemWork, report: Report, noted: Container[ItemKey]) -> None:
     for name in {route.name for route, _, _ in work.others} if work.others else ():
         records[name] += times
     if not (work.ledger or work.others or work.heard or work.off or work.item in noted):
-        report.unrouted[_prefix(work.item, work.changes[0].table.delimiter)] += times
+        report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += times
 
 
 def _warn_of_near_misses(application: Application, item: ItemKey, found: FoundEntries, run: Run) -> None:
@@ -227,7 +243,9 @@ def _warn_of_near_misses(application: Application, item: ItemKey, found: FoundEn
         )
 
 
-def _prefix(item: Sequence[object], delimiter: str) -> str:
-    """The first segments of a key, to count records that no route reads: ``CUSTOMER#``, ``ORDER# / ITEM#``."""
-    parts = [str(part).partition(delimiter) for part in item[1:] if part is not None]
-    return " / ".join(head + mark for head, mark, _ in parts if mark) or f"keys without {delimiter}"
+def _names(part: str, delimiter: str) -> str:
+    """A part of a key with its names and a star for each value: ``TENANT#*#ORDER#*``. Of one segment, a name alone."""
+    segments = part.split(delimiter)
+    if len(segments) == 1:
+        return part if part.isupper() else ""
+    return delimiter.join("*" if number % 2 else name for number, name in enumerate(segments))

@@ -7,10 +7,12 @@ Exit codes: 0 all went well; 1 something was reported (records that failed or we
 import os
 import sys
 from collections.abc import Mapping
+from io import StringIO
 
 import click
 
 from streamfold.cli.application import DEFAULT_APPLICATION
+from streamfold.cli.output import echo, machine_error, take_all_letters
 from streamfold.errors import StreamfoldError
 
 COMMANDS: Mapping[str, str] = {
@@ -44,10 +46,27 @@ INSTEAD: Mapping[str, str] = {
 """What does what somebody may expect of a command that there is none of."""
 REPORTED = 1
 USAGE = 2
-STOPPED = (
-    "Stopped. What was written to a state or a table is kept, and the same command goes on from there; with --fresh it "
-    "begins anew. What was in memory only is gone."
-)
+INTERRUPTED = 130
+"""As a shell says it of a process that SIGINT ended."""
+GOES_ON = "What was written is kept, and the same command goes on from there."
+DOES_THE_REST = "What was written is kept. The same command does the rest, and nothing twice."
+STOPPED: Mapping[str, str] = {
+    "replay": "What was written to a state or a table is kept, and the same command without --fresh goes on from "
+    "there. What was in memory only is gone.",
+    "record": GOES_ON,
+    "backfill": GOES_ON,
+    "rebuild": GOES_ON,
+    "work": GOES_ON,
+    "search": GOES_ON,
+    "redrive": DOES_THE_REST,
+    "repair": DOES_THE_REST,
+    "verify": DOES_THE_REST,
+    "retire": DOES_THE_REST,
+    "state": DOES_THE_REST,
+    "jobs": DOES_THE_REST,
+}
+"""What a command that was stopped leaves, and how it goes on; of all others nothing."""
+NOTHING_WRITTEN = "Nothing was written."
 
 
 class Commands(click.Group):
@@ -70,6 +89,16 @@ class Commands(click.Group):
         if not (arguments[0] in COMMANDS or arguments[0].startswith("-") or context.resilient_parsing):
             context.fail(_unknown(arguments[0]))
         return super().resolve_command(context, arguments)
+
+    def invoke(self, context: click.Context) -> object:
+        """Runs the command; one that is stopped ends with the exit code of SIGINT and a message of its own."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            echo(f"Stopped. {STOPPED.get(str(context.invoked_subcommand), NOTHING_WRITTEN)}", err=True)
+        except click.Abort:  # at a question, which comes before anything is written
+            echo(f"Stopped. {NOTHING_WRITTEN}", err=True)
+        sys.exit(INTERRUPTED)
 
 
 def _unknown(name: str) -> str:
@@ -95,21 +124,32 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs the command line; errors of the user become one message and exit code 2."""
+    """Runs the command line; errors of the user and of the machine become one message and exit code 2."""
+    take_all_letters()
     try:
         cli.main(prog_name="streamfold", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo(STOPPED, err=True)
-        sys.exit(130)
+    except (click.Abort, KeyboardInterrupt):  # before a command was found
+        echo(f"Stopped. {NOTHING_WRITTEN}", err=True)
+        sys.exit(INTERRUPTED)
     except StreamfoldError as error:
-        click.echo(f"Error: {error}", err=True)
+        echo(f"Error: {error}", err=True)
         sys.exit(USAGE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be told when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left when Python ends
         sys.exit(REPORTED)
+    except OSError as error:  # of a disk that is full, or a file that goes while it is read
+        echo(f"Error: {machine_error(error)}", err=True)
+        sys.exit(USAGE)
+
+
+def _show(error: click.ClickException) -> None:
+    """Prints an error of click, which quotes arguments, and the usage."""
+    shown = StringIO()
+    error.show(shown)
+    echo(shown.getvalue(), err=True, nl=False)
 
 
 __all__ = ["DEFAULT_APPLICATION", "cli", "main"]

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.application import DEFAULT_APPLICATION, program
 from streamfold.cli.documents import local_samples
 from streamfold.cli.engines import DEFAULT_STATE, Store
 from streamfold.cli.grids import counted
+from streamfold.cli.output import echo
 from streamfold.cli.rows import samples
 from streamfold.derivations.search.declared import searches_of
 from streamfold.derivations.search.options import options_of, shown_index
@@ -69,10 +68,10 @@ def print_next(summary: Summary, advice: Advice) -> None:
     """Prints what to do next, and how many of the records were known."""
     steps = [*(_mending(summary, advice) if summary.stopped else _showing(advice)), *_remaining(summary, advice)]
     for number, (command, what) in enumerate(steps):
-        click.echo(f"{'      ' if number else f'{chr(10)}Next: '}{command}    {what}")
+        echo(f"{'      ' if number else f'{chr(10)}Next: '}{command}    {what}")
     if summary.report.known and advice.anew:
         known = counted(summary.report.known, "record")
-        click.echo(f"Known to the state before: {known}. Nothing counts twice; {advice.anew} anew.")
+        echo(f"Known to the state before: {known}. Nothing counts twice; {advice.anew} anew.")
 
 
 def _mending(summary: Summary, advice: Advice) -> Iterator[NextStep]:

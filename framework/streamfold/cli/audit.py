@@ -16,10 +16,11 @@ from streamfold.app import App
 from streamfold.cli.engines import REPORTED, Store, application_and_settings, as_json, open_store, state_options
 from streamfold.cli.grids import counted
 from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
+from streamfold.cli.output import echo
 from streamfold.cli.rows import typed_key
 from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
 from streamfold.engines import Engine
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, printable
 from streamfold.keys.field import datetime_text
 from streamfold.records.change import image_of
 from streamfold.records.item_names import typed
@@ -158,9 +159,9 @@ def _since(rows: list[HistoryRow], time: datetime | None) -> list[HistoryRow]:
 
 def _print(checked: Checked) -> None:
     for finding in checked.findings:
-        click.echo(str(finding))
+        echo(printable(str(finding)))
     for line in _summary(checked):
-        click.echo(line)
+        echo(line)
 
 
 def _summary(checked: Checked) -> Iterator[str]:
@@ -176,7 +177,7 @@ def _summary(checked: Checked) -> Iterator[str]:
 
 def _print_json(checked: Checked) -> None:
     found = [finding._asdict() | {"meaning": MEANINGS[finding.problem]} for finding in checked.findings]
-    click.echo(
+    echo(
         as_json(
             {
                 "items": checked.items,

@@ -52,6 +52,13 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def either(*, chaos: bool, runs: int, seed: int, faults: str | None, **options: Any) -> Any:
+        if faults is not None and faults.strip() == "list":
+            from streamfold.testing.meanings import MEANINGS
+
+            print_grid(("fault", "meaning"), MEANINGS.items())
+            return None
+        if not options["files"]:
+            raise click.UsageError("Missing argument 'FILES...'.")
         _check_options(chaos=chaos)
         if chaos:
             sys.exit(_run(options, runs, seed, faults))
@@ -61,8 +68,6 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--faults",
             metavar="LIST",
-            is_eager=True,
-            callback=_print_faults,
             help="With --chaos, use only these faults (comma-separated). 'list' explains all names, without FILES.",
         ),
         click.option(
@@ -90,15 +95,6 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         either = option(either)
     return either
-
-
-def _print_faults(context: click.Context, _: click.Parameter, faults: str | None) -> str | None:
-    if faults is not None and faults.strip() == "list":
-        from streamfold.testing.meanings import MEANINGS
-
-        print_grid(("fault", "meaning"), MEANINGS.items())
-        context.exit()
-    return faults
 
 
 def _check_options(*, chaos: bool) -> None:

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from streamfold.cli.application import DEFAULT_APPLICATION, program
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
+from streamfold.cli.output import echo
+from streamfold.errors import printable
 from streamfold.replay.lines import BadLine
 
 if TYPE_CHECKING:
@@ -76,26 +76,26 @@ def print_json(outcome: ChaosOutcome, taken: TakenRecords, seed: int) -> None:
         "diverged": [{"seed": run.seed, "problem": run.problem} for run in outcome.diverged],
         "shortest": shortest and {"problem": shortest.problem, "records": shortest.records, "story": shortest.story},
     }
-    click.echo(as_json(found))
+    echo(as_json(found))
 
 
 def print_outcome(outcome: ChaosOutcome, taken: TakenRecords, options: dict[str, Any], faults: str | None) -> None:
     """Prints the outcome for a person; ``options`` and ``faults`` are those of the command."""
     for bad in taken.bad_lines:
-        click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
+        echo(f"Bad line: {printable(f'{bad.line}: {bad.why}')}", err=True)
     if outcome.clean:
-        click.echo(f"{outcome.clean}\n\nNo run under faults was made: the records do not pass without any.", err=True)
+        echo(f"{outcome.clean}\n\nNo run under faults was made: the records do not pass without any.", err=True)
         return
     columns = ("fault", "injected", "runs", "diverged")
     if rows := _table(outcome):
         print_grid(columns, ([f"{row[column]}" for column in columns] for row in rows), right=columns[1:])
     deliveries, injected = (sum(counts) for counts in zip(*_counts(outcome), strict=True))
-    click.echo(
+    echo(
         f"\n{len(outcome.runs)} runs of {len(taken.changes)} records, {deliveries} deliveries, {injected} faults, "
         f"{len(outcome.diverged)} diverged."
     )
     if taken.derived:
-        click.echo(f"{taken.derived} records of declared targets were not delivered: their rows are made anew.")
+        echo(f"{taken.derived} records of declared targets were not delivered: their rows are made anew.")
     _print_gaps(outcome)
     if outcome.shortest:
         _print_diverged(outcome, outcome.shortest, options, faults)
@@ -105,9 +105,9 @@ def _print_gaps(outcome: ChaosOutcome) -> None:
     from streamfold.testing.coverage import by_reason
 
     for handlers in by_reason(outcome.unproved):
-        click.echo(f"Not proved: {handlers}.")
+        echo(f"Not proved: {handlers}.")
     for what in outcome.left_out:
-        click.echo(f"Left out: {what}.")
+        echo(f"Left out: {what}.")
 
 
 def _counts(outcome: ChaosOutcome) -> Iterator[tuple[int, int]]:
@@ -118,7 +118,7 @@ def _print_diverged(outcome: ChaosOutcome, shortest: "Shortest", options: dict[s
     first, *others = outcome.diverged
     steps = [*shortest.records, *shortest.story]
     lines = [f"Run with seed {first.seed} diverged. {shortest.problem}", "", "The shortest steps that were found:"]
-    lines += [f"  {step}" for step in steps[:STEPS_SHOWN_MAX]]
+    lines += [f"  {printable(step)}" for step in steps[:STEPS_SHOWN_MAX]]
     if len(steps) > STEPS_SHOWN_MAX:
         lines.append(f"  and {len(steps) - STEPS_SHOWN_MAX} more; --json has them all")
     lines += ["", f"Again: {_command(options, first.seed, faults)}"]
@@ -127,7 +127,7 @@ def _print_diverged(outcome: ChaosOutcome, shortest: "Shortest", options: dict[s
         lines.append(
             f"Diverged too: {len(others)} runs, with the seeds {seeds}" + "." * (len(others) <= SEEDS_SHOWN_MAX)
         )
-    click.echo("\n".join(lines), err=True)
+    echo("\n".join(lines), err=True)
 
 
 def _command(options: dict[str, Any], seed: int, faults: str | None) -> str:

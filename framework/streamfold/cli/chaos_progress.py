@@ -4,17 +4,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import click
 from rich.console import Console
 from rich.progress import track
 
 from streamfold.cli.grids import counted
+from streamfold.cli.output import echo
 from streamfold.cli.replay_lines import PROGRESS_EVERY_SECONDS
 
 
 def shown_runs(seeds: Sequence[int], records: int) -> Iterable[int]:
     """The seeds of all runs, with progress; what is done first is told at once."""
-    click.echo(
+    echo(
         f"Replaying {counted(records, 'record')} without faults, then {counted(len(seeds), 'time')} with faults.",
         err=True,
     )
@@ -26,7 +26,7 @@ def shown_runs(seeds: Sequence[int], records: int) -> Iterable[int]:
 
 def shown_tries(seed: int, tries_max: int) -> Callable[[], object]:
     """Says that a run diverged and is made shorter; returns what is called before each try, and tells of progress."""
-    click.echo(
+    echo(
         f"The run with seed {seed} diverged. Looking for the fewest records and faults that do, in "
         f"{counted(tries_max, 'run')} at most.",
         err=True,
@@ -41,6 +41,6 @@ def by_the_minute(seeds: Sequence[int], clock: Callable[[], float] = time.monoto
     for number, seed in enumerate(seeds):
         now = clock()
         if now - told >= PROGRESS_EVERY_SECONDS:
-            click.echo(f"{number:,} of {len(seeds):,} runs in {(now - begin) / 60:.0f} min.", err=True)
+            echo(f"{number:,} of {len(seeds):,} runs in {(now - begin) / 60:.0f} min.", err=True)
             told = now
         yield seed

@@ -11,6 +11,7 @@ from streamfold.cli.diffed import diff_report, print_diff
 from streamfold.cli.engines import REPORTED, Store, state_option, store_options
 from streamfold.cli.old_code import OldCode, OldPlace, old_place, opened_code
 from streamfold.cli.opened import OpenedState, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.checks import wanted_routes
@@ -88,7 +89,7 @@ def command(
         _tell_sides(opened, code, routes)
         found = _compared(opened, code, routes, sample, shown=not json_output)
         if json_output:
-            click.echo(to_json(diff_report(opened.app, code, found)))
+            echo(to_json(diff_report(opened.app, code, found)))
         else:
             print_diff(found)
     sys.exit(REPORTED if found.differs else 0)
@@ -122,12 +123,12 @@ def _tell_sides(opened: OpenedState, code: OldCode, routes: Sequence[Route]) -> 
     declared = {route.name for route in opened.app.routes}
     for name in code.handlers:
         if name not in declared:
-            click.echo(f"Handler {name!r} is in the old code alone: it is left out.", err=True)
+            echo(f"Handler {name!r} is in the old code alone: it is left out.", err=True)
     for route in routes:
         if route.name not in code.handlers:
-            click.echo(f"Handler {route.name!r} is in the new code alone: all of its rows are new.", err=True)
+            echo(f"Handler {route.name!r} is in the new code alone: all of its rows are new.", err=True)
     for name in code.elsewhere:
-        click.echo(
+        echo(
             f"Handler {name!r} of the old code lies outside of its folder: both sides run the same code of it.",
             err=True,
         )

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.grids import print_grid
 from streamfold.cli.items import item_object, item_text, row_object, row_text
 from streamfold.cli.old_code import OldCode
+from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text
+from streamfold.errors import printable
 from streamfold.lifecycle.diff import NEW, OLD, CodeDiff, HandlerDiff, RaisedItems, RowChange
 from streamfold.records.values import decode
 
@@ -23,14 +23,14 @@ def print_diff(found: CodeDiff) -> None:
     if found.changes:
         print_grid(("handler", "item", "row", "attribute", OLD, NEW), lines)
         if (left := len(found.changes) - SHOWN_MAX) > 0:
-            click.echo(f"... and {left:,} more rows; --json has them.")
-        click.echo()
+            echo(f"... and {left:,} more rows; --json has them.")
+        echo()
     for side, raised in found.raised.items():
         for each in raised.values():
-            click.echo(_raised_line(side, each), err=True)
+            echo(_raised_line(side, each), err=True)
     for name, counts in found.found.items():
-        click.echo(f"{name}: {_counts(counts)}")
-    click.echo(f"{found.items:,} items were compared.")
+        echo(f"{name}: {_counts(counts)}")
+    echo(f"{found.items:,} items were compared.")
 
 
 def diff_report(app: App, code: OldCode, found: CodeDiff) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _raised_line(side: str, raised: RaisedItems) -> str:
     error = raised.error
     return (
         f"The {side} {raised.handler!r} raises {error.type} on {raised.items:,} items, first on "
-        f"{item_text(raised.item)}: {error.message}"
+        f"{item_text(raised.item)}: {printable(error.message)}"
     )
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import click
-
+from streamfold.cli.output import echo
 from streamfold.errors import shortened
 
 SHOWN_MAX = 100
@@ -23,11 +22,11 @@ def print_differences(
     sides: the texts of both sides, by word; "" for nothing.
     """
     for each in found[:SHOWN_MAX]:
-        click.echo(head(each))
+        echo(head(each))
         for word, text in _told(sides(each)).items():
-            click.echo(f"  {word:9} {text}")
+            echo(f"  {word:9} {text}")
     if (left := len(found) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.")
+        echo(f"... and {left:,} more; --json has them all.")
 
 
 def _told(sides: Mapping[str, str]) -> dict[str, str]:

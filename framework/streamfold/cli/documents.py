@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.grids import print_long_grid
+from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text
 from streamfold.derivations.search.declared import index_fields, searches_of
 from streamfold.derivations.search.encoded import document_text, own_fields
@@ -59,9 +58,9 @@ def print_documents(documents: Iterable[Found], *, raw: bool = False) -> None:
 def print_samples(samples: DocumentSamples) -> None:
     """Some documents of a search, under the name of its index."""
     route, found = samples
-    click.echo(f"\nindex {shown_index(route)}  ({route.name})")
+    echo(f"\nindex {shown_index(route)}  ({route.name})")
     if not found:
-        click.echo("no documents")
+        echo("no documents")
     elif options_of(route).index.fields:
         print_long_grid(("index", *COLUMNS), ([name, name_text(each.id), _shown(each)] for name, each in found))
     else:

@@ -1,6 +1,5 @@
 """What commands with ``--engine dynamodb`` do beside processing: tables, the account, sources, chains."""
 
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,6 +11,7 @@ from streamfold.app import App
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
+from streamfold.cli.output import can_ask, echo
 from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.expressions import ActionRequest, state_attributes
@@ -50,10 +50,10 @@ def confirm_aws(engine: Engine, *, yes: bool) -> None:
     assert isinstance(engine, DynamoEngine)
     named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in _own_tables(engine))
     where = f"derived rows to {named}, state to {engine.requests.state_table}"
-    click.echo(f"This writes to AWS, {account(engine.client)}: {where}.", err=True)
+    echo(f"This writes to AWS, {account(engine.client)}: {where}.", err=True)
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not can_ask():
         raise SettingsError("Nobody can be asked for confirmation here: give --yes to write to AWS.")
     click.confirm("Go on?", abort=True, err=True)
 

@@ -12,6 +12,7 @@ import click
 from streamfold.app import App
 from streamfold.batch.process import check_settings, undeclared_names
 from streamfold.cli.application import application_option, load_application
+from streamfold.cli.output import echo
 from streamfold.cli.state_files import EMBEDDED_ACTIONS, open_embedded
 from streamfold.engines import Engine
 from streamfold.engines.memory import MemoryEngine
@@ -144,7 +145,7 @@ def check_names(app: App, settings: Settings) -> None:
 
 def warn(text: str) -> None:
     """Prints a warning on standard error."""
-    click.echo(f"Warning: {plain(text)}", err=True)
+    echo(f"Warning: {plain(text)}", err=True)
 
 
 def make_run(store: Store, settings: Settings, *, outside: bool | None = None) -> Run:

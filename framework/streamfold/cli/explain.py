@@ -11,8 +11,23 @@ from streamfold.cli.explained import item_report, print_item, print_row, row_rep
 from streamfold.cli.histories import item_of_row
 from streamfold.cli.items import command_key, read_keys, tell_absent, typed_item, typed_keys
 from streamfold.cli.opened import OpenedState, opened_state
+from streamfold.cli.output import echo
+from streamfold.cli.provenance import (
+    bearer,
+    bearer_report,
+    document,
+    document_report,
+    feed_row,
+    feed_row_report,
+    print_bearer,
+    print_document,
+    print_feed_row,
+)
 from streamfold.cli.rows import typed_key
-from streamfold.errors import SettingsError
+from streamfold.cli.search_servers import search_url_option, with_search
+from streamfold.cli.show_documents import Place, opened_sink
+from streamfold.derivations.search.declared import find_index
+from streamfold.errors import SettingsError, parts_text
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.explained_rows import explain_row, row_routes
 from streamfold.records.encoded import to_json
@@ -24,6 +39,8 @@ from streamfold.writes.guarded import RowKey
 @click.argument("sort", required=False, callback=typed_key)
 @state_options
 @click.option("--item", "of_item", is_flag=True, help="The key is that of an item which handlers read.")
+@click.option("--index", metavar="INDEX", help="PARTITION is the id of a document of this search index.")
+@search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
 @click.option("--scan", is_flag=True, help="On DynamoDB, read all of the state for the items of a row, if needed.")
 @click.option("--json", "json_output", is_flag=True, help="Print one JSON object, values in DynamoDB JSON.")
 def command(
@@ -33,11 +50,17 @@ def command(
     store: Store,
     tables: tuple[str, ...],
     of_item: bool,
+    index: str | None,
+    search_url: str | None,
     scan: bool,
     json_output: bool,
 ) -> None:
     """Show why the derived row with the key PARTITION and SORT is as it is: handler, item, version and amounts of each
     contribution, their sum, and the row.
+
+    Of an item with derived attributes, show each handler with the items that the attributes are made of. Of a row of a
+    feed, show its post and its edge, with the versions that the row was made of. With --index, show of the document
+    with the id PARTITION the item and the parts that it is made of, and the number of the run that wrote it.
 
     With --item, show of an item what each handler makes of it now, what the state holds of it, and whether they agree.
 
@@ -57,14 +80,25 @@ def command(
     Examples:
       streamfold explain SALES#2026-03-01 SKU#a
       streamfold explain --item ORDER#1042 METADATA --json
+      streamfold explain 'PRODUCT#1|META' --index products
       streamfold explain SALES#2026-03-01 SKU#a --scan --engine dynamodb --table main=shop
     """
     if of_item and scan:
         raise SettingsError("--scan looks for the items of a row, and --item names one: give one of them.")
+    if (index is None) and search_url is not None:
+        raise SettingsError("--search-url belongs to --index.")
+    if index is not None and (of_item or scan or sort is not None):
+        raise SettingsError("--index names a document by its id: leave out SORT, --item and --scan.")
     with opened_state(application, tables, store) as opened:
         by = opened.explaining
+        if index is not None:
+            place = Place(store, search_url, tables)
+            sys.exit(_explain_document(opened, index, partition, place, json_output=json_output))
         if of_item:
             sys.exit(_explain_item(by, partition, sort, json_output=json_output))
+        code = _explain_other(opened, by, partition, sort, scan=scan, json_output=json_output)
+        if code is not None:
+            sys.exit(code)
         row = _row(opened, by, partition, sort)
         sys.exit(_explain_row(by, row, scan=scan or opened.local is not None, json_output=json_output))
 
@@ -73,18 +107,50 @@ def _explain_item(by: Explaining, partition: str, sort: str | None, *, json_outp
     item = typed_item(by.app, by.app.routes, partition, sort)
     found = explain_item(by, item)
     if json_output:
-        click.echo(to_json(item_report(by, item, found)))
+        echo(to_json(item_report(by, item, found)))
     else:
         print_item(by, item, found)
     tell_absent(by.engine, item)
     return REPORTED if any(each.agrees is False or each.error is not None for each in found) else 0
 
 
+def _explain_document(opened: OpenedState, index: str, name: str, place: Place, *, json_output: bool) -> int:
+    settings = with_search(opened.run.settings, place.search_url)
+    found_index = find_index(opened.app.routes, index, settings)
+    with opened_sink(opened.app, settings, place) as sink:
+        sink.check(found_index.alias)
+        found = document(opened.app, opened.engine, sink, found_index, name, settings)
+    if json_output:
+        echo(to_json(document_report(opened.app, found)))
+    else:
+        print_document(found)
+    return REPORTED if found.differences or found.error is not None or not found.made_of else 0
+
+
+def _explain_other(
+    opened: OpenedState, by: Explaining, partition: str, sort: str | None, *, scan: bool, json_output: bool
+) -> int | None:
+    """Explains a row of a feed, or an item with derived attributes; None for another key."""
+    if (row := feed_row(opened.app, opened.engine, partition, sort)) is not None:
+        if json_output:
+            echo(to_json(feed_row_report(opened.app, row)))
+        else:
+            print_feed_row(row)
+        return 0 if row.agrees else REPORTED
+    if (item := bearer(by, partition, sort, scan=scan or opened.local is not None)) is not None:
+        if json_output:
+            echo(to_json(bearer_report(by, item)))
+        else:
+            print_bearer(by, item)
+        return 0 if all(each.agrees for each in item.attributes) else REPORTED
+    return None
+
+
 def _explain_row(by: Explaining, row: RowKey, *, scan: bool, json_output: bool) -> int:
     found = explain_row(by, row, scan=scan)
     if json_output:
         report: dict[str, Any] = row_report(by, found)
-        click.echo(to_json(report))
+        echo(to_json(report))
     else:
         print_row(by, found)
     return 0 if found.agrees else REPORTED
@@ -92,7 +158,7 @@ def _explain_row(by: Explaining, row: RowKey, *, scan: bool, json_output: bool) 
 
 def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) -> RowKey:
     """The key of the row. Raises ``SettingsError`` for a key of no row that contributions lead to."""
-    app, name = opened.app, partition if sort is None else f"{partition} / {sort}"
+    app, name = opened.app, parts_text((partition, sort))
     found = typed_keys([key for route in app.routes for key in route.into], partition, sort)
     explainable = [row for row in found if row_routes(by, row)]
     if len(explainable) == 1:

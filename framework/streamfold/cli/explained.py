@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import click
-
 from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.items import item_object, item_text, row_object, row_text
+from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text
+from streamfold.errors import printable
 from streamfold.ledger.contribution import Contribution, RowPart
 from streamfold.ledger.entries import HeldEntries
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, time_of
@@ -24,16 +24,16 @@ AGREEMENT = {True: "agrees", False: "differs", None: ""}
 
 def print_item(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> None:
     """Prints what each handler makes of an item, and what the state holds of it."""
-    click.echo(item_text(item))
+    echo(item_text(item))
     for each in found:
-        click.echo(f"\n{each.route.name} ({each.route.kind}) {_agreement(each)}".rstrip())
+        echo(f"\n{each.route.name} ({each.route.kind}) {_agreement(each)}".rstrip())
         if not each.route.kind.contributes:
             continue
-        click.echo(f"  version  {each.version or '-'}{_at(each.version)}")
+        echo(f"  version  {each.version or '-'}{_at(each.version)}")
         for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
             lines = list(_row_lines(by, each.route, item, rows, other))
             if what == "stored" or each.error is None:
-                click.echo("\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"]))
+                echo("\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"]))
 
 
 def item_report(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
@@ -43,19 +43,29 @@ def item_report(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
 
 def print_row(by: Explaining, found: RowExplained) -> None:
     """Prints the contributions to a row, their sum, and whether the row is that."""
-    click.echo(item_text(found.row))
+    echo(item_text(found.row))
+    contributions_grid(by, found)
+    echo(f"\nsum  {sum_text(len(found.contributors), found.sums)}")
+    if found.stored is None:
+        echo("row  there is none")
+    else:
+        echo(f"row  {sum_text(found.counted, _attributes(by, found))}")
+    echo(_verdict(found))
+
+
+def contributions_grid(by: Explaining, found: RowExplained) -> None:
+    """Prints the first contributions to a row: handler, item, version and what it adds."""
     shown = found.contributors[:SHOWN_MAX]
     if shown:
         lines = ([each.route.name, _item_name(each), each.version, _adds(by, each, found.row)] for each in shown)
         print_grid(("handler", "item", "version", "adds"), lines)
     if (left := len(found.contributors) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.")
-    click.echo(f"\nsum  {_sum_text(len(found.contributors), found.sums)}")
-    if found.stored is None:
-        click.echo("row  there is none")
-    else:
-        click.echo(f"row  {_sum_text(found.counted, _attributes(by, found))}")
-    click.echo(_verdict(found))
+        echo(f"... and {left:,} more; --json has them all.")
+
+
+def contributions_report(by: Explaining, found: RowExplained) -> list[dict[str, Any]]:
+    """All contributions to a row as JSON."""
+    return [_contribution(by, each, found.row) for each in found.contributors]
 
 
 def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
@@ -63,7 +73,7 @@ def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
     return {
         "row": item_object(by.app, found.row),
         "attributes": None if found.stored is None else encode(dict(found.stored))["M"],
-        "contributions": [_contribution(by, each, found.row) for each in found.contributors],
+        "contributions": contributions_report(by, found),
         "sums": encode(found.sums)["M"],
         "counted": found.counted,
         "agrees": found.agrees,
@@ -76,7 +86,7 @@ def row_report(by: Explaining, found: RowExplained) -> dict[str, Any]:
 
 def _agreement(each: ItemExplained) -> str:
     if each.error is not None:
-        return f"raises {type(each.error).__name__}: {each.error}"
+        return printable(f"raises {type(each.error).__name__}: {each.error}")
     if not each.route.kind.contributes:
         return "keeps nothing of an item in the ledger"
     return AGREEMENT[each.agrees]
@@ -154,14 +164,15 @@ def _part_object(by: Explaining, route: Route, item: ItemKey | None, row: RowKey
 
 
 def _item_name(each: Contributor) -> str:
-    return item_text(each.item) if each.item is not None else f"(a long key: {each.key.pk})"
+    return item_text(each.item) if each.item is not None else f"(a long key: {name_text(each.key.pk)})"
 
 
 def _adds(by: Explaining, each: Contributor, row: RowKey) -> str:
     return "  ".join(_part_texts(each.part, entry_values(by, each.route, each.item, row, each.part), each.part))
 
 
-def _sum_text(contributions: int, values: Mapping[str, Any]) -> str:
+def sum_text(contributions: int, values: Mapping[str, Any]) -> str:
+    """How many contributions there are, and what they add up to."""
     named = "".join(f"  {name_text(name)}={text(value)}" for name, value in sorted(values.items()))
     return counted(contributions, "contribution") + named
 
@@ -180,7 +191,9 @@ def _verdict(found: RowExplained) -> str:
     left = f" Retired handlers left {', '.join(map(name_text, sorted(found.left)))} in it." if found.left else ""
     if found.agrees:
         return f"The row is what its items contribute.{left}"
-    wrong = [f"{name} is {_value(row)}, expected {_value(sum_)}" for name, (row, sum_) in found.differing.items()]
+    wrong = [
+        f"{name_text(name)} is {_value(row)}, expected {_value(sum_)}" for name, (row, sum_) in found.differing.items()
+    ]
     if not found.counts_agree:
         wrong.insert(0, f"it counts {counted(found.counted, 'contribution')}, expected {len(found.contributors):,}")
     if found.lacking:

@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import click
-
 from streamfold.app import App
 from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, ring_open, run_fan_outs
 from streamfold.batch.report import Report
 from streamfold.cli.engines import as_json
+from streamfold.cli.output import echo
 from streamfold.commit.failure import Failure
 from streamfold.engines import Engine, OwnStream
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, FanOuts, is_over
 from streamfold.lifecycle.run_hooks import FillingProgress, Tell
 from streamfold.run import Run
@@ -103,7 +102,7 @@ def ring_again(app: App, engine: Engine, run: Run, identity: str) -> Sequence[Fa
     queued = run.settings.jobs is not None and not isinstance(engine, OwnStream)
     report = follow_fan_outs(app, engine, run)
     rows = sum(tally.written for tally in report.tallies.values())
-    click.echo(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.", err=True)
+    echo(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.", err=True)
     tell_failed(report.failures)
     return report.failures
 
@@ -111,7 +110,7 @@ def ring_again(app: App, engine: Engine, run: Run, identity: str) -> Sequence[Fa
 def tell_failed(failures: Iterable[Failure]) -> None:
     """Says which fan-outs failed: they stay open, and streamfold jobs lists them."""
     for failure in failures:
-        click.echo(f"Failed: {failure}", err=True)
+        echo(f"Failed: {printable(str(failure))}", err=True)
 
 
 def drop(app: App, engine: Engine, run: Run, identity: str) -> None:
@@ -128,7 +127,7 @@ def drop(app: App, engine: Engine, run: Run, identity: str) -> None:
         )
     if not FanOuts(app.name, engine, run).drop(found.job):
         raise SettingsError(f"Fan-out {identity} was opened again meanwhile; nothing was dropped.")
-    click.echo(f"Fan-out {identity} was dropped.", err=True)
+    echo(f"Fan-out {identity} was dropped.", err=True)
 
 
 def _known(app: App, engine: Engine, run: Run, identity: str) -> OpenFanOut:

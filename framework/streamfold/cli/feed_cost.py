@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from streamfold.cli.grids import print_grid
+from streamfold.cli.output import echo
 from streamfold.cli.shared_options import price_option
 from streamfold.lifecycle.feed_cost import Author, FeedCost, Prices, even_reads, pulled, pushed
 
@@ -57,13 +58,13 @@ def command(json_output: bool, price_write: float, price_read: float, price_stor
     even = even_reads(of, prices)
     if json_output:
         told = {name: {**cost._asdict(), "dollars": cost.dollars(prices)} for name, cost in ways.items()}
-        click.echo(json.dumps({**told, "even_reads": even}))
+        echo(json.dumps({**told, "even_reads": even}))
         return
     print_grid(
         ["", "write units a day", "read units a day", "stored MB", "dollars a day"],
         [_row(name, cost, prices) for name, cost in ways.items()],
     )
-    click.echo(f"\nBoth cost the same where a follower reads {even:,.1f} pages a day.")
+    echo(f"\nBoth cost the same where a follower reads {even:,.1f} pages a day.")
 
 
 def _row(name: str, cost: FeedCost, prices: Prices) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from streamfold.cli.engines import Store, state_options
-from streamfold.cli.shared_options import price_option, read_units_option, segments_option
+from streamfold.cli.shared_options import FilePath, price_option, read_units_option, segments_option
 from streamfold.cli.stream_lag import lag_options
 from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
 from streamfold.lifecycle.keys import PAGE_ITEMS
@@ -63,7 +63,7 @@ def filling_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--failed",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=FilePath(),
             metavar="FILE",
             help="Write the keys of items that failed to this file, which repair --keys takes.",
         ),

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -12,6 +11,7 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.grids import counted
 from streamfold.cli.jobs import handlers_text, keys_text
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.cli.verified_rows import mended_report, print_mended
 from streamfold.jobs.job import Job
@@ -20,23 +20,28 @@ from streamfold.lifecycle.estimate import Estimate
 from streamfold.lifecycle.row_mending import RowsLed
 from streamfold.lifecycle.run_hooks import FillingProgress
 
+TABLES, EXPORT = "the tables", "the export"
 COUNTS = ("read", "written", "equal", "uncompared", "failed")
 """What a job counts, by word."""
 KEPT_BY = "--failed FILE keeps their keys"
 
 
 def print_estimate(
-    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, is_local: bool
+    expected: Estimate, names: Sequence[str], tables: Sequence[Table], asked: FillingOptions, *, counted_by: str | None
 ) -> None:
-    """Prints what a run is expected to do, and on DynamoDB what it costs."""
-    counted = "counted" if is_local else "as the tables say, some hours old"
+    """Prints what a run is expected to do, and on DynamoDB what it costs.
+
+    counted_by: what says how many items there are; None for a local state, which costs nothing.
+    """
+    counted = "counted" if counted_by is None else f"as {counted_by} {'says' if counted_by == EXPORT else 'say'}"
+    counted += ", some hours old" if counted_by == TABLES else ""
     _say(f"{asked.what} of {handlers_text(names)} over {', '.join(table.name for table in tables)}")
     _say(
         f"  items        {expected.items:,} ({counted}); of {expected.sampled:,} looked at, handlers read "
         f"{expected.fitting:.0%}"
     )
     _say(f"  to write     {expected.writing:.0%} of what they read")
-    if is_local:
+    if counted_by is None:
         return
     dollars = expected.dollars(asked.price_write, asked.price_read)
     _say(f"  write units  {expected.write_units:,}")
@@ -95,11 +100,11 @@ def print_filled(
     if asked.json_output:
         failures = [failed_object(app, each) for each in failed]
         led = {} if rows is None else {"rows": rows.compared.rows, **mended_report(app, rows.mended)}
-        click.echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains, **led}))
+        echo(as_json({"job": job.id, **counts, "failures": failures, "chains_failed": chains, **led}))
         return
     uncompared = counts["uncompared"]
     again = f"{counted(uncompared, 'part')} not comparable, derived again, " if uncompared else ""
-    click.echo(
+    echo(
         f"{asked.what}: {keys_text(counts['read'], exported=asked.export is not None, swept=swept)}, "
         f"{counted(counts['written'] - uncompared, 'part')} written, {again}{counts['equal']:,} right before, "
         f"{counts['failed']:,} failed (job {job.id})."
@@ -113,7 +118,7 @@ def print_filled(
 
 def print_led(rows: RowsLed) -> None:
     """Prints what became of rows at the end of a rebuild."""
-    click.echo(f"{counted(rows.compared.rows, 'row')} compared with the sum of all items.")
+    echo(f"{counted(rows.compared.rows, 'row')} compared with the sum of all items.")
     print_mended(rows.mended)
 
 
@@ -128,4 +133,4 @@ def print_unkept(job: Job, progress: FillingProgress, asked: FillingOptions) -> 
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)

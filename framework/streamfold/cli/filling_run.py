@@ -2,29 +2,42 @@
 
 import getpass
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import REPORTED, confirm_writes
+from streamfold.cli.engines import (
+    DEFAULT_STATE,
+    REPORTED,
+    application_and_settings,
+    confirm_writes,
+    make_run,
+    open_memory,
+)
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.filling_options import ELSEWHERE, SPARK, FillingOptions
-from streamfold.cli.filling_output import filling_bar, print_estimate, print_filled, print_unkept, tell_gone_on
+from streamfold.cli.filling_output import EXPORT as COUNTED_BY_EXPORT
+from streamfold.cli.filling_output import TABLES, filling_bar, print_estimate, print_filled, print_unkept, tell_gone_on
 from streamfold.cli.filling_runners import carry, check_runner, processes_of, spark_run, tell_begun
-from streamfold.cli.opened import OpenedState, chosen_routes, export_of, followed_chains, opened_state
+from streamfold.cli.opened import OpenedState, chosen_routes, export_of, followed_chains, only_table, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import check_failed_file, failed_keys
+from streamfold.cli.state_files import has_state, remove_state
 from streamfold.cli.stream_lag import check_lag, lag_of
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table
 from streamfold.ledger.item import BEFORE_ALL
-from streamfold.lifecycle.checks import check_gate, source_tables
-from streamfold.lifecycle.estimate import Estimate, TableSize, estimate
-from streamfold.lifecycle.exports import Export
+from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
+from streamfold.lifecycle.estimate import SAMPLE_ITEMS, Estimate, TableSize, estimate
+from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.filling import KeySource, new_job, segments_of
 from streamfold.lifecycle.job_parts import EXPORT, REBUILD, RUNNER, end_job, job_options
+from streamfold.lifecycle.offline import LOADED_ITEMS
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_mending import lead_rows
 from streamfold.lifecycle.run_hooks import RunHooks
@@ -49,11 +62,20 @@ def run_filling(options: FillingOptions) -> int:
     """Carries out a backfill or rebuild; returns the exit code."""
     check_failed_file(options.failed)
     _check_load(options)
-    with opened_state(options.application, options.tables, options.store, must_exist=not options.load) as opened:
+    if options.dry_run and options.export and options.store.engine == "embedded":
+        state = options.store.state or DEFAULT_STATE
+        if options.load or not has_state(state):
+            return _estimate_export(options, options.export, state)
+    with (
+        _new_state(options),
+        opened_state(options.application, options.tables, options.store, must_exist=not options.load) as opened,
+    ):
         planned = _planned(opened, options)
         expected = _estimated(planned, options)
         if not options.json_output:
-            print_estimate(expected, planned.names, planned.tables, options, is_local=opened.local is not None)
+            print_estimate(
+                expected, planned.names, planned.tables, options, counted_by=None if opened.local else TABLES
+            )
         if options.dry_run:
             return 0
         confirm_writes(opened.engine, opened.store, yes=options.yes)
@@ -63,16 +85,58 @@ def run_filling(options: FillingOptions) -> int:
 def _check_load(options: FillingOptions) -> None:
     if options.load and not (options.store.engine == "embedded" and options.export):
         raise SettingsError("--load puts the items of an export into a local state: expected --export MANIFEST too.")
-    if options.load and options.dry_run:
-        raise SettingsError("--load puts items into the state, and --dry-run writes nothing: give one of them.")
+
+
+@contextmanager
+def _new_state(options: FillingOptions) -> Iterator[None]:
+    """Removes a state that ``--load`` made and could not fill: later commands would take it for one without items."""
+    state = options.store.state or DEFAULT_STATE
+    is_new = options.load and not has_state(state)
+    try:
+        yield
+    except SettingsError:
+        if is_new and has_state(state):
+            remove_state(state)
+        raise
+
+
+def _estimate_export(options: FillingOptions, place: str, state: str) -> int:
+    """Prints what a run over the items of an export would do and cost; nothing is deployed, and no state is there."""
+    if not options.load:
+        echo(
+            f"There is no state in {state}: this estimates from the export alone. --load makes a state of its items.",
+            err=True,
+        )
+    app, settings = application_and_settings(options.application, options.tables)
+    routes = wanted_routes(app, dict.fromkeys(options.handlers))
+    if not routes:
+        raise SettingsError(f"There is no handler for {options.what}: all follow from changes.")
+    names, tables = [route.name for route in routes], source_tables(routes)
+    export = open_export(place, only_table(tables), settings.real_name(tables[0].name))
+    engine = open_memory(app, settings)
+    engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.sample(SAMPLE_ITEMS) if line.image)
+    run = make_run(options.store, settings)
+    dry = Pages(app, engine, run, names, always=options.what == "rebuild", dry_run=True)
+    items = [json.dumps(item, default=str) for item in engine.items(tables[0])]
+    average = sum(map(len, items)) // max(len(items), 1)
+    size = TableSize(export.items or len(items), export.billed_bytes or average * (export.items or len(items)))
+    expected = estimate(dry, tables, [size], Random(0), options.page_items)  # noqa: S311 - a sample
+    if not options.json_output:
+        print_estimate(expected, names, tables, options, counted_by=COUNTED_BY_EXPORT)
+    return 0
 
 
 def _planned(opened: OpenedState, options: FillingOptions) -> FillingPlan:
     """What is to be filled. Raises ``SettingsError`` where nothing is, or it may not begin yet."""
     check_lag(options.max_lag, options.function, is_local=opened.local is not None)
     check_runner(options, is_local=opened.local is not None)
-    run, offline = opened.run, options.offline or opened.local is not None
+    # A dry run writes nothing: whoever estimates before deploying has no function that could have named a handler.
+    run, offline = opened.run, options.offline or options.dry_run or opened.local is not None
     routes = chosen_routes(opened, options.handlers, offline=offline)
+    if options.dry_run and opened.local is None:
+        for route in routes:
+            if route.name not in opened.manifest.handlers:
+                echo(f"Handler {route.name!r} was not named by any function yet: deploy it before the run.", err=True)
     if not routes:
         raise SettingsError(f"There is no handler for {options.what}: all are left out, or follow from changes.")
     check_gate(opened.manifest, routes, run.settings, run.clock(), offline=offline)
@@ -88,7 +152,10 @@ def _export(opened: OpenedState, tables: Sequence[Table], options: FillingOption
         return None
     export = export_of(opened, tables, options.export)
     if options.load and isinstance(opened.engine, EmbeddedEngine):
-        opened.engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.lines() if line.image)
+        lines = export.lines()
+        with opened.engine.batch():  # all of them or none: a part of a table would be taken for the whole
+            while page := list(islice(lines, LOADED_ITEMS)):
+                opened.engine.put_sources((line.key, line.image, BEFORE_ALL) for line in page if line.image)
     return export
 
 

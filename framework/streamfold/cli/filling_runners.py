@@ -5,12 +5,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import click
-
 from streamfold.cli.filling_options import ELSEWHERE, HERE, SPARK, FillingOptions
 from streamfold.cli.metered import metered
 from streamfold.cli.on_spark import AppPlace
 from streamfold.cli.opened import OpenedState
+from streamfold.cli.output import echo
 from streamfold.cli.spark_filling import SparkRun
 from streamfold.cli.workers import joined
 from streamfold.errors import SettingsError
@@ -72,7 +71,7 @@ def tell_begun(job: Job, export: Export | None, processes: int | None) -> None:
     """Prints what a state machine takes as input: the job, how many share its rates, and the parts but for files."""
     sources = export.parts if export else 0
     told = {JOB: job.id, SHARING: processes or SHARING_ELSEWHERE, "parts": list(range(sources, job.segments))}
-    click.echo(json.dumps(told if export is None else {**told, **place_in_s3(export.place)}))
+    echo(json.dumps(told if export is None else {**told, **place_in_s3(export.place)}))
 
 
 def carry(

@@ -9,6 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 
+from streamfold.cli.output import escaped
+
 COLUMNS_IN_FILES = 10_000
 """How wide a table in a file or a pipe may be: neither has a width, and what is folded cannot be searched."""
 
@@ -87,5 +89,5 @@ def _print(
         justify: Literal["left", "right"] = "right" if column in right else "left"
         grid.add_column(column, overflow="fold", justify=justify, min_width=width or None)
     for row in rows:
-        grid.add_row(*row)
+        grid.add_row(*map(escaped, row))
     make_console().print(grid)

@@ -12,7 +12,7 @@ from streamfold.derivations.audit.as_of import moment
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.audit.options import item_values, plain_row, typed_values
 from streamfold.engines import Engine
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, parts_text
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey
@@ -45,7 +45,7 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
         for source in route.sources
         if (values := typed_values(source, partition, sort)) is not None and source.match_values(*values) is not None
     ]
-    name = f"{partition} / {sort}" if sort is not None else partition
+    name = parts_text((partition, sort))
     if not found:
         sources = ", ".join(dict.fromkeys(source.template for route in audits for source in route.sources))
         raise SettingsError(f"No audit records the item {name}: expected PARTITION and SORT of {sources}.")

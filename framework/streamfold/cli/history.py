@@ -8,8 +8,11 @@ import click
 from streamfold.cli.engines import Store, application_and_settings, open_store, state_options
 from streamfold.cli.grids import print_grid
 from streamfold.cli.histories import HistoryRow, audited, handler_option, key_attributes, readable, rows_of, time_option
+from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text, typed_key
+from streamfold.cli.shared_options import check_one
 from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
+from streamfold.errors import parts_text
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
 
@@ -46,23 +49,24 @@ def command(
       streamfold history ORDER#1042 METADATA --at 2026-03-01T10:00:00Z
       streamfold history ORDER#1042 METADATA --engine dynamodb --table main=shop --json
     """
+    check_one({"--at": at, "--limit": limit})
     time = time_option("--at", at)
     app, settings = application_and_settings(application, tables)
     found = audited(app, partition, sort, handler)
     rows = rows_of(open_store(app, settings, store), found)
-    name = partition if sort is None else f"{partition} / {sort}"
+    name = parts_text((partition, sort))
     if time is not None:
         known = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
-        click.echo(to_json(_as_object(known))) if json_output else _print_item(known, name)
+        echo(to_json(_as_object(known))) if json_output else _print_item(known, name)
         return
     rows = rows[-limit:] if limit else rows
     if json_output:
         for row in rows:
-            click.echo(to_json(encode(row)["M"]))
+            echo(to_json(encode(row)["M"]))
     elif rows:
         _print(rows)
     else:
-        click.echo(NO_ROWS.format(name=name), err=True)
+        echo(NO_ROWS.format(name=name), err=True)
 
 
 def _print(rows: list[HistoryRow]) -> None:
@@ -74,7 +78,7 @@ def _print(rows: list[HistoryRow]) -> None:
 
 
 def _event(row: HistoryRow) -> str:
-    return f"{row['event']} (expired)" if row.get("expired") else str(row["event"])
+    return name_text(row["event"]) + (" (expired)" if row.get("expired") else "")
 
 
 def _changes(row: HistoryRow) -> str:
@@ -105,20 +109,21 @@ def _print_item(known: ItemAsOf, name: str) -> None:
     if known.exists is None:
         since = known.unknown_before
         none = NO_ROWS.format(name=name)
-        click.echo(f"Unknown before {since}, the time of its first row." if since else none, err=True)
+        echo(f"Unknown before {name_text(since)}, the time of its first row." if since else none, err=True)
         return
     if known.item is None:
-        click.echo(f"It was not there: removed at {known.at}.")
+        echo(f"It was not there: removed at {name_text(known.at)}.")
         return
     values = {name: text(value) for name, value in known.item.items()}
     values |= dict.fromkeys(known.redacted, "(redacted)")
     values |= {name: _large(value) for name, value in known.large.items()}
     print_grid(("attribute", "value"), [(name_text(name), value) for name, value in values.items()])
     if known.fields is not None:
-        click.echo(f"Of its attributes, only {', '.join(known.fields)} are recorded.", err=True)
+        echo(f"Of its attributes, only {', '.join(map(name_text, known.fields))} are recorded.", err=True)
     if not known.whole:
-        click.echo(
-            f"It may have had others: what no change has touched since {known.unknown_before} is unknown.", err=True
+        echo(
+            f"It may have had others: what no change has touched since {name_text(known.unknown_before)} is unknown.",
+            err=True,
         )
 
 

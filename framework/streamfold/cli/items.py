@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
+from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text
 from streamfold.derivations.audit.options import typed_values
 from streamfold.engines import Engine
-from streamfold.errors import RecordError, SettingsError
+from streamfold.errors import RecordError, SettingsError, parts_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
+from streamfold.replay.lines import LINE_BYTES_MAX, bounded_lines
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
@@ -43,7 +43,7 @@ def command_key(item: ItemKey) -> str:
 def tell_absent(engine: Engine, item: ItemKey) -> None:
     """Tells that there is no item with a key that was typed: it may be a wrong one."""
     if not image_of(engine.read_source(item)):
-        click.echo(
+        echo(
             f"There is no item {item_text(item)} now: check its key, unless it was removed.",
             err=True,
         )
@@ -74,7 +74,7 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
     """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
     keys = read_keys(routes)
     found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
-    name = partition if sort is None else f"{partition} / {sort}"
+    name = parts_text((partition, sort))
     if not found:
         templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
         bears = typed_keys([each.key for route in routes for each in route.kind.listens(route)], partition, sort)
@@ -108,20 +108,28 @@ def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[It
     return list(found)
 
 
-def text_of(file: Path, option: str) -> str:
-    """The text of the file that an option names. Raises ``SettingsError`` where it cannot be read."""
+def lines_of(file: Path, option: str) -> Iterator[str]:
+    """The lines of the file that an option names, read in pieces. Raises ``SettingsError`` where it cannot be read."""
+    why = ""
     try:
-        return file.read_text("utf-8-sig")  # some editors begin a file with a mark
+        with file.open("rb") as stream:
+            for number, line in enumerate(bounded_lines(stream), 1):
+                if line is None:
+                    why = f"its line {number} is longer than {LINE_BYTES_MAX:,} bytes"
+                    break
+                # some editors begin a file with a mark
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n")
     except OSError as error:
-        raise SettingsError(f"{option} {file} cannot be read: {error.strerror or error}. Name another file.") from None
+        why = error.strerror or str(error)
     except UnicodeError:
-        raise SettingsError(f"{option} {file} cannot be read: it is no UTF-8 text. Name another file.") from None
+        why = "it is no UTF-8 text"
+    if why:
+        raise SettingsError(f"{option} {file} cannot be read: {why}. Name another file.")
 
 
 def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
     """The items of the file of ``--keys``. Raises ``SettingsError`` with the line that is none."""
-    # not splitlines(): a key may hold a letter that Python takes for the end of a line
-    for number, line in enumerate(text_of(file, "--keys").split("\n"), 1):
+    for number, line in enumerate(lines_of(file, "--keys"), 1):
         if line.strip():
             yield _item(app, line.removesuffix("\r"), f"{file}:{number}")
 

@@ -18,7 +18,9 @@ from streamfold.cli.engines import (
 )
 from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
 from streamfold.cli.grids import counted
-from streamfold.cli.rows import typed_text
+from streamfold.cli.output import echo
+from streamfold.cli.rows import name_text, typed_text
+from streamfold.cli.shared_options import check_one
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 
@@ -84,6 +86,8 @@ def command(
       streamfold jobs --ring --state social.db
       streamfold jobs --engine dynamodb --table main=social --ring timeline-push-0a1b2c3d4e5f
     """
+    given = {"--pause": pause, "--resume": resume, "--end": end, "--set": change, "--ring": ring, "--drop": dropped}
+    check_one(given)
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store)) as opened:
         run = make_run(store, settings, outside=True)
@@ -104,9 +108,9 @@ def command(
         lines = [_line(jobs, job, json_output=json_output) for job in jobs.all()]
         lines += fan_out_lines(app, opened, run, json_output=json_output)
         for line in lines:
-            click.echo(line)
+            echo(line)
         if not lines and not json_output:
-            click.echo("There are no jobs.")
+            echo("There are no jobs.")
     sys.exit(REPORTED if failures else 0)
 
 
@@ -134,4 +138,5 @@ def _line(jobs: Jobs, job: Job, *, json_output: bool) -> str:
         known = {"id": job.id, "what": job.what, "handlers": job.handlers, "state": what, "segments": job.segments}
         return json.dumps({**known, "segments_done": done, **{rate: getattr(job, rate) for rate in RATES}})
     counts = "".join(f", {number:,} {word}" for word, number in job.counts.items())
-    return f"{job.id}  {job.what} {handlers_text(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"
+    name = name_text(job.id)
+    return f"{name}  {job.what} {handlers_text(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"

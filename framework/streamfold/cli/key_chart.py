@@ -4,9 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
 from streamfold.cli.grids import is_too_wide, print_grid
+from streamfold.cli.output import echo
 from streamfold.keys.key import Key
 from streamfold.routes.policy import RETRY
 from streamfold.routes.route import GROUP, SOURCE, Route
@@ -67,11 +66,11 @@ def _print_lines(names: Sequence[str], rows: Sequence[Described]) -> None:
     said = [name for name in names if name not in ("sources", "parts", "handler", "targets")]
     for row in rows:
         told = [f"{WORDS.get(name, '')}{row[name]}" for name in said if row.get(name)]
-        click.echo(f"{row['handler']}  ({', '.join(told)})")
+        echo(f"{row['handler']}  ({', '.join(told)})")
         for source in (*row["sources"], *row.get("parts", ())):
-            click.echo(f"    {source}")
+            echo(f"    {source}")
         for target in row["targets"]:
-            click.echo(f"    -> {target}")
+            echo(f"    -> {target}")
 
 
 def _cell(value: Any) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.batch.chains import run_chains
 from streamfold.batch.knowledge import knowledge
@@ -13,10 +11,11 @@ from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store
 from streamfold.cli.fan_outs import FAILED_SHOWN, follow_fan_outs
+from streamfold.cli.output import echo
 from streamfold.commit.failure import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, printable
 from streamfold.keys.table import Table
 from streamfold.lifecycle.checks import check_named, wanted_routes
 from streamfold.lifecycle.explain import Explaining
@@ -96,10 +95,16 @@ def left_out(opened: OpenedState, route: Route) -> str:
 
 def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:
     """The export of the one table whose items are led. Raises ``SettingsError`` where there are several tables."""
+    table = only_table(tables)
+    return open_export(place, table, opened.run.settings.real_name(table.name))
+
+
+def only_table(tables: Sequence[Table]) -> Table:
+    """The one table of an export. Raises ``SettingsError`` where the handlers read several, or none."""
     if len(tables) != 1:
         names = ", ".join(table.name for table in tables) or "none"
         raise SettingsError(f"--export is of one table, and the handlers read {names}: name the handlers of one table.")
-    return open_export(place, tables[0], opened.run.settings.real_name(tables[0].name))
+    return tables[0]
 
 
 def followed_chains(opened: OpenedState) -> Sequence[Failure]:
@@ -113,7 +118,7 @@ def followed_chains(opened: OpenedState) -> Sequence[Failure]:
         opened.local.retry(opened.run.settings.group)
         failures = run_chains(opened.app, opened.local, opened.run).failures
     for failure in failures[:FAILED_SHOWN]:
-        _say(f"Failed: chains: {failure}")
+        _say(f"Failed: chains: {printable(str(failure))}")
     if (hidden := len(failures) - FAILED_SHOWN) > 0:
         _say(f"... and {hidden:,} more.")
     return failures
@@ -136,4 +141,4 @@ def _not_known(opened: OpenedState, route: Route, *, offline: bool) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    echo(text, err=True)

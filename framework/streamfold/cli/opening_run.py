@@ -2,8 +2,6 @@
 
 import getpass
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.engines import REPORTED, confirm_writes
 from streamfold.cli.filling_options import HERE, FillingOptions
@@ -11,6 +9,7 @@ from streamfold.cli.filling_output import filling_bar, print_filled
 from streamfold.cli.filling_run import SEGMENTS, size_of
 from streamfold.cli.metered import metered
 from streamfold.cli.opened import OpenedState, followed_chains, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
@@ -39,7 +38,7 @@ def run_openings(options: FillingOptions) -> int:
         check_named(opened.manifest, routes, offline=offline)
         check_gate(opened.manifest, routes, opened.run.settings, opened.run.clock(), offline=offline)
         items = sum(size_of(opened, table).items for table in source_tables(routes))
-        click.echo(f"{WHAT} of {', '.join(route.name for route in routes)} over {items:,} items", err=True)
+        echo(f"{WHAT} of {', '.join(route.name for route in routes)} over {items:,} items", err=True)
         if options.dry_run:
             return 0
         confirm_writes(opened.engine, opened.store, yes=options.yes)
@@ -87,7 +86,7 @@ def _job(jobs: Jobs, routes: list[Route], options: FillingOptions) -> tuple[Job,
     rates = {"read_units": options.read_units, "write_units": options.write_units}
     for known in jobs.all():
         if (known.what, known.handlers, known.segments) == (WHAT, names, segments) and not known.ended:
-            click.echo(f"Job {known.id} goes on where it was.", err=True)
+            echo(f"Job {known.id} goes on where it was.", err=True)
             return jobs.gone_on(known, **rates), True
     table = ",".join(each.name for each in tables)
     return jobs.create(WHAT, names, table, segments, by=getpass.getuser(), **rates), False

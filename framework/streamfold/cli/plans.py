@@ -5,10 +5,10 @@ from typing import Any
 
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
-from streamfold.cli.rows import name_text, printable, text
+from streamfold.cli.rows import name_text, text
 from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.derivations.derivation import Preview, derivation
-from streamfold.errors import plain
+from streamfold.errors import plain, printable
 from streamfold.records.images import hidden
 from streamfold.replay.planned import PlannedWrites
 from streamfold.settings import Settings

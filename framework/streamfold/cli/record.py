@@ -10,6 +10,8 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from streamfold.cli.application import program
 from streamfold.cli.engines import as_json
+from streamfold.cli.output import echo
+from streamfold.cli.shared_options import FilePath
 from streamfold.errors import SettingsError
 
 
@@ -21,7 +23,7 @@ from streamfold.errors import SettingsError
 @click.option(
     "--out",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="The JSON Lines file to append to.",
 )
@@ -41,9 +43,7 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
         raise SettingsError(
             f"There is no folder {out.parent} for {out.name}: make it, or name another file with --out."
         )
-    click.echo(
-        f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True
-    )
+    echo(f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.", err=True)
     reader = StreamReader(*make_clients(endpoint_url), table)
     columns, console = (TextColumn("{task.completed} records"), TimeElapsedColumn()), Console(stderr=True)
     with explained(), Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -59,12 +59,12 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
     if recorded.trimmed_shards:
         summary["trimmed_shards"] = list(recorded.trimmed_shards)
     if json_output:
-        click.echo(as_json(summary))
+        echo(as_json(summary))
         return
     kinds = ", ".join(f"{count} {event}" for event, count in sorted(recorded.events.items())) or "nothing new"
-    click.echo(f"{recorded.records} records ({kinds}) added to {out}.")
+    echo(f"{recorded.records} records ({kinds}) added to {out}.")
     if recorded.trimmed_shards:
-        click.echo(
+        echo(
             f"Warning: records of {len(recorded.trimmed_shards)} shards were gone before they could be read.", err=True
         )
-    click.echo(f"Replay them with: {program()} replay {out}")
+    echo(f"Replay them with: {program()} replay {out}")

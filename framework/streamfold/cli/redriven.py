@@ -3,10 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-import click
-
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
+from streamfold.cli.output import echo
+from streamfold.errors import printable
 from streamfold.failures.redrive import Redriven
 
 SHOWN_MAX = 100
@@ -34,7 +34,7 @@ class RedriveTold:
         if redriven.conflicts:
             self.conflicts[str(redriven.handler)] += redriven.conflicts
         if self.json_output:
-            click.echo(as_json(_line(redriven)))
+            echo(as_json(_line(redriven)))
         else:
             kept = (self.shown, True), (self.reasons, redriven.is_left_over)
             for each in (each for each, wanted in kept if wanted and len(each) < SHOWN_MAX):
@@ -44,25 +44,25 @@ class RedriveTold:
         """Prints the table, what is left over and why, and the counts; or the counts as a JSON object."""
         if self.json_output:
             counts = {"dry_run": self.dry_run, "documents": self.documents, "outcomes": dict(self.outcomes)}
-            click.echo(as_json({**counts, "conflicts": dict(self.conflicts)}))
+            echo(as_json({**counts, "conflicts": dict(self.conflicts)}))
             return
         if self.shown:
             print_grid(COLUMNS, map(_row, self.shown), right=NUMBERS)
         for redriven in self.reasons:
-            click.echo(_left_over(redriven), err=True)
+            echo(_left_over(redriven), err=True)
         for name, count in self.conflicts.items():
-            click.echo(f"Index {name} met {count} claims of rows that another item claims too.")
+            echo(f"Index {name} met {count} claims of rows that another item claims too.")
         self._print_counts()
 
     def _print_counts(self) -> None:
         if (hidden := self.outcomes.total() - len(self.shown)) > 0:
-            click.echo(f"... and {hidden} more; --json prints them all.")
+            echo(f"... and {hidden} more; --json prints them all.")
         counts = ", ".join(f"{count} {what}" for what, count in self.outcomes.most_common()) or "nothing to redrive"
         documents = f"{self.documents} document{'' if self.documents == 1 else 's'}"
         if self.dry_run:
-            click.echo(f"\nDry run of {documents}: {counts}. Nothing was written; --apply does it.")
+            echo(f"\nDry run of {documents}: {counts}. Nothing was written; --apply does it.")
         else:
-            click.echo(f"\n{documents} redriven: {counts}.")
+            echo(f"\n{documents} redriven: {counts}.")
 
 
 def _line(redriven: Redriven) -> dict[str, object]:
@@ -71,10 +71,11 @@ def _line(redriven: Redriven) -> dict[str, object]:
 
 def _row(redriven: Redriven) -> list[str]:
     told = redriven
-    return [told.place, told.item or "", told.handler or "", told.what, str(told.written), str(told.removed)]
+    texts = (told.place, told.item or "", told.handler or "", told.what)
+    return [*map(printable, texts), str(told.written), str(told.removed)]
 
 
 def _left_over(redriven: Redriven) -> str:
     who = f"handler {redriven.handler!r}, " if redriven.handler else ""
     item = f"item {redriven.item}: " if redriven.item else ""
-    return f"{redriven.what.capitalize()}: {redriven.place}: {who}{item}{redriven.why}"
+    return printable(f"{redriven.what.capitalize()}: {redriven.place}: {who}{item}{redriven.why}")

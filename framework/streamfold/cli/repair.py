@@ -10,7 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.engines import REPORTED, Store, confirm_writes, state_options
-from streamfold.cli.items import FORMS, item_of, items_in, tell_absent, text_of, typed_item
+from streamfold.cli.items import FORMS, item_of, items_in, lines_of, tell_absent, typed_item
 from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
 from streamfold.cli.repaired import (
     GivenItems,
@@ -21,6 +21,7 @@ from streamfold.cli.repaired import (
     repaired_items,
 )
 from streamfold.cli.rows import typed_key
+from streamfold.cli.shared_options import FilePath
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.checks import source_tables
 from streamfold.records.change import ItemKey
@@ -42,11 +43,11 @@ class ChosenItems(NamedTuple):
     "--key", "partition", callback=typed_key, metavar="PARTITION [SORT]", help="The item with this key, as it is typed."
 )
 @click.argument("sort", required=False, metavar="", callback=typed_key)
-@click.option("--keys", type=click.Path(path_type=Path), metavar="FILE", help=f"The items of a file. {FORMS}")
+@click.option("--keys", type=FilePath(), metavar="FILE", help=f"The items of a file. {FORMS}")
 @click.option(
     "--from-verify",
     "report",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="REPORT",
     help="The items that differ or failed in what verify --json printed.",
 )
@@ -61,7 +62,7 @@ class ChosenItems(NamedTuple):
 )
 @click.option(
     "--failed",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="Write the keys of items that failed to this file, which --keys takes.",
 )
@@ -143,7 +144,7 @@ def _items(opened: OpenedState, routes: Sequence[Route], chosen: ChosenItems) ->
 
 def _reported(app: App, file: Path) -> Iterator[ItemKey]:
     """The items of a report of verify. Raises ``SettingsError`` for another file, or another application's report."""
-    text = text_of(file, "--from-verify")
+    text = "\n".join(lines_of(file, "--from-verify"))
     try:
         report = json.loads(text)
         of, entries = report["application"], [*report["different"], *report["failed"]]

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_line, item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.work_lines import error_text
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.page_report import ItemFailed, PageReport
@@ -23,6 +22,7 @@ from streamfold.lifecycle.run_hooks import KeepFailed
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
+from streamfold.settings.readers import make_private
 
 SHOWN_MAX = 100
 """Items of a table for a person; ``--json`` has every one."""
@@ -75,7 +75,7 @@ def repaired_items(
 
 def failed_line(failed: ItemFailed) -> str:
     """A failed item for a person."""
-    return f"Failed: item {item_text(failed.item)}, handler {failed.handler!r}: {error_text(failed.error)}"
+    return f"Failed: item {item_text(failed.item)}, handler {failed.handler!r}: {printable(error_text(failed.error))}"
 
 
 def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
 def print_repaired(app: App, found: RepairedItems, *, json_output: bool) -> None:
     """Prints what became of the items, as lines or as one JSON object."""
     if json_output:
-        click.echo(as_json({"dry_run": found.dry_run, "unread": found.unread, **counts_of(app, found)}))
+        echo(as_json({"dry_run": found.dry_run, "unread": found.unread, **counts_of(app, found)}))
         return
     print_failed(found.report.failed)
     if found.unread:
-        click.echo(f"{found.unread:,} of the keys are read by none of the handlers.", err=True)
+        echo(f"{found.unread:,} of the keys are read by none of the handlers.", err=True)
     _print_counts(found)
 
 
@@ -102,9 +102,9 @@ def print_failed(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "-
     """
     shown = failed[:SHOWN_MAX]
     for each in shown:
-        click.echo(failed_line(each), err=True)
+        echo(failed_line(each), err=True)
     if (left := max(count, len(failed)) - len(shown)) > 0:
-        click.echo(f"... and {left:,} more; {kept_by}.", err=True)
+        echo(f"... and {left:,} more; {kept_by}.", err=True)
 
 
 def check_failed_file(file: Path | None) -> None:
@@ -116,6 +116,7 @@ def check_failed_file(file: Path | None) -> None:
     try:
         is_new = not file.exists()
         if is_new or file.is_file():  # another thing, such as a pipe, is opened once
+            make_private(file)
             file.open("a").close()
     except OSError as error:
         raise SettingsError(f"--failed {file} cannot be written: {error.strerror}. Name another file.") from None
@@ -133,6 +134,7 @@ def failed_keys(app: App, file: Path | None, *, goes_on: bool = False) -> Iterat
     if file is None:
         yield lambda _: None
         return
+    make_private(file)
     with file.open("a" if goes_on else "w", encoding="utf-8") as lines:
 
         def keep(failed: Sequence[ItemFailed]) -> None:
@@ -147,14 +149,14 @@ def _print_counts(found: RepairedItems) -> None:
     items, counts = counted(report.items, "item"), f"{report.equal:,} equal, {len(report.failed):,} failed"
     if found.dry_run:
         for each in report.differing[:SHOWN_MAX]:
-            click.echo(f"{item_text(each.item)}, handler {each.handler!r} differs")
+            echo(f"{item_text(each.item)}, handler {each.handler!r} differs")
         others = f"; {counted(report.uncompared, 'part')} not comparable, derived again" if report.uncompared else ""
         pending = f", {len(report.pending):,} with pending work" if report.pending else ""
         different = report.written - report.uncompared - len(report.pending)
-        click.echo(f"Dry run of {items}: {different:,} different{pending}, {counts}{others}. Nothing was written.")
+        echo(f"Dry run of {items}: {different:,} different{pending}, {counts}{others}. Nothing was written.")
         return
     written, rows = counted(report.written, "part"), counted(report.rows, "write")
-    click.echo(f"{items}: {written} written, {counts}; {rows} of rows.")
+    echo(f"{items}: {written} written, {counts}; {rows} of rows.")
 
 
 def counts_of(app: App, found: RepairedItems) -> dict[str, Any]:

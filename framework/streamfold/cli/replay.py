@@ -19,7 +19,7 @@ BATCH_RECORDS_MAX = 10_000
 
 
 @click.command("replay", short_help="Replay recorded records on a local store or on DynamoDB.")
-@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.argument("files", nargs=-1, metavar="FILES...")
 @application_option
 @click.option(
     "--state",

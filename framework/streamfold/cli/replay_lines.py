@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
 
-import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from streamfold.cli.output import echo
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins, RawRecord
@@ -98,7 +98,7 @@ def by_the_minute(recorded: RecordedFiles, clock: Callable[[], float] = time.mon
         rate = (number - before) / (now - shown)
         share = f", {recorded.position_bytes / recorded.size_bytes:.0%} of the files" if recorded.size_bytes else ""
         minutes = (now - begin) / 60
-        click.echo(f"{number:,} records in {minutes:.0f} min{share}, {rate:,.0f} a second now.", err=True)
+        echo(f"{number:,} records in {minutes:.0f} min{share}, {rate:,.0f} a second now.", err=True)
         shown, before = now, number
 
     return show

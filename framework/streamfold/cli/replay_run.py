@@ -7,8 +7,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.batch.manifest import read_manifest
 from streamfold.cli.advice import Written, advice
@@ -24,6 +22,7 @@ from streamfold.cli.engines import (
     real_tables,
 )
 from streamfold.cli.grids import counted
+from streamfold.cli.output import echo
 from streamfold.cli.prints import prints_of_handlers
 from streamfold.cli.replay_lines import Lines, replay_lines
 from streamfold.cli.replay_options import ReplayOptions
@@ -111,12 +110,12 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
         with prints_of_handlers(aside=options.json_output):
             summary = replay.process(lines, _cursor(app, settings, opened.engine, recorded) if kept else None)
     if summary.clean and not summary.records and not summary.behind:
-        click.echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
+        echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
     with prints_of_handlers(aside=options.json_output):
         not_run = _run_chains(replay, opened)
     _print(summary, app, opened, run, options)
     if not_run:
-        click.echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
+        echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
     return 0 if summary.clean and not summary.report.parked and not not_run else REPORTED
 
@@ -136,7 +135,7 @@ def _cursor(app: App, settings: Settings, engine: Engine, recorded: RecordedFile
 
 
 def _tell_behind(records: int) -> None:
-    click.echo(GOES_ON.format(records=counted(records, "record")), err=True)
+    echo(GOES_ON.format(records=counted(records, "record")), err=True)
 
 
 def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
@@ -166,7 +165,7 @@ def _open_dynamodb(
     if not options.dry_run:
         confirm_writes(engine, options.store, yes=options.yes)
         for name in create_tables(app, engine) if options.create_tables else ():
-            click.echo(f"Created table {name}.", err=True)
+            echo(f"Created table {name}.", err=True)
     if not options.dry_run and not options.force:
         check_whole(read_manifest(app.name, engine), app)
     writer = SourceWriter(engine, app.name) if options.put_sources else None

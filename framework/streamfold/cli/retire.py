@@ -10,9 +10,11 @@ from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, sta
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
 from streamfold.cli.opened import OpenedState, followed_chains, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.derivations import kept_words
+from streamfold.errors import printable
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.state_keys import source_of
 from streamfold.lifecycle.retire import PartKept, Retirement, check_no_run, check_retirable
@@ -99,22 +101,22 @@ def _retirement(opened: OpenedState, handler: str, *, remove: bool) -> Retiremen
 def _print(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> None:
     report = retirement.report
     for kept in report.kept[:SHOWN_MAX]:
-        click.echo(f"Kept: {_name(kept)}: {kept.why}", err=True)
+        echo(f"Kept: {_name(kept)}: {printable(str(kept.why))}", err=True)
     if (left := len(report.kept) - SHOWN_MAX) > 0:
-        click.echo(f"... and {left:,} more; --json has them all.", err=True)
+        echo(f"... and {left:,} more; --json has them all.", err=True)
     found = f"{counted(report.parts, 'part')}, {report.stored:,} with a contribution"
     if isinstance(retirement, KeptRetirement):
         found = counted(report.parts, "state item")
     if dry_run:
         would = "Contributions would be taken back from rows" if retirement.remove else "Rows would stay as they are"
-        click.echo(f"Dry run: {found}. {would}. Nothing was written.")
+        echo(f"Dry run: {found}. {would}. Nothing was written.")
         return
-    click.echo(
+    echo(
         f"Handler {retirement.handler}: {found}; {counted(report.rows, 'write')} of rows, {report.dropped:,} removed "
         f"from the state, {len(report.kept):,} kept."
     )
     if not report.kept:
-        click.echo(f'Next: take the handler out of the code, App(..., retired=["{retirement.handler}"]).')
+        echo(f'Next: take the handler out of the code, App(..., retired=["{retirement.handler}"]).')
 
 
 def _print_json(retirement: Retirement | KeptRetirement, chains: int, *, dry_run: bool) -> None:
@@ -130,7 +132,7 @@ def _print_json(retirement: Retirement | KeptRetirement, chains: int, *, dry_run
         "kept": [{"state_key": list(kept.key), "why": kept.why} for kept in report.kept],
         "chains_failed": chains,
     }
-    click.echo(as_json(told))
+    echo(as_json(told))
 
 
 def _name(kept: PartKept) -> str:

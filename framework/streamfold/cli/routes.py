@@ -14,8 +14,9 @@ from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest, read_manifest
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import Store, application_and_settings, as_json, open_store, store_options
 from streamfold.cli.key_chart import described, place_of, print_chart
+from streamfold.cli.output import echo
 from streamfold.cli.rows import typed_key
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, printable
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.records.numbers import decode_number
@@ -69,25 +70,25 @@ def command(
     rows = [described(route) | _partial(manifest, route) | more for route in app.routes]
     if json_output:
         for row in rows:
-            click.echo(as_json(row))
+            echo(as_json(row))
         return
     if not rows:
-        click.echo(f"Application {app.name!r} has no handler: name modules that declare some, App(..., routers=[...]).")
+        echo(f"Application {app.name!r} has no handler: name modules that declare some, App(..., routers=[...]).")
     print_chart(rows)
     new = [route.name for route in app.routes if manifest is not None and route.name not in manifest.handlers]
     lacking = _lacking_handlers(manifest, app)
     if new and manifest is not None and manifest.handlers:
-        click.echo(
+        echo(
             f"\nNew to this state: {', '.join(new)}. Items that were there before count from their next change on, "
             "unless they are backfilled (docs/backfill.md)."
         )
     if lacking:
-        click.echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
+        echo(f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}.")
     elif manifest is not None and not any(row["partial_since"] for row in rows) and not (new and manifest.handlers):
         whole = f"The state does not know application {app.name!r}; is --state or STREAMFOLD_STATE_TABLE another's?"
-        click.echo(f"\n{'No handler is partial.' if manifest.handlers else whole}")
+        echo(f"\n{'No handler is partial.' if manifest.handlers else whole}")
     if app.tenant:
-        click.echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
+        echo(f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has.")
 
 
 def _manifest(application: str, tables: tuple[str, ...], store: Store) -> Manifest | None:
@@ -128,9 +129,9 @@ def _explain(app: App, partition: str, sort: str | None, *, json_output: bool) -
         nearest, text = _nearest(_sources(app), (partition, sort))
         found = [({"nearest": nearest}, text)]
     for value, text in found:
-        click.echo(as_json(value) if json_output else text)
+        echo(as_json(value) if json_output else text)
     if not taken and not json_output:
-        click.echo("No handler reads this key.")
+        echo("No handler reads this key.")
 
 
 def _sources(app: App) -> list[Key]:
@@ -184,7 +185,7 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
         names, place = [each.route.name for each in entry.listeners if each.role == SOURCE], place_of(entry.key)
         names += [each.route.name for each in entry.listeners if each.called and each.role != SOURCE]
         plain = {name: value if isinstance(value, str | int) else str(value) for name, value in fields.items()}
-        shown = " ".join(f"{name}={value}" for name, value in plain.items())
+        shown = " ".join(f"{name}={printable(str(value))}" for name, value in plain.items())
         yield {"template": place, "fields": plain, "handlers": names}, f"{place}  {shown}  -> {', '.join(names)}"
     if app.derived((table.name, *values)):
         yield {"derived": True, "table": table.name}, f"This is the key of a derived row of table {table.name!r}."

@@ -1,7 +1,6 @@
 """Stored items as a command prints them: as their readers see them, or raw."""
 
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -10,8 +9,9 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.grids import print_long_grid
+from streamfold.cli.output import echo, on_terminal
 from streamfold.engines import Engine, Seekable, StoredItem
-from streamfold.errors import EngineError, SettingsError, shortened
+from streamfold.errors import EngineError, SettingsError, printable, shortened
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import hidden
@@ -53,20 +53,16 @@ def _typed(name: str, value: str | None) -> str | None:
     return value
 
 
-def on_terminal() -> bool:
-    return sys.stdout.isatty()
-
-
 def print_some(found: Iterator[Any], limit: int | None, show: Callable[[Iterator[Any]], None], nothing: str) -> None:
     """Prints so many of what was found, on a terminal the first of them, and whether there is more."""
     most = LIMIT_ON_TERMINAL if limit is None and on_terminal() else limit
     first = next(found, None)
     if first is None:
-        click.echo(nothing, err=True)
+        echo(nothing, err=True)
         return
     show(islice(chain([first], found), most))
     if limit is None and next(found, None) is not None:
-        click.echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
+        echo(f"... and more: the first {most} are shown; --limit N or --json shows others.", err=True)
 
 
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:
@@ -151,13 +147,6 @@ def text(value: Any) -> str:
 
 def _printable(plain: str) -> str:
     return shortened(printable(plain), TEXT_LENGTH_MAX)
-
-
-def printable(plain: str) -> str:
-    """A text without what would move a terminal's cursor."""
-    if plain.isprintable():
-        return plain
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in plain)
 
 
 def _plain(value: Any) -> str:

@@ -9,7 +9,9 @@ import click
 
 from streamfold.cli import search_purge, search_rebuild, search_verify
 from streamfold.cli.engines import REPORTED, as_json
+from streamfold.cli.output import echo
 from streamfold.cli.search_servers import NamedIndex, index_options, named_index, opened_server
+from streamfold.errors import printable
 
 if TYPE_CHECKING:
     from streamfold.derivations.search.declared import SearchIndex
@@ -104,32 +106,32 @@ UNSAFE = (
 def _print_request(index: "SearchIndex", *, json_output: bool) -> None:
     request = {"method": "PUT", "path": f"/{index.first}", "body": index.body}
     if json_output:
-        click.echo(as_json(request))
+        echo(as_json(request))
     else:
-        click.echo(f"PUT /{index.first}\n{json.dumps(index.body, indent=2, ensure_ascii=False)}")
+        echo(f"PUT /{index.first}\n{json.dumps(index.body, indent=2, ensure_ascii=False)}")
 
 
 def _print_created(named: NamedIndex, tried: "Tried", *, json_output: bool) -> None:
     index = named.index
     if json_output:
         found = {"index": index.first, "alias": index.alias, "versions_hold": tried.holds, "why": tried.why}
-        click.echo(as_json(found))
+        echo(as_json(found))
         return
-    click.echo(f"Created index {index.first} with alias {index.alias} on {named.settings.search}.")
+    echo(f"Created index {index.first} with alias {index.alias} on {named.settings.search}.")
     if tried.holds:
-        click.echo("The server refuses older versions of a document: none will be older than its item.")
+        echo("The server refuses older versions of a document: none will be older than its item.")
     else:
-        click.echo(f"The server does not keep versions of documents as it has to. {tried.why}\n{UNSAFE}", err=True)
+        echo(f"The server does not keep versions of documents as it has to. {tried.why}\n{UNSAFE}", err=True)
 
 
 def _print_differences(named: NamedIndex, found: list["IndexDifference"], *, json_output: bool) -> None:
     alias, where = named.index.alias, named.settings.search
     if json_output:
-        click.echo(as_json({"alias": alias, "differences": [difference._asdict() for difference in found]}))
+        echo(as_json({"alias": alias, "differences": [difference._asdict() for difference in found]}))
         return
     for difference in found:
-        click.echo(str(difference))
+        echo(printable(str(difference)))
     if found:
-        click.echo(f"\nIndex {alias} on {where} differs from its declaration. {REMEDY}", err=True)
+        echo(f"\nIndex {alias} on {where} differs from its declaration. {REMEDY}", err=True)
     else:
-        click.echo(f"Index {alias} on {where} is as declared.")
+        echo(f"Index {alias} on {where} is as declared.")

@@ -13,6 +13,7 @@ from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store, state_options
 from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
 from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
+from streamfold.derivations.search.calls import COMMAND_TRIES
 from streamfold.derivations.search.declared import SearchIndex, accepts_of, find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.places import OPENED
@@ -78,6 +79,7 @@ def opened_place(asked: Asked, *, writes: bool) -> Iterator[SearchPlace]:
             yield SearchPlace(app, engine, run, index, LocalAliases(local))
             return
         with opened_server(settings) as server:
+            server.calls.tries = COMMAND_TRIES  # a run over all items must not end at one connection that breaks
             run.opened[OPENED] = server
             yield SearchPlace(app, engine, run, index, ServerAliases(server))
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from streamfold.cli.engines import as_json
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
+from streamfold.derivations.search.calls import COMMAND_TRIES
 from streamfold.errors import SettingsError
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.settings import Settings
@@ -54,6 +56,7 @@ def command(
     before = int((time.time() - days * SECONDS_A_DAY) * 1000)
     alias, where = named.index.alias, named.settings.search
     with opened_server(named.settings) as server:
+        server.calls.tries = COMMAND_TRIES
         count = count_hidden(server, alias, before)
         if not dry_run and count:
             confirm(
@@ -63,12 +66,12 @@ def command(
         removed, changed = _removed(pages, count, shown=not json_output)
     if json_output:
         found = {"alias": alias, "days": days, "dry_run": dry_run, "found": count}
-        click.echo(as_json({**found, "removed": removed, "changed": changed}))
+        echo(as_json({**found, "removed": removed, "changed": changed}))
     elif dry_run:
-        click.echo(f"Dry run: {count} documents of index {alias} were hidden over {days} days ago; none was removed.")
+        echo(f"Dry run: {count} documents of index {alias} were hidden over {days} days ago; none was removed.")
     else:
         since = f" {changed} were written meanwhile and stay." if changed else ""
-        click.echo(f"{removed} documents of index {alias} were removed, hidden over {days} days ago.{since}")
+        echo(f"{removed} documents of index {alias} were removed, hidden over {days} days ago.{since}")
 
 
 def _days(older_than: int | None, settings: Settings) -> int:

@@ -7,7 +7,13 @@ import click
 
 from streamfold.cli.search_places import Asked, asked_options, opened_place
 from streamfold.cli.search_rebuilding import RebuildOptions, run_rebuild
-from streamfold.cli.shared_options import read_units_option, sample_option, segments_option, tolerance_option
+from streamfold.cli.shared_options import (
+    check_sample,
+    read_units_option,
+    sample_option,
+    segments_option,
+    tolerance_option,
+)
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import PAGE_ITEMS
 
@@ -67,6 +73,7 @@ def command(
       streamfold search rebuild products --drop --engine dynamodb --table main=shop-prod
       streamfold search rebuild products~next --take-over --engine dynamodb --table main=shop-prod
     """
+    check_sample(full=full)
     chosen = {"back": back, "drop": drop, "abort": abort, "take-over": take_over}
     steps = [step for step, wanted in chosen.items() if wanted]
     if len(steps) > 1:

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-import click
-
 from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.items import item_text
 from streamfold.cli.metered import metered
+from streamfold.cli.output import echo
+from streamfold.cli.rows import name_text
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
 from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, IndexMark
 from streamfold.derivations.search.names import own_alias
-from streamfold.errors import plain
+from streamfold.errors import printable
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.filling import Filling
 from streamfold.lifecycle.page_report import ItemFailed
@@ -136,9 +136,9 @@ class RebuildSteps:
         """Prints the items that the new index lacks; returns whether they stop the move of the alias."""
         self.counts["failed"] = len(failed)
         for each in failed[:SHOWN]:
-            self._say(f"failed: {item_text(each.item)}: {plain(str(each.error))}")
+            _tell_trouble(f"failed: {item_text(each.item)}: {printable(str(each.error))}")
         if failed and not self.options.accept_failed:
-            self._say(
+            _tell_trouble(
                 f"{len(failed)} items cannot be sent to the new index: the alias was not moved. Mend them, and run the "
                 "same command again; --accept-failed leaves them out, --abort ends the rebuild."
             )
@@ -153,7 +153,7 @@ class RebuildSteps:
         found = verifier.verify(self.options.sample, Random(0))  # noqa: S311 - a sample
         tell_wrong(found)
         if found.wrong:
-            self._say("The new index differs from the items: the alias was not moved. --abort ends the rebuild.")
+            _tell_trouble("The new index differs from the items: the alias was not moved. --abort ends the rebuild.")
         return bool(found.wrong)
 
     def _wait(self, mark: IndexMark) -> None:
@@ -183,21 +183,26 @@ class RebuildSteps:
     def _told(self, alias: str, mark: IndexMark) -> int:
         if self.options.json_output:
             counts = {name: count for name, count in self.counts.items() if name in ("read", "written", "failed")}
-            click.echo(as_json({"alias": alias, "live": mark.live, "old": mark.old, "phase": mark.phase, **counts}))
+            echo(as_json({"alias": alias, "live": mark.live, "old": mark.old, "phase": mark.phase, **counts}))
             return 0
-        click.echo(f"Alias {alias} stands for {mark.live}.")
+        echo(f"Alias {alias} stands for {mark.live}.")
         if mark.phase == SWAPPED:
-            click.echo(told_phase(alias, mark))
+            echo(told_phase(alias, mark))
         return 0
 
     def _say(self, text: str) -> None:
         if not self.options.json_output:
-            click.echo(text, err=True)
+            echo(text, err=True)
+
+
+def _tell_trouble(text: str) -> None:
+    """Prints why the alias was not moved, beside JSON too: standard output has the counts alone."""
+    echo(text, err=True)
 
 
 def tell_wrong(found: VerifiedIndex) -> None:
     """Prints some of the documents that are wrong, on standard error."""
     for each in found.wrong[:SHOWN]:
-        click.echo(f"{each.what}: document {each.id} of {item_text(each.item)}", err=True)
+        echo(f"{each.what}: document {name_text(each.id)} of {item_text(each.item)}", err=True)
     if len(found.wrong) > SHOWN:
-        click.echo(f"... and {len(found.wrong) - SHOWN} more.", err=True)
+        echo(f"... and {len(found.wrong) - SHOWN} more.", err=True)

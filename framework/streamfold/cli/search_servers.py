@@ -1,6 +1,5 @@
 """The search server that a command works on: its option, its settings, and whether it may be written to."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import click
 from streamfold.app import App
 from streamfold.cli.application import application_option, load_application
 from streamfold.cli.engines import make_settings
+from streamfold.cli.output import can_ask, echo
 from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
 from streamfold.run import Run
@@ -100,9 +100,9 @@ def confirm_documents(app: App, settings: Settings, *, yes: bool) -> None:
 
 def confirm(text: str, *, yes: bool) -> None:
     """Says what happens, and asks unless ``yes``. Raises ``SettingsError`` where nobody can be asked."""
-    click.echo(text, err=True)
+    echo(text, err=True)
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not can_ask():
         raise SettingsError("Nobody can be asked for confirmation here: give --yes to go on.")
     click.confirm("Go on?", abort=True, err=True)

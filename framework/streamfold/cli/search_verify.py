@@ -8,10 +8,11 @@ import click
 from streamfold.cli.engines import REPORTED, as_json
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_text
+from streamfold.cli.output import echo
 from streamfold.cli.search_places import Asked, SearchPlace, asked_options, confirm_place, opened_place
 from streamfold.cli.search_rebuilding import tell_wrong
-from streamfold.cli.shared_options import sample_option, tolerance_option
-from streamfold.errors import plain
+from streamfold.cli.shared_options import check_sample, sample_option, tolerance_option
+from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex, repair
 
 
@@ -51,6 +52,9 @@ def command(
       streamfold search verify products --engine dynamodb --table main=shop-prod
       streamfold search verify products --full --repair --state shop.db
     """
+    check_sample(full=full)
+    if yes and not repairs:
+        raise SettingsError("--yes belongs to --repair: nothing is written without it.")
     with opened_place(asked, writes=repairs) as place:
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:
@@ -66,7 +70,7 @@ def _repaired(place: SearchPlace, found: VerifiedIndex) -> int:
     """Mends what is wrong; returns how many items could not be mended."""
     report = repair(place.app, place.engine, place.run, place.index, found.wrong)
     for each in report.failed:
-        click.echo(f"failed: {item_text(each.item)}: {plain(str(each.error))}", err=True)
+        echo(f"failed: {item_text(each.item)}: {printable(str(each.error))}", err=True)
     return len(report.failed)
 
 
@@ -75,12 +79,12 @@ def _print(alias: str, found: VerifiedIndex, left: int | None, *, json_output: b
     more = {"moving": found.moving, "untold": found.untold, "failed": len(found.failed)}
     if json_output:
         wrong = [{"what": each.what, "id": each.id} for each in found.wrong]
-        click.echo(as_json({"alias": alias, "items": found.roots, **counts, **more, "left": left, "wrong": wrong}))
+        echo(as_json({"alias": alias, "items": found.roots, **counts, **more, "left": left, "wrong": wrong}))
         return
     tell_wrong(found)
     numbers = ", ".join(f"{count:,} {what}" for what, count in counts.items())
-    click.echo(f"Index {alias}: {counted(found.roots, 'item')} compared; {numbers}; {found.moving:,} moving.")
+    echo(f"Index {alias}: {counted(found.roots, 'item')} compared; {numbers}; {found.moving:,} moving.")
     if found.untold:
-        click.echo(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
+        echo(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
     if left is not None and found.wrong:
-        click.echo(f"Mended, but for {left} items." if left else "All of it was mended.")
+        echo(f"Mended, but for {left} items." if left else "All of it was mended.")

@@ -6,6 +6,7 @@ import click
 
 from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
+from streamfold.cli.output import echo
 from streamfold.settings import Settings
 
 
@@ -16,6 +17,6 @@ def command(json_output: bool) -> None:
     rows = Settings.from_environment(os.environ).described()
     if json_output:
         for name, value, origin, meaning in rows:
-            click.echo(as_json({"name": name, "value": value, "origin": origin, "meaning": meaning}))
+            echo(as_json({"name": name, "value": value, "origin": origin, "meaning": meaning}))
         return
     print_grid(("setting", "value", "origin", "meaning"), rows)

@@ -18,6 +18,8 @@ from streamfold.cli.engines import (
     open_store,
     state_options,
 )
+from streamfold.cli.output import echo
+from streamfold.cli.provenance import other_things
 from streamfold.cli.rows import (
     LIMIT_MAX,
     LIMIT_ON_TERMINAL,
@@ -39,6 +41,8 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
+from streamfold.ledger.forms import Forms
+from streamfold.lifecycle.explain import Explaining
 from streamfold.records.encoded import to_sorted_json
 from streamfold.routes.suggestions import unknown_handler
 from streamfold.settings import Settings
@@ -128,8 +132,12 @@ def command(
         if store.engine == "dynamodb":
             rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
         if len(chosen) > 1 and not state_items and not json_output:
-            click.echo(f"{chr(10) if number else ''}table {table.name}")
+            echo(f"{chr(10) if number else ''}table {table.name}")
         _print(rows, table, limit, json_output)
+    if partition is not None and not (state_items or json_output or raw):
+        by = Explaining(app, opened, Forms())
+        for line in other_things(by, partition, sort, scan=store.engine == "embedded"):
+            echo(line, err=True)
 
 
 def _feed_of(feed: str | None, *, others: bool) -> str:
@@ -222,6 +230,6 @@ def _matching(
 def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_output: bool) -> None:
     if json_output:
         for item in islice(rows, limit):
-            click.echo(to_sorted_json(item))
+            echo(to_sorted_json(item))
         return
     print_some(rows, limit, partial(print_items, table), "No rows.")

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
-
-import click
 
 from streamfold.app import App
 from streamfold.cli.documents import json_line, print_documents
 from streamfold.cli.engines import Store, make_settings, open_store
+from streamfold.cli.output import echo
 from streamfold.cli.rows import print_some
 from streamfold.cli.search_servers import opened_server, with_search
 from streamfold.derivations.search.declared import find_index
@@ -41,14 +40,24 @@ class ShownAs(NamedTuple):
 def show_documents(app: App, name: str, place: Place, shown: ShownAs) -> None:
     """Prints the documents of an index. Raises ``SettingsError`` for a name that is none."""
     settings = with_search(make_settings(place.tables), place.search_url)
-    alias = find_index(app.routes, name, settings).alias
-    with _opened(app, settings, place) as sink:
+    index = find_index(app.routes, name, settings)
+    alias = index.alias
+    with opened_sink(app, settings, place) as sink:
         sink.check(alias)
-        _print(sink.documents(alias, hidden=shown.hidden), shown)
+        found = sink.documents(alias, hidden=shown.hidden)
+        first = next(found, None)
+        _print(found if first is None else chain([first], found), shown)
+    if first is not None and not shown.json_output:
+        echo(
+            f"Documents of search {index.route.name!r}, each made of the item of its id: streamfold explain ID --index "
+            f"{name} shows items and versions.",
+            err=True,
+        )
 
 
 @contextmanager
-def _opened(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
+def opened_sink(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
+    """The server that documents are read from, or the local state."""
     if place.search_url is not None or place.store.engine == "dynamodb":
         with opened_server(settings) as server:
             yield server
@@ -60,6 +69,6 @@ def _opened(app: App, settings: Settings, place: Place) -> Iterator["Sink"]:
 def _print(found: Iterator["Found"], shown: ShownAs) -> None:
     if shown.json_output:
         for each in islice(found, shown.limit):
-            click.echo(json_line(each, raw=shown.raw))
+            echo(json_line(each, raw=shown.raw))
         return
     print_some(found, shown.limit, partial(print_documents, raw=shown.raw), "No documents.")

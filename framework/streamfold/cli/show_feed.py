@@ -4,10 +4,9 @@ import time
 from contextlib import closing
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.engines import Store, as_json, open_store, real_tables
+from streamfold.cli.output import echo
 from streamfold.cli.rows import print_items
 from streamfold.derivations.feed.kind import feed_routes
 from streamfold.derivations.feed.options import post_seconds
@@ -96,15 +95,15 @@ def _print(into: Key, found: Feed, *, json_output: bool) -> None:
     if json_output:
         lines = f"[{','.join(map(to_sorted_json, rows))}]"
         more = {"cursor": found.cursor, "partial": found.partial, "left_out": found.left_out}
-        click.echo(f'{{"rows":{lines},{as_json(more)[1:]}')
+        echo(f'{{"rows":{lines},{as_json(more)[1:]}')
         return
     if rows:
         print_items(into.table, rows)
     else:
-        click.echo("No rows.", err=True)
+        echo("No rows.", err=True)
     if found.partial:
-        click.echo(f"The reader follows more than {PULLS_MOST} pulled authors: others are left out.", err=True)
+        echo(f"The reader follows more than {PULLS_MOST} pulled authors: others are left out.", err=True)
     if found.left_out:
-        click.echo(f"{found.left_out:,} posts of pulled authors are left out: their rows cannot be made.", err=True)
+        echo(f"{found.left_out:,} posts of pulled authors are left out: their rows cannot be made.", err=True)
     if found.cursor is not None:
-        click.echo(f"... and more: --cursor {found.cursor}", err=True)
+        echo(f"... and more: --cursor {found.cursor}", err=True)

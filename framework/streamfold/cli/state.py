@@ -7,6 +7,7 @@ import click
 from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.opened import opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
 from streamfold.lifecycle.garbage import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
@@ -52,7 +53,7 @@ def stats(
             purpose: {"items": size.items, "bytes": size.size_bytes, "expiring": size.expiring}
             for purpose, size in sizes.items()
         }
-        click.echo(as_json({"purposes": purposes, **_total(sizes)}))
+        echo(as_json({"purposes": purposes, **_total(sizes)}))
         return
     rows = [
         [purpose, f"{size.items:,}", f"{size.size_bytes:,}", f"{size.expiring:,}", PURPOSES.get(purpose, "")]
@@ -60,7 +61,7 @@ def stats(
     ]
     print_grid(("purpose", *NUMBERS, "what"), rows, right=NUMBERS)
     total = _total(sizes)
-    click.echo(f"\n{counted(total['items'], 'item')}, {total['bytes']:,} bytes.")
+    echo(f"\n{counted(total['items'], 'item')}, {total['bytes']:,} bytes.")
 
 
 @command.command("gc", short_help="Let ledger items expire that hold nothing.")
@@ -115,11 +116,11 @@ def _total(sizes: dict[str, PurposeSize]) -> dict[str, int]:
 def _print_garbage(report: GarbageReport, *, dry_run: bool, json_output: bool) -> None:
     if json_output:
         busy = [list(key) for key in report.busy]
-        click.echo(as_json({"dry_run": dry_run, "found": report.found, "marked": report.marked, "busy": busy}))
+        echo(as_json({"dry_run": dry_run, "found": report.found, "marked": report.marked, "busy": busy}))
         return
     for key in report.busy[:SHOWN_MAX]:
-        click.echo(f"Busy: state item {' / '.join(map(name_text, key))}: others changed it at every try.", err=True)
+        echo(f"Busy: state item {' / '.join(map(name_text, key))}: others changed it at every try.", err=True)
     if dry_run:
-        click.echo(f"Dry run: {report.found:,} ledger items hold nothing and never expire. Nothing was written.")
+        echo(f"Dry run: {report.found:,} ledger items hold nothing and never expire. Nothing was written.")
     else:
-        click.echo(f"{report.marked:,} of {report.found:,} ledger items that hold nothing got a time to live.")
+        echo(f"{report.marked:,} of {report.found:,} ledger items that hold nothing got a time to live.")

@@ -21,13 +21,19 @@ STATE_SUFFIXES = ("", "-wal", "-shm")
 def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedEngine:
     """The embedded engine over a state file."""
     file = _file(path)
-    if must_exist and not (file.is_file() and file.stat().st_size):
+    if must_exist and not has_state(path):
         raise SettingsError(
             f"There is no state in {path}: make one with streamfold replay FILES --state {path}, or name yours "
             "with --state."
         )
     _make_folder(file.parent)
     return EmbeddedEngine(app.tables.values(), path, app.chains, actions_max=EMBEDDED_ACTIONS)
+
+
+def has_state(path: str) -> bool:
+    """Whether a state file is there: an empty file holds none."""
+    file = _file(path)
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _file(path: str) -> Path:

@@ -5,19 +5,19 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.advice import Advice, print_next
 from streamfold.cli.application import program, user_frames
 from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
 from streamfold.cli.grids import counted, print_grid
+from streamfold.cli.output import echo
 from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planned_lines, write_line
 from streamfold.cli.rows import Sample, print_items, samples
 from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
 from streamfold.derivations import SAYS
 from streamfold.engines import Engine
+from streamfold.errors import printable
 from streamfold.records.encoded import to_json
 from streamfold.replay.replay import FailedRecord, Summary, as_counts
 from streamfold.settings import Settings
@@ -64,7 +64,7 @@ def print_json(
             **done,
         }
     )
-    click.echo(f'{line[:-1]},"documents":{samples_json(documents)}}}' if documents else line)
+    echo(f'{line[:-1]},"documents":{samples_json(documents)}}}' if documents else line)
 
 
 def print_plan_json(plan: Plan, settings: Settings) -> None:
@@ -72,7 +72,7 @@ def print_plan_json(plan: Plan, settings: Settings) -> None:
     transactions = [chunk_lines(chunk) for chunk in plan.chunks]
     puts = [write_line(put.row) for put in plan.puts]
     deferred = [line for each in plan.deferred for line in deferred_lines(each, settings)]
-    click.echo(to_json({"transactions": transactions, "puts": puts, "deferred": deferred}))
+    echo(to_json({"transactions": transactions, "puts": puts, "deferred": deferred}))
 
 
 def _failure(failed: FailedRecord) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def print_summary(
         headings = ["rows written" if column == "written" else column for column in COLUMNS]
         print_grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), right=headings[1:])
     if idle := len(counts) - len(busy):
-        click.echo(f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records.")
+        echo(f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records.")
     names = {row["handler"] for row in busy}
     if rows_max:
         for each in samples(app, engine, rows_max):
@@ -113,7 +113,7 @@ def print_summary(
         if sample.found or sample.route.name in names:
             print_samples(sample)
     whole = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
-    click.echo(f"\n{counted(summary.records, 'record')} replayed.{whole}")
+    echo(f"\n{counted(summary.records, 'record')} replayed.{whole}")
     _print_unwanted(summary)
     _print_troubles(summary, "applied")
     print_next(summary, advice)
@@ -122,17 +122,17 @@ def print_summary(
 def print_plan(plan: Plan, settings: Settings) -> None:
     """The plan of one batch."""
     for line in plan_lines(plan, settings):
-        click.echo(line)
+        echo(line)
 
 
 def print_dry_run(summary: Summary) -> None:
     """What a dry run would have written in all."""
     for line in planned_lines(summary.records, summary.planned):
-        click.echo(line)
+        echo(line)
     _print_unwanted(summary)
     _print_troubles(summary, "planned")
     if summary.stopped:
-        click.echo("Next: mend the line; the same command with --keep-going skips bad lines, and reports them all.")
+        echo("Next: mend the line; the same command with --keep-going skips bad lines, and reports them all.")
 
 
 def _print_sample(app: App, sample: Sample, busy: Collection[str], advice: Advice) -> None:
@@ -141,35 +141,33 @@ def _print_sample(app: App, sample: Sample, busy: Collection[str], advice: Advic
     names = [route.name for route in app.routes if target in route.into]
     if not rows and not any(name in busy for name in names):
         return
-    click.echo(f"\n{target.template}  ({', '.join(names)})")
+    echo(f"\n{target.template}  ({', '.join(names)})")
     if rows:
         print_items(target.table, rows, target.types)
     if ended_after is not None:
         place = " --state FILE" if advice.store is None else advice.store
-        click.echo(
+        echo(
             f"no {'more ' * bool(rows)}rows among the first {ended_after:,} items that were looked at. Next: "
             f"{program()} show{advice.application}{place} --handler {names[0]}    looks at all of them"
         )
     elif not rows:
-        click.echo("no rows")
+        echo("no rows")
 
 
 def _print_unwanted(summary: Summary) -> None:
     if summary.derived:
-        click.echo(
-            f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."
-        )
+        echo(f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew.")
     for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
-        click.echo(f"No handler wants {counted(count, 'record')} of {prefix}.")
+        echo(f"No handler wants {counted(count, 'record')} of {printable(prefix)}.")
     for name, count in summary.report.off.items():
-        click.echo(f"Handler {name} is switched off: {count} records were skipped.")
+        echo(f"Handler {name} is switched off: {count} records were skipped.")
     for word, said in SAYS.items():
         for name, count in summary.report.counts.get(word, {}).items():
-            click.echo(said.text.format(name=name, count=count))
+            echo(said.text.format(name=name, count=count))
     for name, count in summary.report.parked.items():
         were = "record was" if count == 1 else "records were"
         why = f"{'' if count == 1 else 'The first: '}{summary.report.first_parked[name]}"
-        click.echo(f"{count} {were} parked for handler {name}. {why[0].upper()}{why[1:]}", err=True)
+        echo(f"{count} {were} parked for handler {name}. {printable(why[0].upper() + why[1:])}", err=True)
 
 
 def _print_troubles(summary: Summary, done: str) -> None:
@@ -180,17 +178,17 @@ def _print_troubles(summary: Summary, done: str) -> None:
         causes.setdefault((failed.failure.handler, cause), []).append(failed)
     for first, *others in islice(causes.values(), FAILURES_SHOWN_MAX):
         where = f"{first.line}: " if first.line else ""
-        click.echo(f"Failed: {where}{first.failure}", err=True)
+        echo(f"Failed: {printable(f'{where}{first.failure}')}", err=True)
         for place in _places(first.failure):
-            click.echo(f"    {place}", err=True)
+            echo(f"    {printable(place)}", err=True)
         if others:
-            click.echo(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.", err=True)
+            echo(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.", err=True)
     if summary.failure_count > len(summary.failures) or len(causes) > FAILURES_SHOWN_MAX:
-        click.echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
+        echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
     for bad in summary.bad_lines:
-        click.echo(f"Bad line: {bad.line}: {bad.why}", err=True)
+        echo(f"Bad line: {printable(f'{bad.line}: {bad.why}')}", err=True)
     if summary.stopped:
-        click.echo(f"Stopped at the bad line; everything before it is {done}.", err=True)
+        echo(f"Stopped at the bad line; everything before it is {done}.", err=True)
 
 
 def _places(failure: Failure) -> list[str]:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.application import load_application
 from streamfold.cli.engines import REPORTED, as_json, check_names, check_tables, make_settings, warn
 from streamfold.cli.on_spark import AppPlace, verified_on_spark
+from streamfold.cli.output import echo
 from streamfold.cli.verified_items import print_verified, verified_report
 from streamfold.cli.verified_rows import print_rows, rows_report
 from streamfold.cli.work_lines import FailedElsewhere
@@ -53,7 +52,7 @@ def compare_exports(given: GivenExports, handlers: Sequence[str], *, json_output
     else:
         found = verify_exports(app, Run(settings, warn=warn), routes, exports)
     if json_output:
-        click.echo(as_json(_report(app, [route.name for route in routes], found, left_out)))
+        echo(as_json(_report(app, [route.name for route in routes], found, left_out)))
     else:
         _print(found, left_out)
     items = found.items
@@ -118,10 +117,8 @@ def _print(found: VerifiedExports, left_out: Mapping[str, str]) -> None:
     if found.items is not None:
         print_verified(found.items)
     for name, why in left_out.items():
-        click.echo(f"Not compared: handler {name!r}: {why}.")
-    click.echo(
-        f"The exports are of {found.time or 'an unknown time'}: what the stream had not brought by then differs."
-    )
+        echo(f"Not compared: handler {name!r}: {why}.")
+    echo(f"The exports are of {found.time or 'an unknown time'}: what the stream had not brought by then differs.")
 
 
 def _report(

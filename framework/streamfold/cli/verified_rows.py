@@ -3,18 +3,18 @@
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import click
-
 from streamfold.cli.differences import BOTH, SHOWN_MAX, print_differences
 from streamfold.cli.engines import REPORTED
 from streamfold.cli.grids import counted
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.opened import OpenedState, followed_chains, left_out
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.cli.rows import name_text, text
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.search.kind import SEARCH
+from streamfold.errors import printable
 from streamfold.lifecycle.other_rows import OtherRows, is_compared
 from streamfold.lifecycle.row_mending import RowLeft, RowMending, RowsMended
 from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
@@ -77,7 +77,7 @@ def print_compared(rows: ComparedRows) -> None:
     """Prints the first differences, counts, and what is to be done, or was."""
     print_rows(rows.found)
     if rows.found.different and rows.mended is None:
-        click.echo(NEXT)
+        echo(NEXT)
     if rows.mended is not None:
         print_mended(rows.mended)
 
@@ -123,7 +123,7 @@ def _not_compared(opened: OpenedState, route: Route, *, rows: bool) -> NotCompar
 def print_not_compared(left: Sequence[NotCompared]) -> None:
     """Prints the last line of a comparison: what it did not look at, and what does."""
     if left:
-        click.echo(f"Not compared: {'; '.join(map(_left_text, left))}.")
+        echo(f"Not compared: {'; '.join(map(_left_text, left))}.")
 
 
 def _left_text(each: NotCompared) -> str:
@@ -140,8 +140,8 @@ def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
 def print_mended(mended: RowsMended) -> None:
     """Prints the first rows that were left, and counts."""
     for each in mended.left[:SHOWN_MAX]:
-        click.echo(f"Left: {item_text(each.row)}: {each.why}", err=True)
-    click.echo(
+        echo(f"Left: {item_text(each.row)}: {printable(str(each.why))}", err=True)
+    echo(
         f"Led to what the state holds of their items: {counted(len(mended.mended), 'row')}, {len(mended.left):,} left."
     )
 
@@ -150,7 +150,7 @@ def print_rows(found: VerifiedRows) -> None:
     """Prints the first differences, and counts."""
     print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _readable)
     print_failed(found.failed)
-    click.echo(
+    echo(
         f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
         f"on {counted(len(found.failed), 'item')}."
     )

@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
 from streamfold.cli.opened import OpenedState, chosen_routes, left_out, opened_state
+from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
@@ -26,6 +27,7 @@ from streamfold.cli.verified_rows import (
 )
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
+from streamfold.lifecycle.checks import unfilled
 from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.other_rows import is_compared
 from streamfold.lifecycle.page import Pages
@@ -174,13 +176,7 @@ def command(
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
         if rows:
             wanted = RowsOptions(tolerance_seconds, repair, every=not handlers)
-            found = compared_rows(opened, _routes_with_rows(opened, handlers), wanted)
-            if json_output:
-                click.echo(as_json(compared_report(opened.app, found)))
-            else:
-                print_compared(found)
-                print_not_compared(found.left)
-            sys.exit(found.exit_code)
+            sys.exit(_run_rows(opened, _routes_with_rows(opened, handlers), wanted, json_output=json_output))
         routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         items = None if full else sample or SAMPLE_ITEMS
         options = VerifyOptions(items, tolerance_seconds, not json_output, every=not handlers)
@@ -190,6 +186,16 @@ def command(
 def _is_given(option: str) -> bool:
     """Whether an option stands on the command line."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+
+
+def _run_rows(opened: OpenedState, routes: Sequence[Route], wanted: RowsOptions, *, json_output: bool) -> int:
+    found = compared_rows(opened, routes, wanted)
+    if json_output:
+        echo(as_json(compared_report(opened.app, found)))
+    else:
+        print_compared(found)
+        print_not_compared(found.left)
+    return found.exit_code
 
 
 def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *, repair: bool) -> int:
@@ -260,9 +266,10 @@ def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions)
 
 
 def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
-    print_verified(found)
-    if (found.different or found.pending) and repaired is None:
-        click.echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
+    why = unfilled(opened.manifest, opened.app.routes)
+    print_verified(found, why)
+    if (found.pending or any(each.handler not in why for each in found.different)) and repaired is None:
+        echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
     if repaired is not None:
         print_repaired(opened.app, repaired, json_output=False)
 
@@ -278,4 +285,4 @@ def _print_json(
     counts = None if repaired is None else counts_of(opened.app, repaired)
     compared = {} if rows is None else {"rows": compared_report(opened.app, rows)}
     not_looked_at = {"not_compared": [each._asdict() for each in left]}
-    click.echo(as_json({**report, "repaired": counts, **compared, **not_looked_at}))
+    echo(as_json({**report, "repaired": counts, **compared, **not_looked_at}))

@@ -25,12 +25,14 @@ from streamfold.cli.fan_outs import tell_failed, with_fan_outs
 from streamfold.cli.filling_output import print_led
 from streamfold.cli.jobs import keys_text
 from streamfold.cli.metered import metered
+from streamfold.cli.output import echo
 from streamfold.cli.repaired import check_failed_file, failed_keys
+from streamfold.cli.shared_options import FilePath, check_one
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
 from streamfold.cli.verified_rows import mended_report
 from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
-from streamfold.errors import NotStarted, SettingsError
+from streamfold.errors import NotStarted, SettingsError, shortened
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.job_parts import REBUILD, end_job, job_parts, job_to_carry
 from streamfold.lifecycle.page_report import ItemFailed
@@ -39,6 +41,9 @@ from streamfold.lifecycle.run_hooks import FillingProgress, KeepFailed, RunHooks
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
 
+LINE_LETTERS_MAX = 100
+"""Of a line that is no number, in a message."""
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,14 +51,8 @@ if TYPE_CHECKING:
     from streamfold.lifecycle.filling import Filling
 
 
-def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        click.echo(definition(), nl=False)
-        context.exit()
-
-
 @click.command("work", short_help="Do parts of a run that backfill or rebuild began, here or on any machine.")
-@click.argument("job")
+@click.argument("job", required=False, metavar="JOB")
 @state_options
 @click.option("--part", "parts", type=click.IntRange(min=0), multiple=True, metavar="N", help="Do this part only.")
 @click.option(
@@ -67,7 +66,7 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
 @lag_options
 @click.option(
     "--failed",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="Add the keys of items that failed to this file, which repair --keys takes.",
 )
@@ -77,13 +76,10 @@ def _print_definition(context: click.Context, _: click.Parameter, wanted: bool) 
 @click.option(
     "--asl",
     is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_definition,
     help="Print the Step Functions state machine that carries a run, and exit.",
 )
 def command(
-    job: str,
+    job: str | None,
     application: str,
     store: Store,
     tables: tuple[str, ...],
@@ -95,6 +91,7 @@ def command(
     end: bool,
     json_output: bool,
     from_input: bool,
+    asl: bool,
 ) -> None:
     """Do parts of a run that backfill or rebuild began, on this machine or any other.
 
@@ -114,6 +111,13 @@ def command(
       streamfold work 20260301-100000-a1b2 --engine dynamodb --table main=orders-prod --sharing 10
       streamfold work --asl > backfill.asl.json
     """
+    check_one({"--part": parts, "--end": end, "--from-input": from_input, "--asl": asl})
+    if asl:
+        check_one({"--asl": asl, "JOB": job})
+        echo(definition(), nl=False)
+        return
+    if job is None:
+        raise click.UsageError("Missing argument 'JOB'.")
     check_lag(max_lag, function, is_local=store.engine == "embedded")
     check_failed_file(failed)
     app, settings = application_and_settings(application, tables)
@@ -184,7 +188,7 @@ class _Worker:
         return REPORTED if rows is not None and rows.mended.left else 0
 
     def _tell(self, told: Mapping[str, Any], text: str) -> None:
-        click.echo(as_json(told) if self.json_output else text)
+        echo(as_json(told) if self.json_output else text)
 
     def from_input(self) -> None:
         """Does the parts whose numbers come in, and prints what became of each page.
@@ -196,7 +200,7 @@ class _Worker:
         with redirect_stdout(sys.stderr):
             for number in self._given():
                 done = self._done(number)
-                click.echo(part_line(number, done=done), file=told)
+                echo(part_line(number, done=done), file=told)
         tell_failed(self.left)
 
     def _done(self, number: int) -> bool:
@@ -208,7 +212,7 @@ class _Worker:
     def _teller(self, told: IO[str]) -> Tell:
         def tell(progress: FillingProgress) -> None:
             progress.report.failed = []  # they were told before
-            click.echo(page_line(self.app, progress), file=told)
+            echo(page_line(self.app, progress), file=told)
             self.parts.progress = FillingProgress()
 
         return tell
@@ -216,23 +220,29 @@ class _Worker:
     def _keeper(self, told: IO[str]) -> KeepFailed:
         def keep(failed: Sequence[ItemFailed]) -> None:
             if failed:
-                click.echo(failed_line(self.app, failed), file=told)
+                echo(failed_line(self.app, failed), file=told)
 
         return keep
 
     def _given(self) -> Iterator[int]:
         """The numbers of standard input, until it ends."""
-        queue: SimpleQueue[int | None] = SimpleQueue()
+        queue: SimpleQueue[str | None] = SimpleQueue()
 
         def read() -> None:
-            for line in sys.stdin:
-                queue.put(int(line))
+            for line in sys.stdin or ():
+                queue.put(line)
             self.gone.set()
             queue.put(None)
 
         Thread(target=read, daemon=True).start()
-        while (number := queue.get()) is not None:
-            yield number
+        while (line := queue.get()) is not None:
+            number = line.strip()
+            if not (number.isdecimal() and number.isascii() and int(number) < self.parts.job.segments):
+                raise SettingsError(
+                    f"Standard input has the line {shortened(number, LINE_LETTERS_MAX)!r}: expected the number of a "
+                    f"part, 0 to {self.parts.job.segments - 1}."
+                )
+            yield int(number)
 
 
 def _shuffled(numbers: list[int]) -> list[int]:

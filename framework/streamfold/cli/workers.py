@@ -13,10 +13,9 @@ from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Any
 
-import click
-
 from streamfold.app import App
 from streamfold.cli.filling_options import FillingOptions
+from streamfold.cli.output import echo
 from streamfold.cli.work_lines import DONE, PART, add_page
 from streamfold.errors import EngineError, shortened
 from streamfold.lifecycle.filling import Filling
@@ -146,7 +145,7 @@ class Workers:
                 f"A process of the run stopped with code {process.returncode} at part {part}: see what it said above. "
                 "What was done is kept; the same command goes on from there."
             )
-        click.echo(f"A process was killed (signal {-process.returncode}); another goes on with its part.", err=True)
+        echo(f"A process was killed (signal {-process.returncode}); another goes on with its part.", err=True)
         self.parts.append(part)
 
     def _stop(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from streamfold.engines.scans import hash_of
 from streamfold.errors import EngineError, SettingsError
+from streamfold.settings.readers import make_private
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
@@ -137,6 +138,7 @@ class StateFile:
 def connect(path: str | Path | None) -> sqlite3.Connection:
     """Opens a state, new or known. Raises ``SettingsError`` for a file that is no state."""
     try:
+        _make_private(path)
         # An engine is of one thread; what is left of one is closed in whichever thread collects garbage.
         connection = sqlite3.connect(
             path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None, check_same_thread=False
@@ -154,6 +156,13 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
         elif _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
             why = "is it a folder, or may you not write it, or its folder?"
         raise SettingsError(f"State file {path} cannot be opened ({error}): {why} Name another with --state.") from None
+
+
+def _make_private(path: str | Path | None) -> None:
+    """Makes a new file before SQLite does, which would let everybody read it. Its log gets the mode of the file."""
+    if path:
+        with suppress(OSError, ValueError):  # SQLite says why it cannot be made
+            make_private(Path(path))
 
 
 def trouble(path: str | Path | None, what: str, error: Exception) -> EngineError:

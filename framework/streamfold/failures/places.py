@@ -14,8 +14,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from streamfold.errors import PlaceError, SettingsError, refusal
 from streamfold.failures.documents import EXPECTED, FailureDocument, documents_of
 from streamfold.parking import Clients, make_client, queue_client
-from streamfold.replay.files import DOCUMENT_BYTES_MAX, FileForm, RecordedFiles, read_bytes
-from streamfold.replay.lines import BadLine
+from streamfold.replay.files import FileForm, RecordedFiles, read_bytes
+from streamfold.replay.lines import LINE_BYTES_MAX, BadLine
+from streamfold.settings.readers import read_path
 
 DOCUMENTS = FileForm(documents_of, EXPECTED)
 MESSAGES_MAX = 10
@@ -88,9 +89,9 @@ class S3Place(Kept):
         for key in self._keys():
             name = f"s3://{self.bucket}/{key}"
             with _explained(name, "s3:GetObject"):
-                content = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read(DOCUMENT_BYTES_MAX + 1)
-            if len(content) > DOCUMENT_BYTES_MAX:
-                yield Waiting(name, None, f"it is larger than {DOCUMENT_BYTES_MAX} bytes")
+                content = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read(LINE_BYTES_MAX + 1)
+            if len(content) > LINE_BYTES_MAX:
+                yield Waiting(name, None, f"it is larger than {LINE_BYTES_MAX:,} bytes")
             else:
                 yield from _waiting(read_bytes(name, content, DOCUMENTS))
 
@@ -163,7 +164,7 @@ def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
         return S3Place(make("s3"), bucket, prefix)
     if name.startswith(("https://", "http://")):
         return SqsPlace(clients("sqs") if clients else queue_client(name), name)
-    if not Path(name).exists():
+    if not read_path("The place of failed records", name).exists():
         raise SettingsError(
             f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "
             "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."

@@ -58,6 +58,18 @@ def check_whole(found: Manifest, app: Application) -> None:
             )
 
 
+def unfilled(found: Manifest, routes: Iterable[Route]) -> dict[str, str]:
+    """Which of these handlers no backfill has filled, and why the items before them are not in their rows."""
+    why: dict[str, str] = {}
+    for route in routes:
+        entry = found.handlers.get(route.name)
+        if entry is None:
+            why[route.name] = "is new to this state"
+        elif PARTIAL in entry:
+            why[route.name] = f"is partial since {entry[PARTIAL]}"
+    return why
+
+
 def source_tables(routes: Iterable[Route]) -> list[Table]:
     """The tables whose items these routes read, each once."""
     return list({key.table.name: key.table for route in routes for key in route.sources}.values())

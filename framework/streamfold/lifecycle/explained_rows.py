@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import Any
 
+from streamfold.derivations.attributes.stored import stored_of
 from streamfold.derivations.audit.options import READERS
 from streamfold.engines import Entries, StoredItem
 from streamfold.errors import KeyValueError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE
+from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, STATE, is_in_state
 from streamfold.ledger.contribution import RowPart, stored_rows
 from streamfold.ledger.entries import BEHIND, PLAIN_ENTRY, partition, source_parts
 from streamfold.ledger.item import REFERENCE
@@ -111,8 +112,13 @@ def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
 
 
 def row_target(route: Route, row: RowKey) -> Target | None:
-    """The target of a row; none of a handler whose rows are attributes of the application's own items."""
-    return None if route.kind.touches(route) else route.target_of(row)
+    """The target of a row. A handler's attributes of an item are a row of the state until they are copied onto it."""
+    stored = stored_of(route)
+    if stored is None:
+        return None if route.kind.touches(route) else route.target_of(row)
+    if not is_in_state(row) or not stored.holds(row) or stored.row(stored.item(row)[1:]) != row:
+        return None
+    return route.target_of(stored.item(row))
 
 
 def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str, Any]) -> Iterator[ItemKey]:
@@ -130,7 +136,9 @@ def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str,
 
 def owning_items(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]:
     """The items whose keys have the fields of an owned row."""
-    fields = target.key.match_values(row[1], row[2]) or {}
+    stored = stored_of(route)
+    where = row if stored is None else stored.item(row)
+    fields = target.key.match_values(*where[1:]) or {}
     for source in route.sources:
         try:
             yield (source.table.name, *source.compose(fields))
@@ -227,10 +235,17 @@ def _compare(by: Explaining, found: RowExplained) -> None:
         name: (stored.get(name), total) for name, total in found.sums.items() if not alike(stored.get(name, 0), total)
     }
     if found.whole and not any(each.part.digest for each in found.contributors):
-        keys = {*by.app.tables[found.row[0]].attributes, *found.left}
+        keys = {*row_attributes(by, found.row), *found.left}
         found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
     if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
         _compare_whole(by, found, found.contributors[0])
+
+
+def row_attributes(by: Explaining, row: RowKey) -> tuple[str, ...]:
+    """The attributes of a row that no contribution makes: those of its key, and of a row of the state two more."""
+    if is_in_state(row):
+        return (*STATE.attributes, "ttl", "r")
+    return tuple(by.app.tables[row[0]].attributes)
 
 
 def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
@@ -262,7 +277,7 @@ def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> No
         return
     expected = decode(encode({**(made.plain or {}), **made.amounts}))
     shown = {name: value for name, value in stored.items() if not hidden(name)}
-    names = {*expected, *shown} - {*target.key.table.attributes}
+    names = {*expected, *shown} - {*row_attributes(by, found.row)}
     for name in sorted(names):
         if (name in shown) != (name in expected) or not alike(shown.get(name), expected.get(name)):
             found.differing[name] = (shown.get(name), expected.get(name))

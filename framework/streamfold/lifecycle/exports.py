@@ -11,23 +11,30 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import md5
-from io import BytesIO
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, NamedTuple, cast
 
 from streamfold.engines import ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
+from streamfold.replay.lines import PIECE_BYTES, bounded_lines, fits_at_once
+from streamfold.settings.readers import read_path
 
 FILES = "manifest-files.json"
 SUMMARY = "manifest-summary.json"
 JSON_FORMAT = "DYNAMODB_JSON"
 S3 = "s3://"
 DATA = "data"
-Read = Callable[[str], bytes]
-"""Reads a file of an export by its name below the export's folder."""
+Read = Callable[[str], IO[bytes]]
+"""Opens a file of an export by its name below the export's folder."""
+MANIFEST_BYTES_MAX = 16 * 1024 * 1024
+"""Size of a manifest: a line of some 300 bytes for each data file, of which a large table has some thousands."""
+KEPT_BYTES_MAX = 8 * 1024 * 1024
+"""Bytes of an object of S3 that are kept in memory; a larger one is kept in a temporary file."""
 
 
 class DataFile(NamedTuple):
@@ -66,6 +73,18 @@ class Export:
         """Its data files."""
         return len(self.files)
 
+    @property
+    def billed_bytes(self) -> int:
+        """The size of the table, as the export tells it; 0 if it does not."""
+        found = self.summary.get("billedSizeBytes", 0)
+        return found if type(found) is int else 0
+
+    def sample(self, number: int) -> Iterator[ExportLine]:
+        """About so many items, from the begin of each data file: a file holds items by the hash of their keys."""
+        each = number // max(len(self.files), 1) + 1
+        for file in self.files:
+            yield from islice(self._read_file(file), each)
+
     def name_of(self, number: int) -> str:
         return self.files[number].name
 
@@ -91,19 +110,29 @@ class Export:
         return self._keys[1]
 
     def _read_file(self, file: DataFile) -> Iterator[ExportLine]:
-        packed = self.read(file.name)
-        if file.checksum and b64encode(md5(packed, usedforsecurity=False).digest()).decode() != file.checksum:
-            raise SettingsError(f"{file.name} of export {self.place} is damaged: its MD5 is not that of the manifest.")
-        try:
-            with gzip.open(BytesIO(packed), "rt", encoding="utf-8") as text:
-                for number, line in enumerate(text, 1):
-                    yield self._line(file, number, line)
-        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-            raise SettingsError(f"{file.name} of export {self.place} cannot be unpacked ({error}).") from None
+        with self.read(file.name) as packed:
+            self._check_sum(file, packed)
+            try:
+                with gzip.open(packed, "rb") as lines:
+                    for number, line in enumerate(bounded_lines(cast("IO[bytes]", lines)), 1):
+                        yield self._line(file, number, line)
+            except (OSError, EOFError, zlib.error) as error:
+                raise SettingsError(f"{file.name} of export {self.place} cannot be unpacked ({error}).") from None
 
-    def _line(self, file: DataFile, number: int, text: str) -> ExportLine:
+    def _check_sum(self, file: DataFile, packed: IO[bytes]) -> None:
+        """Raises ``SettingsError`` for a file that is damaged: before a line of it is taken."""
+        found = md5(usedforsecurity=False)
+        for piece in iter(lambda: packed.read(PIECE_BYTES), b""):
+            found.update(piece)
+        packed.seek(0)
+        if file.checksum and b64encode(found.digest()).decode() != file.checksum:
+            raise SettingsError(f"{file.name} of export {self.place} is damaged: its MD5 is not that of the manifest.")
+
+    def _line(self, file: DataFile, number: int, text: bytes | None) -> ExportLine:
         try:
-            found = json.loads(text)
+            if text is None or not fits_at_once(text):
+                raise ValueError("it is longer than any item")
+            found = json.loads(text.decode())
             image: StoredItem | None = found.get("Item") or found.get("NewImage")
             raw: Mapping[str, Any] = found.get("Keys") or found["Item"]
             keys = {name: raw[name] for name in self.table.attributes if name in raw}
@@ -136,8 +165,14 @@ class Export:
             ) from None
 
     def _text(self, name: str) -> str:
+        with self.read(name) as stream:
+            content = stream.read(MANIFEST_BYTES_MAX + 1)
+        if len(content) > MANIFEST_BYTES_MAX:
+            raise SettingsError(
+                f"{name} of export {self.place} has over {MANIFEST_BYTES_MAX:,} bytes: is it that file?"
+            )
         try:
-            return self.read(name).decode()
+            return content.decode()
         except UnicodeDecodeError:
             raise SettingsError(f"{name} of export {self.place} cannot be read: it is no UTF-8 text.") from None
 
@@ -155,11 +190,12 @@ def open_export(place: str, table: Table, real_name: str | None = None) -> Expor
 
 
 def _from_folder(folder: Path) -> Read:
-    def read(name: str) -> bytes:
+    def read(name: str) -> IO[bytes]:
+        file = read_path("The file of the export", str(folder / name))
         try:
-            return (folder / name).read_bytes()
+            return file.open("rb")
         except OSError as error:
-            raise SettingsError(f"{folder / name} of the export cannot be read: {error.strerror}.") from None
+            raise SettingsError(f"{file} of the export cannot be read: {error.strerror}.") from None
 
     return read
 
@@ -170,11 +206,16 @@ def _from_bucket(folder: str) -> Read:
     bucket, _, prefix = folder.removeprefix(S3).partition("/")
     client = make_client("s3")
 
-    def read(name: str) -> bytes:
+    def read(name: str) -> IO[bytes]:
+        kept = SpooledTemporaryFile(KEPT_BYTES_MAX)  # noqa: SIM115 - whoever reads it closes it
         try:
-            content: bytes = client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"].read()
-            return content
+            body = client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"]
+            for piece in iter(lambda: body.read(PIECE_BYTES), b""):
+                kept.write(piece)
+            kept.seek(0)
+            return cast("IO[bytes]", kept)
         except (BotoCoreError, ClientError) as error:
+            kept.close()
             raise SettingsError(f"{name} of export {folder} cannot be read ({error}).") from None
 
     return read

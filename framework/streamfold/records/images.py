@@ -39,8 +39,15 @@ class Image(Mapping[str, Any]):
         if name in decoded:
             return decoded[name]
         if name not in self.raw or name.startswith(HIDDEN):
-            raise AttributeMissing(name)
+            raise AttributeMissing(name, names=self)
         return self._decode(name)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Only for a name that an image has not: perhaps that of an attribute of the item."""
+        if name.startswith("_"):  # asked for by Python itself, as copying does
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        instead = "" if name in self.raw else f', or item.get("{name}") where an item may lack it'
+        raise AttributeError(f'An item is a mapping without an attribute {name!r}: read item["{name}"]{instead}.')
 
     def get(self, name: str, default: Any = None) -> Any:
         """The attribute, or the default where there is none. Raises as ``image[name]`` does for what is no value."""

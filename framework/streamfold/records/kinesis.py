@@ -8,6 +8,7 @@ records may come in another order than the changes, and more than once, so order
 
 import json
 from base64 import b64decode
+from binascii import Error as BinasciiError
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -71,7 +72,7 @@ def unwrapped(record: Record) -> dict[str, Any]:
         if not isinstance(body, dict) or not isinstance(table, str):
             raise TypeError
         if '"B"' in text or '"BS"' in text:
-            body.update({name: _decoded_once(body[name]) for name in PARTS if body.get(name)})
+            body.update({name: _decoded_once(sequence, body[name]) for name in PARTS if body.get(name)})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise RecordError(
             f"Kinesis record {sequence} holds no change of a DynamoDB table: expected base64 of an object with "
@@ -161,18 +162,32 @@ def _ordered(value: Any) -> Any:
     return [_ordered(member) for member in value] if isinstance(value, list) else value
 
 
-def _decoded_once(attributes: Record) -> dict[str, Any]:
-    """Attributes whose binary values are base64 text. In Kinesis they are base64 of base64 (Developer Guide, kds)."""
-    return {name: _value(value) for name, value in attributes.items()}
+def _decoded_once(sequence: str, attributes: Record) -> dict[str, Any]:
+    """Attributes whose binary values are base64 text. In Kinesis they are base64 of base64 (Developer Guide, kds).
+
+    Raises ``RecordError``, with the attribute, for a value that is not encoded twice.
+    """
+    found = {}
+    for name, value in attributes.items():
+        try:
+            found[name] = _value(value)
+        except (UnicodeDecodeError, BinasciiError):
+            raise RecordError(
+                f"Kinesis record {sequence} has a binary value in attribute {shown(name)} that is not base64 of base64 "
+                "text, as DynamoDB writes it there. Did another tool than DynamoDB write the record, or decode it once?"
+            ) from None
+    return found
 
 
 def _value(value: Record) -> dict[str, Any]:
     ((tag, content),) = value.items()
     if tag == "M":
-        return {tag: _decoded_once(content)}
+        return {tag: {name: _value(member) for name, member in content.items()}}
     if tag == "L":
         return {tag: [_value(member) for member in content]}
     if tag in BINARY:
         texts = [b64decode(member, validate=True).decode("ascii") for member in ([content] if tag == "B" else content)]
+        for text in texts:
+            b64decode(text, validate=True)
         return {tag: texts[0] if tag == "B" else texts}
     return {tag: content}

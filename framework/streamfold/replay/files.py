@@ -6,6 +6,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from errno import EBADF
 from hashlib import blake2b
 from io import BufferedReader, BytesIO
 from itertools import chain
@@ -14,14 +15,26 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import EXPECTED, RawRecord, records_of
-from streamfold.replay.lines import UNPARSED, BadLine, Line, NumberedLine, groups, parsed, value_of
+from streamfold.replay.lines import (
+    LINE_BYTES_MAX,
+    UNPARSED,
+    BadLine,
+    Line,
+    NumberedLine,
+    bounded_lines,
+    elements,
+    fits_at_once,
+    groups,
+    parsed,
+    too_long,
+    value_of,
+)
+from streamfold.settings.readers import read_path
 
 if TYPE_CHECKING:
     from io import RawIOBase
 
 STANDARD_INPUT = "-"
-DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
-"""Size of one line, or of a document over several lines: ten times the largest Lambda event (6 MB, Lambda quotas)."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 """The first two bytes of gzip (RFC 1952, 2.3.1)."""
@@ -46,7 +59,7 @@ def check_files(paths: Sequence[str]) -> None:
     for path in paths:
         if path == STANDARD_INPUT:
             continue
-        if Path(path).is_file():
+        if read_path("File", path).is_file():
             _check_readable(path)
             continue
         if Path(path).is_fifo():
@@ -104,6 +117,8 @@ class RecordedFiles:
 def _open(path: str) -> IO[bytes]:
     """The file as plain bytes. Gzip is recognised by its first bytes, whatever the file's name."""
     if path == STANDARD_INPUT:
+        if sys.stdin is None:  # closed by who called the command
+            raise OSError(EBADF, "it is closed")
         given = sys.stdin.buffer
         stream = given if isinstance(given, BufferedReader) else BufferedReader(cast("RawIOBase", given))
         packed = stream.peek(len(GZIP)).startswith(GZIP)
@@ -118,16 +133,20 @@ def _is_packed(path: str) -> bool:
 
 def _lines(stream: IO[bytes], name: str) -> Iterator[NumberedLine | BadLine]:
     number = 0
+    lines = bounded_lines(stream)
     while True:
         number += 1
         try:
-            line = stream.readline(DOCUMENT_BYTES_MAX)
+            line = next(lines, b"")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             yield BadLine(Line(name, number), f"its compression is damaged or cut off ({error})")
             return
-        except OSError as error:
-            yield BadLine(Line(name, number), f"it cannot be read ({error.strerror or error})")
+        except (OSError, ValueError) as error:  # ValueError: standard input was closed
+            yield BadLine(Line(name, number), f"it cannot be read ({getattr(error, 'strerror', None) or error})")
             return
+        if line is None:
+            yield BadLine(Line(name, number), too_long("line"))
+            continue
         if not line:
             return
         if line.strip():
@@ -167,14 +186,13 @@ def _begins_document(line: bytes) -> bool:
 
 
 def _is_open(line: bytes) -> bool:
+    if line.rstrip()[-1:] not in b"{[,:" or not fits_at_once(line):
+        return False
     try:
         json.loads(line)
     except ValueError as error:
         # A truncated single record ends inside itself too; only a line that ends between two values goes on.
-        return (
-            line.rstrip()[-1:] in b"{[,:"
-            and getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1
-        )
+        return bool(getattr(error, "pos", 0) >= len(line.decode(errors="replace").rstrip()) - 1)
     except RecursionError:
         return False
     return False
@@ -187,57 +205,82 @@ def _read_document(
     form: FileForm,
     taken: Callable[[bytes], object] | None,
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-    document, size = [first], len(first[1])
+    number = first[0]  # of the last line, with the empty ones before it
+    whole = bytearray(first[1])
     for line in lines:
         if isinstance(line, BadLine):
             yield line
             return
-        document.append(line)
-        size += len(line[1])
-        if size > DOCUMENT_BYTES_MAX:
-            why = f"the document is larger than {DOCUMENT_BYTES_MAX} bytes: write one record or event a line"
-            yield BadLine(Line(name, first[0]), why)
+        whole += b"\n" * (line[0] - number - 1) + line[1]
+        number = line[0]
+        if len(whole) > LINE_BYTES_MAX:
+            yield BadLine(Line(name, first[0]), too_long("document"))
             return
-    whole = b"".join(_with_empty_lines(document))
+    text = bytes(whole)
+    whole.clear()
     if taken:
-        taken(whole)
-    found = _records(Line(name, first[0], len(whole)), whole, form)
-    if OPENING.fullmatch(first[1]) or not any(isinstance(entry, BadLine) for entry in found):
-        yield from found
+        taken(text)
+    if OPENING.fullmatch(first[1]) or not _is_bad(_records(Line(name, first[0], len(text)), text, form)):
+        yield from _records(Line(name, first[0], len(text)), text, form)
         return
-    each = [_records(Line(name, number, len(text)), text, form) for number, text in document]
-    if any(not isinstance(entry, BadLine) for entries in each for entry in entries):
-        found = [entry for entries in each for entry in entries]  # records, one a line, and the first is cut off
-    yield from found
+    if any(not _is_bad(entries) for entries in _of_each_line(name, first[0], text, form)):
+        yield from chain.from_iterable(
+            _of_each_line(name, first[0], text, form)
+        )  # one a line, and the first is cut off
+        return
+    yield from _records(Line(name, first[0], len(text)), text, form)
 
 
-def _with_empty_lines(lines: Sequence[NumberedLine]) -> Iterator[bytes]:
-    before = lines[0][0] - 1
-    for number, text in lines:
-        yield b"\n" * (number - before - 1) + text
-        before = number
+FoundRecords = Iterator[tuple[Line, RawRecord] | BadLine]
 
 
-def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> list[tuple[Line, RawRecord] | BadLine]:
+def _is_bad(entries: FoundRecords) -> bool:
+    return any(isinstance(entry, BadLine) for entry in entries)
+
+
+def _of_each_line(name: str, first: int, text: bytes, form: FileForm) -> Iterator[FoundRecords]:
+    """The entries of each line of a document by itself."""
+    for number, line in enumerate(BytesIO(text), first):
+        if line.strip():
+            yield _records(Line(name, number, len(line)), line, form)
+
+
+def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> FoundRecords:
     """The records of a line, or of a document, whose value may be known."""
     try:
-        event = value_of(text) if value is UNPARSED else value
-        records = form.take(event)
-        if len(records) > 1:
-            line = line._replace(record_bytes=line.record_bytes // len(records))
-        return [(line, record) for record in records]
-    except json.JSONDecodeError as error:
+        if value is UNPARSED and not fits_at_once(text):
+            yield from _one_by_one(line, text, form)
+            return
+        records = form.take(value_of(text) if value is UNPARSED else value)
+    except (ValueError, RecordError, RecursionError) as error:
+        yield _bad_line(line, error, form)
+        return
+    if len(records) > 1:
+        line = line._replace(record_bytes=line.record_bytes // len(records))
+    for record in records:
+        yield line, record
+
+
+def _one_by_one(line: Line, text: bytes, form: FileForm) -> FoundRecords:
+    """The records of a text that takes too much memory at once. Those before what is wrong in it are given."""
+    try:
+        for element in elements(text):
+            for record in form.take([value_of(element)]):
+                yield line._replace(record_bytes=len(element)), record
+    except (ValueError, RecordError, RecursionError) as error:
+        yield _bad_line(line, error, form)
+
+
+def _bad_line(line: Line, error: Exception, form: FileForm) -> BadLine:
+    if isinstance(error, json.JSONDecodeError):
         at = Line(line.file, line.number + error.lineno - 1)
-        return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")]
-    except UnicodeDecodeError as error:
-        return [
-            BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {form.expected}")
-        ]
-    except UnicodeEncodeError:
-        return [BadLine(line, "it holds half of a surrogate pair, which is no text that DynamoDB could hold")]
-    except ValueError as error:
-        return [BadLine(line, f"this is not JSON that can be read ({error}); expected {form.expected}")]
-    except RecordError as error:
-        return [BadLine(line, str(error))]
-    except RecursionError:
-        return [BadLine(line, f"this is nested too deeply; expected {form.expected}")]
+        return BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")
+    if isinstance(error, UnicodeDecodeError):
+        return BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {form.expected}")
+    if isinstance(error, UnicodeEncodeError):
+        return BadLine(line, "it holds half of a surrogate pair, which is no text that DynamoDB could hold")
+    if isinstance(error, RecordError):
+        return BadLine(line, str(error))
+    if isinstance(error, RecursionError):
+        return BadLine(line, f"this is nested too deeply; expected {form.expected}")
+    return BadLine(line, f"this is not JSON that can be read ({error}); expected {form.expected}")

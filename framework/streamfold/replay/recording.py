@@ -10,6 +10,7 @@ from typing import IO
 
 from streamfold.replay.shards import ShardCursor, StreamRecord
 from streamfold.replay.stream import StreamError, StreamReader
+from streamfold.settings.readers import make_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ def record_stream(
     pages = 0
     # Before the first line: lines without a cursor are never ours, so they are never cut off.
     _replace(cursor_path, length_bytes, cursor)
+    make_private(out_path)
     with out_path.open("ab") as out:
         out.truncate(length_bytes)
         for page in source:
@@ -90,6 +92,7 @@ def _append(out: IO[bytes], records: Sequence[StreamRecord]) -> int:
 
 def _replace(cursor_path: Path, length_bytes: int, cursor: ShardCursor | None) -> None:
     new_path = cursor_path.with_name(cursor_path.name + ".new")
+    make_private(new_path)
     with new_path.open("w", encoding="utf-8") as new:
         json.dump({"length_bytes": length_bytes, "cursor": cursor}, new)
         new.flush()

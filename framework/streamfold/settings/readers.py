@@ -24,6 +24,8 @@ DIGITS_MAX = 20
 QUOTED_LETTERS_MAX = 100
 """Of a text that may be of any length, in a message."""
 NO_FILE = {EACCES: "its folder may not be read", ENAMETOOLONG: "it is longer than the file system takes"}
+OWNER_ONLY = 0o600
+"""The mode of files that hold contents or keys of items: states, recordings, parked records, keys that failed."""
 RETENTION_DAYS_MIN = 30
 """Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
 
@@ -53,8 +55,11 @@ def read_text(name: str, text: str) -> str:
 
 
 def read_path(what: str, text: str) -> Path:
-    """The path that a text names for ``what``. Raises ``SettingsError`` for one that no file here can have."""
-    why = ""
+    """The path that a text names for ``what``. Raises ``SettingsError`` for one that no file here can have.
+
+    An empty text, of a shell's variable that is not set, would name the folder one stands in.
+    """
+    why = "" if text else "it is empty"
     try:
         text.encode()
         Path(text).stat()
@@ -67,6 +72,15 @@ def read_path(what: str, text: str) -> Path:
     if why:
         raise SettingsError(f"{what} {shortened(text, QUOTED_LETTERS_MAX)!a} can be no file: {why}. Name another.")
     return Path(text)
+
+
+def make_private(file: Path) -> None:
+    """Makes a file that is not there yet, for its owner alone: it is to hold contents or keys of items.
+
+    Raises ``OSError`` where it cannot be made.
+    """
+    if not file.exists():
+        file.touch(OWNER_ONLY)
 
 
 def _engine(name: str, text: str) -> str:

@@ -1,14 +1,19 @@
 """One request to an OpenSearch server, and what its failure means for the next one."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from time import sleep
 from typing import Any
 
 from streamfold.derivations.search.sink import BUSY, IndexBusy, TooLarge
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, shortened, told
 from streamfold.settings.readers import PREFIX
 
+PUT, ALREADY = "PUT", "resource_already_exists_exception"
+COMMAND_TRIES = 7
+"""Of a request of a command that works for hours: with its pauses it waits half a minute for a server."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 10.0
 TOO_LARGE = 413
 TIMED_OUT = 408
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -28,20 +33,49 @@ class SearchCalls:
     def __init__(self, transport: Any, url: str) -> None:
         self.transport = transport
         self.url = url
+        self.tries = 1  # in a function: the record comes again
+        self.pause: Callable[[float], None] = sleep
 
     def send(self, method: str, path: str, body: bytes, params: Mapping[str, str]) -> Any:
         """Sends lines of JSON as they are."""
-        with self._explained():
-            return self.transport.perform_request(method, path, params=dict(params), body=body, headers=NDJSON)
+
+        def once() -> Any:
+            with self._explained():
+                return self.transport.perform_request(method, path, params=dict(params), body=body, headers=NDJSON)
+
+        return self._tried(method, once)
 
     def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
         """Sends a small request; None where the server answers 404."""
         text = None if body is None else json.dumps(body).encode()
-        with self._explained():
+
+        def once() -> Any:
+            with self._explained():
+                try:
+                    return self.transport.perform_request(method, path, params=params, body=text)
+                except _errors().NotFoundError:
+                    return None
+
+        return self._tried(method, once)
+
+    def _tried(self, method: str, once: Callable[[], Any]) -> Any:
+        """Sends a request again whose connection broke, or that the server is too busy for.
+
+        It may have taken effect. Documents have versions, so writing one twice changes nothing; an index that is there
+        when it is made again was made by the try before.
+        """
+        for number in range(self.tries):
             try:
-                return self.transport.perform_request(method, path, params=params, body=text)
-            except _errors().NotFoundError:
-                return None
+                return once()
+            except EngineUnavailable:
+                if number == self.tries - 1:
+                    raise
+                self.pause(min(PAUSE_SECONDS * 2**number, PAUSE_SECONDS_MAX))
+            except EngineError as error:
+                if number and method == PUT and ALREADY in str(error):
+                    return {}
+                raise
+        raise AssertionError(self.tries)  # a request is sent once at least
 
     def close(self) -> None:
         self.transport.close()

@@ -45,7 +45,7 @@ class Part(Mapping[str, Any]):
         except AttributeMissing:
             raise
         except KeyError:
-            raise AttributeMissing(name) from None
+            raise AttributeMissing(name, names=self._item) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._item)
