@@ -11,7 +11,7 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, same
-from streamfold.records.version import SEQUENCE, SEQUENCE_DIGITS_MAX, Version
+from streamfold.records.version import KINESIS_DIGITS_MAX, SEQUENCE, SEQUENCE_DIGITS_MAX, Version, sequence_text
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -61,7 +61,7 @@ class Change:
             keys: RawImage = body["Keys"]
             event: Event = record["eventName"]
             sequence: str = body["SequenceNumber"]
-            digits = sequence.isdigit() and sequence.isascii() and len(sequence) <= SEQUENCE_DIGITS_MAX
+            digits = sequence.isdigit() and sequence.isascii() and len(sequence) <= KINESIS_DIGITS_MAX
         except (AttributeError, KeyError, TypeError):
             raise RecordError(missing_parts(record)) from None
         if event not in EVENTS or not digits:
@@ -79,7 +79,8 @@ class Change:
         for name, value in keys.items():
             if (new and new.get(name) != value) or (old and old.get(name) != value):
                 check_images((old, new), self.item, table, sequence)
-        self.version_text: str = origin.version_prefix + sequence.zfill(SEQUENCE_DIGITS_MAX)
+        number = sequence.zfill(SEQUENCE_DIGITS_MAX) if len(sequence) <= SEQUENCE_DIGITS_MAX else sequence_text(sequence)
+        self.version_text: str = origin.version_prefix + number
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
@@ -139,9 +140,9 @@ class Change:
 
     @property
     def at(self) -> datetime:
-        """The time of the change, rounded down to the second by DynamoDB. Raises ``RecordError`` when it is missing."""
-        try:
-            return datetime.fromtimestamp(float(self._at), UTC)
+        """The time of the change in whole seconds. Raises ``RecordError`` when it is missing."""
+        try:  # DynamoDB rounds down to the second; LocalStack does not, and a field of seconds would refuse its times
+            return datetime.fromtimestamp(float(self._at), UTC).replace(microsecond=0)
         except (TypeError, ValueError, OverflowError, OSError):
             raise RecordError(
                 f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: "
@@ -260,7 +261,7 @@ def missing_parts(record: object) -> str:
     if event not in EVENTS:
         return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
     if not (isinstance(sequence, str) and re.fullmatch(SEQUENCE, sequence)):
-        return f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
+        return f"A record has SequenceNumber={shown(sequence)}: expected up to {KINESIS_DIGITS_MAX} digits as text."
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
 
