@@ -11,7 +11,7 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, same
-from streamfold.records.version import KINESIS_DIGITS_MAX, SEQUENCE, SEQUENCE_DIGITS_MAX, Version, sequence_text
+from streamfold.records.version import LOCALSTACK_DIGITS, SEQUENCE, SEQUENCE_DIGITS_MAX, Version, sequence_text
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -61,7 +61,12 @@ class Change:
             keys: RawImage = body["Keys"]
             event: Event = record["eventName"]
             sequence: str = body["SequenceNumber"]
-            digits = sequence.isdigit() and sequence.isascii() and len(sequence) <= KINESIS_DIGITS_MAX
+            length = len(sequence)
+            digits = (
+                sequence.isdigit()
+                and sequence.isascii()
+                and (length <= SEQUENCE_DIGITS_MAX or length == LOCALSTACK_DIGITS)
+            )
         except (AttributeError, KeyError, TypeError):
             raise RecordError(missing_parts(record)) from None
         if event not in EVENTS or not digits:
@@ -79,7 +84,7 @@ class Change:
         for name, value in keys.items():
             if (new and new.get(name) != value) or (old and old.get(name) != value):
                 check_images((old, new), self.item, table, sequence)
-        number = sequence.zfill(SEQUENCE_DIGITS_MAX) if len(sequence) <= SEQUENCE_DIGITS_MAX else sequence_text(sequence)
+        number = sequence.zfill(SEQUENCE_DIGITS_MAX) if length <= SEQUENCE_DIGITS_MAX else sequence_text(sequence)
         self.version_text: str = origin.version_prefix + number
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
@@ -261,7 +266,10 @@ def missing_parts(record: object) -> str:
     if event not in EVENTS:
         return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
     if not (isinstance(sequence, str) and re.fullmatch(SEQUENCE, sequence)):
-        return f"A record has SequenceNumber={shown(sequence)}: expected up to {KINESIS_DIGITS_MAX} digits as text."
+        return (
+            f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text. "
+            f"LocalStack gives {LOCALSTACK_DIGITS}."
+        )
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
 

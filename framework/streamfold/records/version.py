@@ -4,10 +4,9 @@ from typing import NamedTuple
 
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
-KINESIS_DIGITS_MAX = 129
-"""Length of a sequence number of Kinesis (Kinesis API, SequenceNumber). LocalStack gives the records of a DynamoDB
-stream the numbers of the Kinesis records behind them, of 56 digits."""
-SEQUENCE = rf"[0-9]{{1,{KINESIS_DIGITS_MAX}}}"
+LOCALSTACK_DIGITS = 56
+"""Length of LocalStack's sequence numbers: those of the Kinesis records behind its DynamoDB streams."""
+SEQUENCE = rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}|[0-9]{{{LOCALSTACK_DIGITS}}}"
 LONGER = ":"
 """Begins a number of more than 40 digits in a version: it sorts after every digit, so after every shorter number."""
 BY_OURSELVES = "+"
@@ -21,12 +20,12 @@ UNLABELLED = "0000-00-00T00:00:00.000"
 def sequence_text(sequence: str) -> str:
     """A sequence number as text whose order is the order of the numbers: padded to 40 digits.
 
-    A longer number, as LocalStack gives it, is ``:``, its length in three digits, and its digits. A version of 40
-    digits stays as it was, and costs no more.
+    LocalStack's longer numbers are ``:`` and their 56 digits. Padding all to 56 would change every version, and make
+    every state item larger.
     """
     if len(sequence) <= SEQUENCE_DIGITS_MAX or len(sequence := sequence.lstrip("0")) <= SEQUENCE_DIGITS_MAX:
         return sequence.zfill(SEQUENCE_DIGITS_MAX)
-    return f"{LONGER}{len(sequence):03d}{sequence}"
+    return LONGER + sequence.zfill(LOCALSTACK_DIGITS)
 
 
 class Version(NamedTuple):
@@ -53,8 +52,7 @@ class Version(NamedTuple):
 
     @property
     def sequence(self) -> int:
-        text = self._bare.rpartition("/")[2]
-        return int(text[4:] if text.startswith(LONGER) else text)
+        return int(self._bare.rpartition("/")[2].removeprefix(LONGER))
 
     @property
     def _bare(self) -> str:
