@@ -20,6 +20,8 @@ TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
 HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
 ABSENT = Image({})
+TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT")
+"""Begins a time as the AWS CLI prints it, ``2026-03-01T11:00:00+01:00``."""
 
 ItemKey = tuple[str, KeyValue, KeyValue | None]
 """An item anywhere: logical table, partition key, sort key."""
@@ -144,14 +146,27 @@ class Change:
         return image
 
     @property
+    def has_at(self) -> bool:
+        """Whether the record has a time. Samples of AWS, and records that a test writes, may have none."""
+        return self._at is not None
+
+    @property
     def at(self) -> datetime:
         """The time of the change in whole seconds. Raises ``RecordError`` when it is missing."""
-        try:  # DynamoDB rounds down to the second; LocalStack does not, and a field of seconds would refuse its times
-            return datetime.fromtimestamp(float(self._at), UTC).replace(microsecond=0)
+        value = self._at
+        try:
+            if isinstance(value, str) and TIME_TEXT.match(value):
+                found = datetime.fromisoformat(value)
+                if found.tzinfo is None:
+                    raise ValueError
+            else:
+                found = datetime.fromtimestamp(float(value), UTC)
+            # DynamoDB rounds down to the second; LocalStack does not, and a field of seconds would refuse its times.
+            return found.astimezone(UTC).replace(microsecond=0)
         except (TypeError, ValueError, OverflowError, OSError):
             raise RecordError(
-                f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: "
-                "expected seconds since 1970."
+                f"Record {self.sequence} has ApproximateCreationDateTime={shown(value)}: expected seconds since 1970, "
+                "or a time with its time zone as the AWS CLI prints it."
             ) from None
 
     @property

@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import EXPECTED, RawRecord, records_of
-from streamfold.replay.lines import UNPARSED, BadLine, Line, NumberedLine, groups, parsed, value_of
+from streamfold.records.kinesis import is_bare, wrapped
+from streamfold.replay.lines import UNPARSED, BadLine, Line, NumberedLine, groups, parsed, values_of
 
 if TYPE_CHECKING:
     from io import RawIOBase
@@ -36,7 +37,13 @@ class FileForm(NamedTuple):
     expected: str  # for messages
 
 
-RECORDS = FileForm(records_of, EXPECTED)
+def _records_of(value: Any) -> list[RawRecord]:
+    return [wrapped(record) if is_bare(record) else record for record in records_of(value)]
+
+
+RECORDS = FileForm(_records_of, EXPECTED)
+ION = b"$ion_1_0"
+"""Begins a line of an export in the format ION (Developer Guide, S3DataExport.Output)."""
 
 
 def check_files(paths: Sequence[str]) -> None:
@@ -221,13 +228,15 @@ def _with_empty_lines(lines: Sequence[NumberedLine]) -> Iterator[bytes]:
 def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> list[tuple[Line, RawRecord] | BadLine]:
     """The records of a line, or of a document, whose value may be known."""
     try:
-        event = value_of(text) if value is UNPARSED else value
-        records = form.take(event)
+        values = values_of(text) if value is UNPARSED else [value]
+        records = [record for each in values for record in form.take(each)]
         if len(records) > 1:
             line = line._replace(record_bytes=line.record_bytes // len(records))
         return [(line, record) for record in records]
     except json.JSONDecodeError as error:
         at = Line(line.file, line.number + error.lineno - 1)
+        if text.startswith(ION):
+            return [BadLine(at, f"this is an export in the format ION, and no record; expected {form.expected}")]
         return [BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")]
     except UnicodeDecodeError as error:
         return [
