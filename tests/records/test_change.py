@@ -142,6 +142,20 @@ def test_the_time_of_a_change_is_aware_in_every_spelling(seconds):
     assert datetime(2026, 3, 1, 9, tzinfo=UTC) == found.at
 
 
+@pytest.mark.parametrize(
+    "text", ["2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+01:00", "2026-03-01T09:00:00.999000+00:00"]
+)
+def test_a_time_that_the_aws_cli_prints_is_read(text):
+    found = change_of(changed_record(ApproximateCreationDateTime=text))
+    assert (found.at, found.has_at) == (datetime(2026, 3, 1, 9, tzinfo=UTC), True)
+
+
+def test_a_text_without_a_time_zone_is_no_time():
+    found = change_of(changed_record(ApproximateCreationDateTime="2026-03-01T09:00:00"))
+    with pytest.raises(RecordError, match="expected seconds since 1970, or a time with its time zone"):
+        found.at  # noqa: B018 - reading it is what raises
+
+
 def test_a_time_with_a_fraction_is_rounded_down_to_the_second():
     found = change_of(changed_record(ApproximateCreationDateTime=1_772_355_600.999))
     assert datetime(2026, 3, 1, 9, tzinfo=UTC) == found.at
