@@ -1121,8 +1121,9 @@ class MissingTablesContract:
             CALLS[call](engine)
         assert not isinstance(raised.value, EngineUnavailable)
         assert str(raised.value) == (
-            "Tables are missing: real-shop, real-plain, real-numbered, real-binary, real-marked, shop-state do not exist "
-            "in this account and region. Create what is missing (replay --create-tables does on a loopback endpoint), or name "
+            "Tables are missing: real-shop, real-plain, real-numbered, real-binary, real-marked, shop-state do not "
+            "exist in this account and region. Create what is missing (replay --create-tables does on a loopback "
+            "endpoint), or name "
             "the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
         )
 
