@@ -16,6 +16,7 @@ from streamfold.batch.repeated import SAMPLE
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry import Function, function_of
+from streamfold.lambda_entry.observing import observer
 from streamfold.read import archived
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
@@ -324,6 +325,15 @@ def test_tracer_traces_what_boto3_sends(app, monkeypatch):
     monkeypatch.setattr("aws_lambda_powertools.Tracer", lambda **given: made.append(given["service"]))
     Function(app, Settings(logger=False, metrics=False, tracer=True), client=object())
     assert made == ["shop"]
+
+
+def test_records_that_nearly_match_are_counted_and_logged_without_their_values(local, app, capsys, caplog):
+    local.observe = observer("shop", Settings(logger=False, state_table="state"))
+    with caplog.at_level("INFO", "streamfold"):
+        local(event(Source().put("ORDER#", total=3), Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
+    assert json.loads(capsys.readouterr().out)["near_misses"] == 1
+    (warned,) = [record for record in caplog.records if hasattr(record, "field")]
+    assert (warned.key, warned.field, warned.near_misses) == ("main: ORDER#{order_id} / METADATA", "order_id", 1)
 
 
 def test_log_is_plain_and_no_metrics_are_printed_when_both_are_off(local, capsys, caplog):

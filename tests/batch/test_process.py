@@ -21,7 +21,9 @@ from tests.helpers.counting import CountingEngine
 from tests.helpers.model import stored
 from tests.helpers.source import Source
 
-AWS_SAMPLE = json.loads((Path(__file__).parents[1] / "samples" / "aws_sample.json").read_text())
+SAMPLES = Path(__file__).parents[1] / "samples"
+AWS_SAMPLE = json.loads((SAMPLES / "aws_sample.json").read_text())
+LOCALSTACK = json.loads((SAMPLES / "localstack.json").read_text())
 ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
 TOTAL = Key("ORDER#{order_id}", "TOTAL")
 STATUS = Key("STATUS#{order_id}", "ITEM#{sku}")
@@ -459,6 +461,49 @@ def test_handler_is_warned_about_a_near_miss_once(source):
     assert "'12' is no {number:06d}" in warning
 
 
+def timed(group="main"):
+    router = Router()
+
+    @router.on(Key("DEV#{id}", "AT#{at:datetime}"), into=CHANGES, group=group)
+    def device(change):
+        yield Add(changes=1)
+
+    @router.view(ITEM, into=TOTAL)
+    def totals(item):
+        yield Row(lines=Count())
+
+    return App("shop", routers=[router])
+
+
+def test_records_that_nearly_match_a_source_are_counted_with_the_field_that_failed(source):
+    records = [
+        source.put("DEV#1", "AT#2026-03-01T10:00:00.123Z"),
+        source.put("DEV#1", "AT#2026-03-01T10:00:00.123Z", x=1),
+        source.put("DEV#2", "AT#soon"),
+        source.put("DEV#2", "AT#2026-03-01T10:00:00.000000Z"),
+        source.put("DEV#2", "METADATA"),
+    ]
+    app = timed()
+    report = process(app, new_engine(app), *records)
+
+    assert report.near_missed == 3
+    assert report.near_misses == {("main: DEV#{id} / AT#{at:datetime}", "at"): 3}
+    assert report.failures == []
+
+
+def test_a_near_miss_of_a_key_that_another_function_reads_is_not_counted(source):
+    app = timed("devices")
+    record = source.put("DEV#1", "AT#soon")
+    run = Run(Settings(group="main"))
+
+    assert process_event(app, record, new_engine(app), run).near_missed == 0
+    assert process_event(app, record, new_engine(app), Run(Settings(group="devices"))).near_missed == 1
+
+
+def test_a_row_that_nearly_matches_a_target_is_not_counted(source, app, engine):
+    assert process(app, engine, source.put("STATUS#1", "ITEM#a#b")).near_missed == 0
+
+
 def test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own(source):
     router, warnings = Router(), []
 
@@ -707,3 +752,20 @@ def test_notices_of_one_millisecond_lead_to_the_newest_change_in_whatever_order_
 
     assert stored(app, engine)["main", "ORDER#1", "TOTAL"] == {"total": 5}
     assert stored(app, engine)["main", "CHANGES", "TOTAL"] == {"changes": 3}
+
+
+def test_records_of_localstack_are_taken_once_and_in_their_order():
+    router = Router()
+
+    @router.view(Key("ORDER#{order_id}", "METADATA"), into=TOTAL)
+    def total(order):
+        yield Row(total=Sum(order["total"]))
+
+    app = App("shop", routers=[router])
+    engine = new_engine(app)
+    first, second = LOCALSTACK["Records"]
+
+    assert process(app, engine, second).failures == []
+    assert process(app, engine, first, second).failures == []
+
+    assert stored(app, engine) == {("main", "ORDER#1", "TOTAL"): {"total": 5}}

@@ -183,3 +183,26 @@ def test_control_characters_do_not_reach_the_terminal(state, source):
     state.run("replay", state.records(source.put("ORDER#7", note="a\x1b[2Jb")), *STATE)
 
     assert r"note: nothing -> a\x1b[2Jb" in state.run("history", "ORDER#7", *ORDER[1:]).out
+
+
+def test_changes_without_a_time_have_rows_and_no_time(folder, source):
+    folder.app(APP)
+    first, second = source.put("ORDER#1", status="placed"), source.put("ORDER#1", status="paid")
+    for each in (first, second):
+        del each["dynamodb"]["ApproximateCreationDateTime"]
+    ran = folder.run("replay", folder.records(first, second), *STATE)
+    assert "Nothing failed." in ran.out
+    assert folder.run("history", *ORDER).out.count("status: ") == 2
+    assert "no row of ORDER#1 / METADATA has a time" in folder.run("history", *ORDER, "--at", AT).err
+
+
+def test_the_records_that_the_aws_cli_prints_have_a_history(folder, source):
+    folder.app(APP)
+    one = source.put("ORDER#1", status="placed")
+    one["dynamodb"]["ApproximateCreationDateTime"] = "2026-03-01T10:00:00+01:00"
+    del one["eventSourceARN"], one["dynamodb"]["StreamViewType"]
+    folder.write("cli.json", json.dumps({"Records": [one], "NextShardIterator": "arn:x"}, indent=4))
+    app = APP.replace("router.audit(DEVICE", "#").replace("DEVICE = ", "DEVICE = None  # ")
+    folder.app(app)
+    assert "Nothing failed." in folder.run("replay", "cli.json", *STATE).out
+    assert AT in folder.run("history", *ORDER).out.replace(".000000Z", "Z")

@@ -691,6 +691,34 @@ def test_summary_for_a_person_shows_rows_of_each_target_what_nobody_wanted_and_w
     assert ran.err == ""
 
 
+TIMED = """
+from streamfold import App, Count, Key, Router, Row
+router = Router()
+@router.view(Key("DEV#{id}", "AT#{at:datetime}"), into=Key("DAY#{day}", "N"))
+def day(item, at):
+    return Row(day=f"{at:%Y-%m-%d}", n=Count())
+app = App("devices", routers=[router])
+"""
+
+
+def test_records_that_nearly_match_are_told_at_the_end_with_the_field(folder, source):
+    folder.app(TIMED)
+    folder.records(*(source.put("DEV#1", f"AT#2026-03-01T10:00:00.{number:03d}Z") for number in range(3)))
+
+    ran = folder.run("replay", "records.jsonl")
+
+    assert "3 records match DEV#{id} / AT#{at:datetime} but for 'at', and no handler of this key read them" in ran.out
+    assert "'2026-03-01T10:00:00.000Z' is no {at:datetime}; {at:datetime.milliseconds} takes it." in ran.out
+    assert summary(folder.run("replay", "records.jsonl", "--json"))["near_misses"] == [
+        {
+            "template": "main: DEV#{id} / AT#{at:datetime}",
+            "field": "at",
+            "records": 3,
+            "value": "2026-03-01T10:00:00.000Z",
+        }
+    ]
+
+
 def test_summary_says_how_records_that_failed_are_processed(folder, source):
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")), *STATE)
     assert "AttributeMissing" in ran.err

@@ -83,6 +83,13 @@ def test_a_range_with_a_value_that_no_stream_gives_is_refused(records, name, val
         left_of(document)
 
 
+def test_a_range_of_localstacks_longer_numbers_is_read(records):
+    document = json.loads(queue_message(*records))
+    document[BATCH] |= {"startSequenceNumber": "4" * 56, "endSequenceNumber": "5" * 56}
+    left = left_of(document)
+    assert (left.first, left.last) == ("4" * 56, "5" * 56)
+
+
 KINESIS = {
     "streamArn": "arn:aws:kinesis:us-east-2:123456789012:stream/changes",
     "shardId": "shardId-000000000001",

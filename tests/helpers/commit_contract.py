@@ -881,6 +881,12 @@ class CommitContract:
         at.store.trouble_putting = None
         assert at.deliver(*batch) == []
 
+    def test_the_reason_of_a_row_that_the_store_refuses_is_in_the_message(self, at):
+        at.store.trouble_putting = lambda rows: Inserted([rows[0].key], [], {rows[0].key: "name not defined"})
+        assert at.deliver(at.session("s", "mon")) == [("audit", "SESSION#s")]
+        assert at.errors() == {HandlerError}
+        assert "The store refuses the row: name not defined" in str(at.report.failures[0])
+
     def test_audit_rows_whose_outcome_is_unknown_are_all_reported(self, at):
         batch = [at.session("s", "mon"), at.session("t", "mon")]
         at.store.trouble_putting = unavailable

@@ -41,11 +41,13 @@ SHOP = Table("shop", ttl="expires")
 PLAIN = Table("plain", partition="id", sort="name")
 NUMBERED = Table("numbered", partition="id", sort="number")
 BINARY = Table("binary", partition="id", sort=None)
+MARKED = Table("marked", partition="#id", sort=":at")
 TABLES = {
     SHOP: {"PK": "S", "SK": "S"},
     PLAIN: {"id": "S", "name": "S"},
     NUMBERED: {"id": "S", "number": "N"},
     BINARY: {"id": "B"},
+    MARKED: {"#id": "S", ":at": "S"},
 }
 STATE_TABLE = "shop-state"
 EXPIRES = 1_900_000_000
@@ -707,6 +709,28 @@ class EngineContract:
         assert store.engine.insert_rows(rows) == Inserted([("shop", "AUDIT", "3")], [])
         assert [row["SK"] for row in store.rows("shop", "AUDIT")] == ["0", "1", "2", "4"]
 
+    @pytest.mark.parametrize("value", ["x" * 410_000, int("9" * 39), nested(33)], ids=["size", "digits", "levels"])
+    @pytest.mark.parametrize("name", ["plain", "marked"])
+    def test_the_reason_of_a_row_that_is_never_inserted_is_told(self, store, name, value):
+        row = plain_row((name, "AUDIT", "3"), a=value)
+        inserted = store.engine.insert_rows([row])
+        assert inserted == Inserted([row.key], [])
+        assert list(inserted.refused) == [row.key]
+        assert inserted.refused[row.key]
+
+    def test_rows_whose_key_attributes_begin_like_placeholders_are_inserted_once(self, store):
+        rows = [plain_row(("marked", "AUDIT", str(number)), a=number) for number in range(3)]
+        assert store.engine.insert_rows([*rows[:2], plain_row(("shop", "AUDIT", "1"))]) == Inserted([], [])
+        assert store.engine.insert_rows(rows) == Inserted([], [row.key for row in rows[:2]])
+        assert [row["a"] for row in store.rows("marked")] == [0, 1, 2]
+
+    def test_empty_rows_whose_key_attributes_begin_like_placeholders_are_removed(self, store):
+        full, empty, missing = [("marked", "AUDIT", name) for name in ("full", "empty", "missing")]
+        store.write(added(full, units=1), AddRow(empty, {}, 1))
+        store.write(AddRow(empty, {}, -1))
+        assert store.engine.remove_empty([full, empty, missing]) == [empty]
+        assert [row[":at"] for row in store.rows("marked")] == ["full"]
+
     def test_no_rows_are_inserted(self, store):
         assert store.engine.insert_rows([]) == Inserted([], [])
 
@@ -1148,8 +1172,9 @@ class MissingTablesContract:
             CALLS[call](engine)
         assert not isinstance(raised.value, EngineUnavailable)
         assert str(raised.value) == (
-            "Tables are missing: real-shop, real-plain, real-numbered, real-binary, shop-state do not exist in this "
-            "account and region. Create what is missing (replay --create-tables does on a loopback endpoint), or name "
+            "Tables are missing: real-shop, real-plain, real-numbered, real-binary, real-marked, shop-state do not "
+            "exist in this account and region. Create what is missing (replay --create-tables does on a loopback "
+            "endpoint), or name "
             "the real one: --table logical=real, STREAMFOLD_TABLE_<NAME>, STREAMFOLD_STATE_TABLE."
         )
 

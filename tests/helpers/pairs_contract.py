@@ -128,3 +128,10 @@ class PairsContract:
         store.write(DeleteState(MIRROR, "one"))
         (reason,) = store.refused(DeleteState(MIRROR, "one"))
         assert (reason.code, reason.item) == (CONDITION, None)
+
+    def test_pairs_whose_key_attributes_begin_like_placeholders_are_left_to_be_written_alone(self, store):
+        key = ("marked", "FEED#ada", "1")
+        wanted = pair(key=key, attributes={"text": "a"}, fresh=True)
+        if store.engine.put_pairs([wanted]):
+            store.write(wanted)
+        assert store.row(key)["text"] == "a"

@@ -13,6 +13,10 @@ REFUSALS = {
 """What DynamoDB Local answers to a statement whose condition does not hold."""
 
 
+NOT_DEFINED = "An expression attribute name used in the document path is not defined"
+"""What DynamoDB Local says of a key attribute whose name begins as a placeholder does."""
+
+
 class WithStatements:
     """A client of moto that carries out statements as DynamoDB Local answers them."""
 
@@ -28,6 +32,8 @@ class WithStatements:
     def _answer(self, Statement, Parameters):  # noqa: N803
         answers = {"INSERT": self._insert, "DELETE": self._delete, "UPDATE": self._update}
         verb = Statement.partition(" ")[0]
+        if name := re.search(r"""(?:VALUE \{|WHERE |AND )["']([#:][^"']*)""", Statement):
+            return {"Error": {"Code": "ValidationError", "Message": f"{NOT_DEFINED}; attribute name: {name[1]}"}}
         try:
             return answers[verb](Statement, Parameters)
         except ClientError as error:

@@ -98,7 +98,7 @@ class ScanContract:
         insert(store, [("shop", "A", "B"), ("plain", "C", "D")])
         store.write(Claim(LEDGER))
         assert [len(scanned(store, table)) for table in (SHOP, PLAIN, BINARY)] == [1, 1, 0]
-        assert [table.name for table in TABLES] == ["shop", "plain", "numbered", "binary"]
+        assert [table.name for table in TABLES] == ["shop", "plain", "numbered", "binary", "marked"]
 
     def test_items_that_come_and_go_meanwhile_do_no_harm(self, store):
         keys = shop_keys(20)

@@ -1,5 +1,6 @@
 """The kinds of field: written and read back, and what none of them takes."""
 
+import copy
 import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -8,13 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.keys.field import ULID_LETTERS, Unreadable, datetime_text, make_field, ulid_milliseconds, ulid_of
+from streamfold.keys.field import (
+    ANY_TIME,
+    SECOND_DIGITS,
+    TIME_NUMBERS,
+    TIME_TEXTS,
+    ULID_LETTERS,
+    Unreadable,
+    datetime_text,
+    make_field,
+    time_spec,
+    ulid_milliseconds,
+    ulid_of,
+)
 from streamfold.keys.template_language import contains, literal, overlaps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 """That of the specification (github.com/ulid/spec)."""
 NO_ULID = "it is no ULID: expected 26 digits and capital letters without I, L, O and U, 7... at most"
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+WHOLE_SECONDS = MOMENTS.filter(lambda at: 1970 <= at.year < 2286).map(lambda at: at.replace(microsecond=0))
 VALUES = {
     "": st.text(st.characters(exclude_characters="#", codec="utf-8"), min_size=1),
     "rest": st.text(st.characters(codec="utf-8"), min_size=1),
@@ -24,6 +39,16 @@ VALUES = {
     "datetime": st.datetimes(timezones=st.just(UTC)),
     "datetime.milliseconds": st.datetimes(timezones=st.just(UTC)).map(lambda at: at.replace(microsecond=1000)),
     "datetime.seconds": st.datetimes(timezones=st.just(UTC)).map(lambda at: at.replace(microsecond=0)),
+    "datetime.nanoseconds": MOMENTS,
+    "datetime.offset": MOMENTS,
+    "datetime.seconds.offset": MOMENTS.map(lambda at: at.replace(microsecond=0)),
+    "datetime.milliseconds.offset": MOMENTS.map(lambda at: at.replace(microsecond=7000)),
+    "datetime.nanoseconds.offset": MOMENTS,
+    "datetime.any": MOMENTS,
+    "epoch.seconds": WHOLE_SECONDS,
+    "epoch.milliseconds": WHOLE_SECONDS.map(lambda at: at.replace(microsecond=9000)),
+    "number.seconds": WHOLE_SECONDS,
+    "number.milliseconds": WHOLE_SECONDS.map(lambda at: at.replace(microsecond=9000)),
     "ulid": st.from_regex(f"[0-7][{ULID_LETTERS}]{{25}}", fullmatch=True),
     "number": st.integers(-(10**38) + 1, 10**38 - 1) | st.decimals(-(10**30), 10**30, places=8),
     "binary": st.binary(min_size=1),
@@ -46,6 +71,77 @@ def test_what_is_written_is_recognised_and_read_back(data, spec):
 def test_the_atoms_of_a_field_hold_every_text_that_it_writes(data, spec):
     text = field(spec).write(data.draw(VALUES[spec]))
     assert contains(field(spec).atoms, literal(text))
+
+
+MANY_TIMES = st.builds(
+    lambda at, digits, end: f"{at.isoformat()[:19]}{digits and '.'}{digits}{end}",
+    MOMENTS,
+    st.text("0123456789", max_size=9),
+    st.sampled_from(["Z", "+00:00"]),
+)
+"""Times in UTC, as languages write them."""
+
+
+@given(MANY_TIMES)
+def test_a_time_of_any_form_is_read_and_written_back_as_the_same_text(text):
+    any_time, spec = field(ANY_TIME), time_spec(text)
+    assert any_time.write(any_time.read(text)) == text
+    assert any_time.write(copy.deepcopy(any_time.read(text))) == text
+    assert spec is not None
+    assert field(spec).write(field(spec).read(text)) == text
+    assert contains(any_time.atoms, literal(text))
+    assert contains(any_time.atoms, field(spec).atoms)
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("2026-03-01T10:00:00.123Z", "datetime.milliseconds"),
+        ("2026-03-01T10:00:00.123456789Z", "datetime.nanoseconds"),
+        ("2026-03-01T10:00:00+00:00", "datetime.seconds.offset"),
+        ("2026-03-01T10:00:00.12Z", "datetime.any"),
+        ("1772359200", "epoch.seconds"),
+        ("1772359200123", "epoch.milliseconds"),
+        (1772359200, "number.seconds"),
+        (Decimal(1772359200123), "number.milliseconds"),
+        ("2026-03-01T11:00:00+01:00", None),
+        ("2026-02-30T10:00:00Z", None),
+        ("2026-03-01 10:00:00Z", None),
+        ("177235920", None),
+        (Decimal("1.5"), None),
+        (b"1772359200", None),
+    ],
+)
+def test_the_field_that_takes_a_time_is_known(text, spec):
+    assert time_spec(text) == spec
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-03-01T10:00:00.Z", "2026-03-01T10:00:00.1234567890Z", "2026-03-01T10:00:00", "2026-03-01T10:00:00z", "Z"],
+)
+def test_the_atoms_of_any_time_hold_no_other_text(text):
+    assert not overlaps(field(ANY_TIME).atoms, literal(text))
+    assert not field(ANY_TIME).reads(text)
+
+
+def test_what_is_computed_from_a_time_of_a_key_has_no_text_of_its_own():
+    found = field("datetime.nanoseconds").read("2026-03-01T12:00:00.000000001Z")
+    assert (found, found.nanoseconds) == (NOON, 1)
+    assert field(ANY_TIME).write(found + timedelta(seconds=1)) == "2026-03-01T12:00:01.000000Z"
+
+
+@pytest.mark.parametrize("spec", [*(each for each in SECOND_DIGITS if "nano" not in each), "epoch.milliseconds"])
+def test_nanoseconds_are_not_cut_off(spec):
+    exact = field("datetime.nanoseconds").read("2026-03-01T12:00:00.000000001Z")
+    for value in (exact, exact.text):
+        with pytest.raises(Unreadable):
+            field(spec).write(value)
+
+
+@given(st.lists(WHOLE_SECONDS), st.sampled_from([*TIME_TEXTS, *TIME_NUMBERS]))
+def test_the_order_of_all_texts_of_times_is_theirs(moments, spec):
+    assert sorted(moments) == sorted(moments, key=field(spec).write)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +187,16 @@ def test_the_text_order_of_moments_is_their_order(moments):
         ("datetime", "2026-03-01T14:00:00+02:00", "2026-03-01T12:00:00.000000Z"),
         ("datetime.milliseconds", NOON, "2026-03-01T12:00:00.000Z"),
         ("datetime.seconds", NOON, "2026-03-01T12:00:00Z"),
+        ("datetime.nanoseconds", NOON, "2026-03-01T12:00:00.000000000Z"),
+        ("datetime.nanoseconds", "2026-03-01T12:00:00.123456789Z", "2026-03-01T12:00:00.123456789Z"),
+        ("datetime.offset", NOON, "2026-03-01T12:00:00.000000+00:00"),
+        ("datetime.seconds.offset", NOON, "2026-03-01T12:00:00+00:00"),
+        ("datetime.any", NOON, "2026-03-01T12:00:00.000000Z"),
+        ("datetime.any", "2026-03-01T12:00:00+00:00", "2026-03-01T12:00:00+00:00"),
+        ("epoch.seconds", NOON, "1772366400"),
+        ("epoch.milliseconds", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "0000000001000"),
+        ("number.seconds", NOON, 1772366400),
+        ("number.milliseconds", NOON, 1772366400000),
     ],
 )
 def test_a_value_has_one_text(spec, value, text):
@@ -128,6 +234,12 @@ TOO_FINE = NOON.replace(microsecond=1)
         ("datetime", "yesterday", "it is not a moment like 2026-03-01T10:00:00Z"),
         ("datetime", 5, "it is of type int, not a datetime"),
         ("datetime.seconds", TOO_FINE, "its microseconds do not fit 0 digits of a second"),
+        ("datetime.any", "yesterday", "it is not a moment like 2026-03-01T10:00:00Z in UTC, with Z or +00:00"),
+        ("datetime.any", "2026-02-30T10:00:00Z", "it is not a moment like 2026-03-01T10:00:00Z"),
+        ("epoch.seconds", NOON.replace(tzinfo=None), "it has no time zone; give one, for example datetime.now(UTC)"),
+        ("epoch.seconds", TOO_FINE, "it is no whole number of seconds since 1970"),
+        ("number.seconds", datetime(1969, 12, 31, tzinfo=UTC), "its seconds since 1970 do not have up to 10 digits"),
+        ("number.seconds", 5, "it is of type int, not a datetime"),
         ("datetime", datetime.min.replace(tzinfo=timezone.max), "it lies outside the years 1 to 9999 in UTC"),
         ("number", "5", "it is not a number (int or Decimal)"),
         ("number", Decimal("NaN"), "it is not a number (int or Decimal)"),

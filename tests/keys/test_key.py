@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamfold import Key, Table
-from streamfold.errors import DeclarationError, KeyValueError
+from streamfold.errors import DeclarationError, KeyValueError, plain
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -325,6 +325,9 @@ def test_a_query_that_cannot_be_is_refused(fields, message):
     assert str(caught.value).startswith(message)
 
 
+SPAN = Key("DEV#{id}", "{begin:datetime}#{end:datetime}")
+
+
 @pytest.mark.parametrize(
     ("key", "values", "miss"),
     [
@@ -338,11 +341,48 @@ def test_a_query_that_cannot_be_is_refused(fields, message):
         (ORDER_ITEM, ("ORDER#1#2", "ITEM#a#b"), None),
         (ORDER_ITEM, ("ORDER#1", None), None),
         (Key("A", "{n:number}"), ("A", "5"), None),
+        (Key("A", "{at:number.seconds}"), ("A", 1772359200123), ("at", 1772359200123)),
+        (Key("A", "{at:number.seconds}"), ("A", "1772359200"), ("at", "1772359200")),
+        (Key("A", "{at:datetime}"), ("A", 1772359200), ("at", 1772359200)),
+        (Key("A", "AT#{at:datetime}"), ("A", 1772359200), None),
+        (SPAN, ("DEV#1", "2026-03-01T10:00:00Z#2026-03-01T11:00:00Z"), ("begin", "2026-03-01T10:00:00Z")),
+        (SPAN, ("DEV#1", "early#late"), None),
+        (Key("D#{day:date}", "{day:date}#{n:d}"), ("D#2026-3-1", "2026-3-1#5"), ("day", "2026-3-1")),
+        (Key("{day:date}", "{at:datetime}"), ("2026-3-1", "2026-3-1T10:00"), None),
     ],
 )
 def test_a_near_miss_names_the_one_field_that_keeps_a_key_from_matching(key, values, miss):
     found = key.near_miss(*values)
     assert miss == (found and (found.field, found.value))
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "is_meant"),
+    [
+        (Key("DEV#{id}", "{at:datetime}"), ("DEV#1", "METADATA"), False),
+        (Key("DEV#{id}", "{at:datetime}"), ("DEV#1", "2026-03-01"), True),
+        (Key("DEV#{id}", "AT#{at:datetime}"), ("DEV#1", "AT#soon"), True),
+        (Key("DEV#{id}", "{sku}"), ("DEV#1", "a#5"), False),
+    ],
+)
+def test_a_field_that_is_a_whole_key_is_not_meant_by_a_value_of_another_kind(key, values, is_meant):
+    assert key.near_miss(*values).is_meant == is_meant
+
+
+def test_a_near_miss_names_the_field_that_takes_the_time():
+    miss = Key("DEV#{id}", "AT#{at:datetime}").near_miss("DEV#1", "AT#2026-03-01T10:00:00.123Z")
+    assert plain(miss.why) == "'2026-03-01T10:00:00.123Z' is no {at:datetime}; {at:datetime.milliseconds} takes it"
+
+
+def test_a_kind_that_is_spelled_wrongly_is_refused_with_the_near_one():
+    with pytest.raises(DeclarationError, match=r"\(did you mean \{at:datetime\.milliseconds\}\?\): expected"):
+        Key("A", "{at:datetime.millis}")
+
+
+def test_one_time_in_two_texts_is_not_the_same_value_of_both_parts():
+    key = Key("A#{at:datetime.any}", "{at:datetime.any}")
+    assert key.match({"PK": "A#2026-03-01T10:00:00Z", "SK": "2026-03-01T10:00:00.0Z"}) is None
+    assert key.match({"PK": "A#2026-03-01T10:00:00Z", "SK": "2026-03-01T10:00:00Z"}) is not None
 
 
 def test_a_near_miss_of_a_long_key_is_looked_for_in_reasonable_time():

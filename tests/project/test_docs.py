@@ -136,6 +136,7 @@ RUN = (
     "docs/sources.md",
     "docs/tenants.md",
     "docs/testing.md",
+    "docs/times.md",
     "docs/twins.md",
     "docs/unique.md",
 )

@@ -247,6 +247,14 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_the_q
     assert {statement["Effect"] for statement in statements.values()} == {"Allow"}
 
 
+def test_an_alarm_tells_of_records_that_nearly_match_a_key(template):
+    alarm = properties(template, "ProjectorNearMisses")
+    assert (alarm["Namespace"], alarm["MetricName"]) == (NAMESPACE, "near_misses")
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": app.name}]
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (0, "GreaterThanThreshold")
+    assert alarm["AlarmActions"] == properties(template, "ProjectorAge")["AlarmActions"]
+
+
 @pytest.mark.parametrize("function", ALL)
 def test_role_is_the_functions_own_so_that_sam_adds_no_policy(template, function):
     assert properties(template, function)["Role"] == {"Fn::GetAtt": [f"{function}Role", "Arn"]}

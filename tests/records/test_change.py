@@ -15,11 +15,14 @@ from streamfold.keys.table import MAIN
 from streamfold.records.change import ABSENT, EXPIRED_SECONDS_MAX, Origin
 from streamfold.records.images import hidden
 from streamfold.records.item_names import item_name, item_parts, typed
+from streamfold.records.version import BY_OURSELVES
 from tests.helpers.records import LABEL, VERSION_PREFIX, change, item, record
 
 OLD, NEW = item("ORDER#1", status="new"), item("ORDER#1", status="paid")
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
-SAMPLE = json.loads((Path(__file__).parents[1] / "samples" / "aws_sample.json").read_text())
+SAMPLES = Path(__file__).parents[1] / "samples"
+SAMPLE = json.loads((SAMPLES / "aws_sample.json").read_text())
+LOCALSTACK = json.loads((SAMPLES / "localstack.json").read_text())["Records"]
 
 
 def changed_record(**parts):
@@ -239,6 +242,25 @@ def test_the_time_of_a_change_is_aware_in_every_spelling(seconds):
     assert datetime(2026, 3, 1, 9, tzinfo=UTC) == found.at
 
 
+@pytest.mark.parametrize(
+    "text", ["2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+01:00", "2026-03-01T09:00:00.999000+00:00"]
+)
+def test_a_time_that_the_aws_cli_prints_is_read(text):
+    found = change_of(changed_record(ApproximateCreationDateTime=text))
+    assert (found.at, found.has_at) == (datetime(2026, 3, 1, 9, tzinfo=UTC), True)
+
+
+def test_a_text_without_a_time_zone_is_no_time():
+    found = change_of(changed_record(ApproximateCreationDateTime="2026-03-01T09:00:00"))
+    with pytest.raises(RecordError, match="expected seconds since 1970, or a time with its time zone"):
+        found.at  # noqa: B018 - reading it is what raises
+
+
+def test_a_time_with_a_fraction_is_rounded_down_to_the_second():
+    found = change_of(changed_record(ApproximateCreationDateTime=1_772_355_600.999))
+    assert datetime(2026, 3, 1, 9, tzinfo=UTC) == found.at
+
+
 @pytest.mark.parametrize("seconds", [None, "yesterday", 1e20, float("inf"), float("nan")])
 def test_a_time_that_is_none_is_refused_with_what_was_found(seconds):
     found = change_of(changed_record(ApproximateCreationDateTime=seconds))
@@ -246,7 +268,7 @@ def test_a_time_that_is_none_is_refused_with_what_was_found(seconds):
         found.at  # noqa: B018 - reading it is what raises
 
 
-sequences = st.integers(0, 10**40 - 1)
+sequences = st.one_of(st.integers(0, 10**40 - 1), st.integers(10**39, 10**41), st.integers(0, 10**56 - 1))
 labels = st.sampled_from([LABEL, "2026-03-02T00:00:00.000", "2025-12-31T23:59:59.999"])
 versions = st.tuples(st.integers(0, 99), labels, sequences)
 
@@ -270,6 +292,20 @@ def test_the_sequence_numbers_that_aws_gave_one_shard_are_in_order():
     assert sorted(numbers, key=int) == [each.sequence for each in sorted(found, key=lambda each: each.version)]
 
 
+def test_zeros_before_a_number_do_not_change_its_version():
+    long = "0" * 16 + "7" * 40
+    assert change(OLD, NEW, long).version == change(OLD, NEW, "7" * 40).version
+    assert change(OLD, NEW, "9" * 40).version < change(OLD, NEW, "0" * 15 + "1" + "0" * 40).version
+
+
+def test_the_numbers_of_localstack_are_in_order_and_after_those_of_aws():
+    before, (one, other) = change(OLD, NEW, "9" * 40), map(change_of, LOCALSTACK)
+    assert [each.sequence for each in (one, other)] == [each["dynamodb"]["SequenceNumber"] for each in LOCALSTACK]
+    assert before.version_text < one.version_text < other.version_text
+    assert one.version_text + BY_OURSELVES < other.version_text
+    assert int(other.sequence) == other.version.sequence
+
+
 def test_a_change_s_version_is_its_origin_s_prefix_and_its_padded_number():
     found = change(OLD, NEW, 77)
     assert Version.of(0, LABEL, 77) == found.version
@@ -287,7 +323,11 @@ def test_a_change_s_version_is_its_origin_s_prefix_and_its_padded_number():
         ({"SequenceNumber": 5}, "A record has SequenceNumber=5: expected up to 40 digits as text."),
         ({"SequenceNumber": ""}, "A record has SequenceNumber='': expected up to 40 digits as text."),
         ({"SequenceNumber": "²"}, "A record has SequenceNumber='²': expected up to 40 digits as text."),
-        ({"SequenceNumber": "1" * 41}, f"A record has SequenceNumber='{'1' * 41}': expected up to 40 digits as text."),
+        (
+            {"SequenceNumber": "1" * 130},
+            f"A record has SequenceNumber='{'1' * 130}': expected up to 40 digits as text.",
+        ),
+        ({"SequenceNumber": "1" * 57}, f"A record has SequenceNumber='{'1' * 57}': expected up to 40 digits as text."),
         ({"Keys": None}, "Record 1 has no 'Keys': expected the item's key attributes."),
         ({"Keys": {}}, "A record has the key attributes none: table 'main' is declared with PK, SK. Other names are "),
         ({"Keys": 5}, "A record has the key attributes 5: table 'main' is declared with PK, SK."),

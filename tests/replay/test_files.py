@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sys
+from base64 import b64decode
 from os import mkfifo
 from pathlib import Path
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold.errors import SettingsError
+from streamfold.records.envelope import EXPECTED
 from streamfold.replay.files import RECORDS as RECORDS_FORM
 from streamfold.replay.files import RecordedFiles, check_files, read_bytes
 from streamfold.replay.lines import BadLine
@@ -259,3 +261,67 @@ def test_lines_before_one_that_cannot_be_read_are_given(tmp_path, monkeypatch):
 
     assert records == [(number, number) for number in range(1, 6)]
     assert bad == (6, "it cannot be read (Input/output error)")
+
+
+KEYS = {"PK": {"S": "A"}, "SK": {"S": "B"}}
+OF_KINESIS = {
+    "eventID": "6f",
+    "eventName": "INSERT",
+    "recordFormat": "application/json",
+    "tableName": "shop",
+    "dynamodb": {"Keys": KEYS, "NewImage": KEYS, "ApproximateCreationDateTime": 1772359200000001},
+}
+
+
+@pytest.mark.parametrize("between", ["", "\n", " ", "\n\n"])
+def test_changes_of_kinesis_that_firehose_delivers_are_records_of_kinesis(tmp_path, between):
+    path = tmp_path / "firehose"
+    path.write_text(between.join(json.dumps(OF_KINESIS | {"eventID": name}) for name in ("6f", "7a")))
+    records = [entry[1]["kinesis"] for entry in RecordedFiles([str(path)])]
+    assert [record["sequenceNumber"] for record in records] == ["6f", "7a"]
+    assert json.loads(b64decode(records[0]["data"])) == OF_KINESIS
+
+
+def test_documents_over_several_lines_may_stand_one_after_another(read):
+    whole = [json.dumps({"Records": [record]}, indent=2) for record in RECORDS[:2]]
+    assert read("\n".join(whole)) == [(1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("behind", ["{", "5", "]", '"text"', "{}x"])
+def test_a_line_with_something_else_behind_its_record_is_bad(read, behind):
+    ((number, why),) = read(json.dumps(RECORDS[0]) + behind)
+    assert number == 1
+    assert why.startswith("this is not JSON (Extra data at column ")
+
+
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [
+        ({"Item": {}}, "an item of a table's export to S3, and no event: streamfold backfill --export PLACE/manifest"),
+        ({"Keys": {}, "Metadata": {}, "NewImage": {}}, "an item of a table's incremental export to S3, and no event: "),
+        ({"Keys": {}, "OldImage": {}}, "an item of a table's incremental export to S3, and no event: streamfold backf"),
+        ({"dataFileS3Key": "a", "itemCount": 1}, "the list of files of a table's export to S3, and no event: streamfo"),
+        ({"exportArn": "a", "outputFormat": "DYNAMODB_JSON"}, "the summary of a table's export to S3, and no event: "),
+        ({"Items": [], "Count": 0}, "the output of a scan or query, items and no changes: streamfold backfill reads "),
+        ({"parked": 1}, "a parked record, and no event: streamfold redrive FILE takes it."),
+        ({"DDBStreamBatchInfo": {}, "requestContext": {}}, "what Lambda leaves of a failed batch, and no event: stre"),
+        ({"KinesisBatchInfo": {}}, "what Lambda leaves of a failed batch, and no event: streamfold redrive FILE takes"),
+        ({"requestContext": {}, "payload": "{}"}, "what Lambda leaves of a failed batch, and no event: streamfold re"),
+        ({"requestContext": {}, "requestPayload": {}}, "the document of an asynchronous invocation: its 'requestPayl"),
+        ({"Type": "Notification", "TopicArn": "a", "Message": ""}, "a notification of SNS. If its 'Message' is a fail"),
+        ({"Records": [{"EventSource": "aws:sns", "Sns": {}}]}, "a notification of SNS: its 'Message' is what was sen"),
+        ({"detail-type": "a", "detail": {}}, "an event of EventBridge: its 'detail' is what was sent."),
+        ({"Records": [{"Data": "", "SequenceNumber": "1"}]}, "a record of Kinesis as GetRecords gives it: expected o"),
+        ({"Records": [{"parked": 1}]}, "a parked record, and no event: streamfold redrive FILE takes it."),
+    ],
+)
+def test_a_file_of_another_kind_is_told_with_what_takes_it(read, value, known):
+    ((number, why),) = read(json.dumps(value))
+    assert number == 1
+    assert why.startswith(f"This is {known}")
+    assert why.endswith(f"Expected {EXPECTED}.")
+
+
+def test_an_export_in_the_format_ion_is_told(read):
+    ((_, why),) = read('$ion_1_0 {Item:{PK:"A"}}\n')
+    assert why.startswith("this is an export in the format ION, and no record; expected ")

@@ -10,7 +10,7 @@ from streamfold import Key, Router, Table
 from streamfold.derivations.on.kind import ON, Filter
 from streamfold.routes.checks import checked_routes
 from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
-from streamfold.routes.route import SOURCE, Route, Target
+from streamfold.routes.route import SOURCE, Route, Target, owns
 from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -181,3 +181,19 @@ def test_each_kind_has_its_guard():
     guards = {each.name: each.guard for each in checked_routes(router.routes)}
     ledger = {"view": "ledger", "index": "ledger", "audit": "keyed put"}
     assert {**ledger, "put": "claim, row guard", "add": "claim", "mail": "idempotency"} == guards
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "owned"),
+    [
+        ("datetime", "datetime.seconds", True),
+        ("datetime", "number.seconds", True),
+        ("datetime.any", "datetime.any", True),
+        ("datetime.any", "datetime", True),
+        ("datetime", "datetime.any", False),
+        ("datetime.nanoseconds", "datetime.any", False),
+        ("datetime", "datetime.nanoseconds", False),
+    ],
+)
+def test_a_target_owns_times_only_if_it_tells_their_texts_apart(target, source, owned):
+    assert owns(Key("T", f"{{at:{target}}}"), Key("S", f"{{at:{source}}}")) == owned

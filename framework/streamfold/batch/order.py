@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
-from streamfold.errors import shown, told
+from streamfold.errors import told
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
@@ -18,6 +18,7 @@ from streamfold.routes.route import ROWS_LOST, SOURCE, Fields, Route
 from streamfold.run import Run
 
 if TYPE_CHECKING:
+    from streamfold.keys.key import Key, NearMiss
     from streamfold.writes.guarded import StateKey
 
 RoutedFields = tuple[Route, Fields]
@@ -65,6 +66,7 @@ class Routing:
     def __init__(self, application: Application, run: Run) -> None:
         self.application = application
         self.run = run
+        self.near: dict[ItemKey, list[NearMiss]] = {}  # source keys that items nearly match
         self._sorted: dict[int, Sorted] = {}  # by identity of the entry, which the application keeps
         self._begins: dict[str, set[str]] = {}  # by table, how the partition keys begin that handlers read
 
@@ -99,8 +101,32 @@ class Routing:
             work.others = tuple([each for each in work.others if each[0].kind.reads_derived])
             work.off = tuple([route for route in work.off if route.kind.reads_derived])
         if not alone:
-            _warn_of_near_misses(self.application, item, found, self.run)
+            self._look_for_near_misses(item, found)
         return work
+
+    def _look_for_near_misses(self, item: ItemKey, found: FoundEntries) -> None:
+        """Warns of the keys that an item nearly matches, and notes those whose items a handler of this function reads.
+
+        No handler reads such a record. It is acknowledged and never comes again, so that the report has to count it.
+        """
+        known = self.application.known(item[0])
+        if len(known.candidates(*item[1:])) == len(found):
+            return
+        for miss in known.near_misses(*item[1:]):
+            key = miss.template
+            if (key, miss.value) not in self.run.warned:  # why is looked for once a value
+                self.run.warn_once((key, miss.value), _near_miss_warning(item, miss))
+            if miss.is_meant and self._is_read(key):
+                self.near.setdefault(item, []).append(miss)
+
+    def _is_read(self, key: "Key") -> bool:
+        serves, only, off = self.run.settings.serves, self.run.handlers, self.run.settings.handlers_off
+        reading = (
+            route
+            for route in self.application.routes
+            if serves(route.group) and route.name not in off and (only is None or route.name in only)
+        )
+        return any(each.called and each.key == key for route in reading for each in route.kind.listens(route))
 
     def _sort(self, entry: DispatchEntry) -> Sorted:
         known = self.application.known(entry.key.table.name)
@@ -206,6 +232,8 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
         else:
             work.of_key.records += len(work.changes)
     routing.count(report)
+    for item, misses in routing.near.items():
+        report.count_near_misses(misses, len(found[item].changes))
     return found
 
 
@@ -230,17 +258,12 @@ def _count(work: ItemWork, report: Report, routing: Routing, noted: Container[It
         report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += times
 
 
-def _warn_of_near_misses(application: Application, item: ItemKey, found: FoundEntries, run: Run) -> None:
-    known = application.known(item[0])
-    if len(known.candidates(*item[1:])) == len(found):
-        return
-    for miss in known.near_misses(*item[1:]):
-        run.warn_once(
-            (miss.template, miss.value),
-            f"Item {told(' / '.join(map(str, item[1:])))} fits {miss.template!r} ({miss.template.declared_at}) but "
-            f"for {miss.field!r}: {shown(miss.value)} is no {miss.template.types[miss.field]}. "
-            "It is not processed by that key's handlers.",
-        )
+def _near_miss_warning(item: ItemKey, miss: "NearMiss") -> str:
+    key = miss.template
+    return (
+        f"Item {told(' / '.join(map(str, item[1:])))} fits {key!r} ({key.declared_at}) but for {miss.field!r}: "
+        f"{miss.why}. It is not processed by that key's handlers."
+    )
 
 
 def _names(part: str, delimiter: str) -> str:

@@ -8,13 +8,18 @@ from streamfold.commit.failure import Failure, raised_at
 from streamfold.commit.outcome import Failed, Held, add_counts, add_tallies
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from streamfold.commit.outcome import Counts, Tallies
+    from streamfold.keys.key import NearMiss
 
 Response = dict[str, list[dict[str, str]]]
 """What Lambda is told of a batch (Lambda Developer Guide, services-ddb-batchfailurereporting)."""
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
 """Key prefixes without a route that are counted separately; the rest are counted together."""
+MissedField = tuple[str, str]
+"""A source key that items nearly match, as a state names it, and the field that does not fit."""
 
 
 class Report:
@@ -30,11 +35,22 @@ class Report:
         self.off = Counter[str]()  # records skipped for a handler that is switched off
         self.counts: Counts = {}  # what a kind counts itself, by word and handler
         self.unrouted = Counter[str]()  # records that no route reads, by key prefix
+        self.near_missed = 0  # records that nearly match a source key; each once, in whatever many keys it misses
+        self.near_misses = Counter[MissedField]()
+        self.first_near: dict[MissedField, NearMiss] = {}  # the first near miss of each
         self.known = 0  # records that had taken effect before
 
     def count(self, word: str, handler: str) -> None:
         """Adds one to a count that a kind declares in ``says``."""
         add_counts(self.counts, {word: Counter([handler])})
+
+    def count_near_misses(self, misses: "Sequence[NearMiss]", records: int) -> None:
+        """Counts records of one item, which nearly matches these source keys."""
+        self.near_missed += records
+        for miss in misses:
+            missed = miss.template.place, miss.field
+            self.near_misses[missed] += records
+            self.first_near.setdefault(missed, miss)
 
 
 def response_of(failures: Iterable[Failure]) -> Response:
@@ -53,6 +69,9 @@ def merge(report: Report, other: Report) -> None:
     report.parked += other.parked
     report.first_parked = {**other.first_parked, **report.first_parked}
     report.off += other.off
+    report.near_missed += other.near_missed
+    report.near_misses += other.near_misses
+    report.first_near = {**other.first_near, **report.first_near}
     report.known += other.known
     add_counts(report.counts, other.counts)
     add_tallies(report.tallies, other.tallies)

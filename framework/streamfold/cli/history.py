@@ -17,6 +17,7 @@ from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
 
 SIDES = ("old", "new")
+NO_TIMES = "Unknown: no row of {name} has a time, because the records of its changes had none."
 NO_ROWS = "No rows: no change of {name} was recorded, or its rows have expired. Check the key."
 
 
@@ -57,6 +58,9 @@ def command(
     name = parts_text((partition, sort))
     if time is not None:
         known = item_as_of((readable(found.target, row) for row in rows), time, key_attributes(found))
+        if rows and known.exists is None and known.unknown_before is None and not json_output:
+            echo(NO_TIMES.format(name=name), err=True)
+            return
         echo(to_json(_as_object(known))) if json_output else _print_item(known, name)
         return
     rows = rows[-limit:] if limit else rows
@@ -70,7 +74,9 @@ def command(
 
 
 def _print(rows: list[HistoryRow]) -> None:
-    lines = ((name_text(row["at"]), _event(row), name_text(row.get("actor", "")), _changes(row)) for row in rows)
+    lines = (
+        (name_text(row.get("at", "")), _event(row), name_text(row.get("actor", "")), _changes(row)) for row in rows
+    )
     if any("actor" in row for row in rows):
         print_grid(("at", "event", "actor", "changes"), lines)
     else:

@@ -191,7 +191,8 @@ def _explained(app: App, table: Table, texts: tuple[str, str | None]) -> Iterato
         yield {"derived": True, "table": table.name}, f"This is the key of a derived row of table {table.name!r}."
     for miss in app.known(table.name).near_misses(*values) if not matches else ():
         place, field = place_of(miss.template), miss.template.types[miss.field]
-        why = f"{miss.value!r} cannot be the value of {field} ({os.path.relpath(miss.template.declared_at)})"
+        takes = f", {{{miss.field}:{miss.takes}}} takes it" if miss.takes else ""
+        why = f"{miss.value!r} cannot be the value of {field}{takes} ({os.path.relpath(miss.template.declared_at)})"
         yield {"near": place, "field": miss.field, "value": miss.value}, f"{place} would match, but {why}."
 
 

@@ -1,5 +1,6 @@
 """What a replay prints at its end."""
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -17,7 +18,7 @@ from streamfold.commit.failure import Failure
 from streamfold.commit.plan import Plan
 from streamfold.derivations import SAYS
 from streamfold.engines import Engine
-from streamfold.errors import printable
+from streamfold.errors import plain, printable
 from streamfold.records.encoded import to_json
 from streamfold.replay.replay import FailedRecord, Summary, as_counts
 from streamfold.settings import Settings
@@ -52,6 +53,15 @@ def print_json(
             "known": report.known,
             "handlers": as_counts(summary, app),
             "unrouted": dict(report.unrouted),
+            "near_misses": [
+                {
+                    "template": missed.template.place,
+                    "field": missed.field,
+                    "records": report.near_misses[key],
+                    "value": str(missed.value),
+                }
+                for key, missed in report.first_near.items()
+            ],
             "parked": dict(report.parked),
             "first_parked": report.first_parked,
             "off": dict(report.off),
@@ -159,6 +169,14 @@ def _print_unwanted(summary: Summary) -> None:
         echo(f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew.")
     for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
         echo(f"No handler wants {counted(count, 'record')} of {printable(prefix)}.")
+    for missed, miss in summary.report.first_near.items():
+        count, key = summary.report.near_misses[missed], miss.template
+        match, them, first = ("matches", "it", "") if count == 1 else ("match", "them", "the first: ")
+        page = "docs/times.md" if miss.is_of_time else "docs/keys.md"
+        echo(
+            f"{counted(count, 'record')} {match} {key.template} but for {miss.field!r}, and no handler of this key "
+            f"read {them}: {first}{plain(miss.why)}. Next: mend {os.path.relpath(key.declared_at)}; see {page}"
+        )
     for name, count in summary.report.off.items():
         echo(f"Handler {name} is switched off: {count} records were skipped.")
     for word, said in SAYS.items():

@@ -10,7 +10,7 @@ from streamfold.commit.progress import Progress
 from streamfold.commit.recompute import recompute
 from streamfold.commit.sending import by_table
 from streamfold.engines import Engine, Inserted
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.run import Lanes, Run
 from streamfold.run.pace import Emptying
@@ -26,7 +26,7 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
     for put in puts:
         rows.setdefault(put.row.key, put.row)
     not_taken = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
-    failed: dict[RowKey, EngineError] = {}
+    failed: dict[RowKey, EngineError | HandlerError] = {}
     known: set[RowKey] = set()
 
     def insert(keys: Sequence[RowKey]) -> Inserted:
@@ -38,6 +38,9 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
             progress.note_fatal(inserted)
         else:
             failed |= dict.fromkeys(inserted.missing, not_taken)
+            failed |= {
+                key: HandlerError(f"The store refuses the row: {told(why)}") for key, why in inserted.refused.items()
+            }
             known.update(inserted.known)
     for put in puts:
         if put.row.key in failed:

@@ -9,6 +9,7 @@ EmbeddedEngine`` needs no boto3, and ``import streamfold.engines`` no sqlite3.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -74,11 +75,13 @@ class Counter(NamedTuple):
     expires: bool = True  # sets the time to live, which a new item always gets
 
 
-class Inserted(NamedTuple):
-    """What is to be said of rows that were inserted; the others were not there before, and are now."""
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """The rows that were not inserted; the others were not there before, and are now."""
 
     missing: list[RowKey]  # they are not there afterwards
     known: list[RowKey]  # they were there before, perhaps by a call whose answer was lost
+    refused: Mapping[RowKey, str] = field(default_factory=dict, compare=False)  # why the store never takes one
 
 
 class Page(NamedTuple):

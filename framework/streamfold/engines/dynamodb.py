@@ -22,6 +22,8 @@ from streamfold.engines.statements import (
     counting,
     forgetting,
     insertion,
+    message,
+    names_keys,
     pair_insertion,
     pair_update,
     removal,
@@ -84,15 +86,25 @@ class DynamoEngine(Reads):
 
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         statements: dict[RowKey, Statement] = {}
-        unstorable: list[RowKey] = []
+        puts: dict[RowKey, Statement] = {}
+        refused: dict[RowKey, str] = {}
         for row in rows:
             try:
-                statements.setdefault(row.key, insertion(self.requests, row))
-            except HandlerError:
-                unstorable.append(row.key)
+                if self._takes_statements(row.key):
+                    statements.setdefault(row.key, insertion(self.requests, row))
+                else:
+                    puts.setdefault(row.key, self.requests.insertion(row))
+            except HandlerError as error:
+                refused[row.key] = str(error)
         answers = self._execute(statements)
-        missing = [key for key in statements if key not in answers or not self._is_there(answers[key])]
-        return Inserted(unstorable + missing, [key for key, answer in answers.items() if code(answer) == DUPLICATE])
+        answers |= {key: _inserted(answer) for key, answer in self._each("put_item", puts).items()}
+        missing = [key for key in (*statements, *puts) if key not in answers or not self._is_there(answers[key])]
+        refused |= {key: message(answers[key]) for key in missing if code(answers.get(key, {})) in UNSTORABLE}
+        never = [key for key in refused if key not in missing]
+        return Inserted(never + missing, [key for key, answer in answers.items() if code(answer) == DUPLICATE], refused)
+
+    def _takes_statements(self, key: RowKey) -> bool:
+        return names_keys(self.requests.tables[key[0]][0])
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         left = {pair.key: pair for pair in pairs}
@@ -100,7 +112,7 @@ class DynamoEngine(Reads):
             statements: dict[RowKey, Statement] = {}
             for pair in left.values():
                 inserts = pair.fresh is not otherwise
-                if not (inserts and pair.replaces):
+                if not (inserts and pair.replaces) and self._takes_statements(pair.key):
                     with suppress(HandlerError):  # said when it is written alone
                         statements[pair.key] = (pair_insertion if inserts else pair_update)(self.requests, pair)
             for key, answer in self._execute(statements).items():
@@ -128,14 +140,15 @@ class DynamoEngine(Reads):
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         """A row that is not there makes no error, and is not returned (Developer Guide, ql-reference.delete)."""
-        statements = {key: removal(self.requests, key) for key in rows}
+        statements = {key: removal(self.requests, key) for key in rows if self._takes_statements(key)}
         answers = self._execute(statements)
+        answers |= self._each("delete_item", {key: self.requests.removal(key) for key in rows if key not in statements})
         for answer in answers.values():
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
-        if left := [key for key in statements if key not in answers or code(answers[key]) in BUSY]:
-            raise EngineUnavailable(f"{len(left)} of {len(statements)} empty rows could not be removed: they are busy.")
-        return [key for key, answer in answers.items() if "Item" in answer]
+        if left := [key for key in dict.fromkeys(rows) if key not in answers or code(answers[key]) in BUSY]:
+            raise EngineUnavailable(f"{len(left)} of {len(set(rows))} empty rows could not be removed: they are busy.")
+        return [key for key, answer in answers.items() if "Item" in answer or "Attributes" in answer]
 
     def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
         """The last answer to each statement; none to statements that were not sent, or not for certain.
@@ -157,6 +170,32 @@ class DynamoEngine(Reads):
             if not answers:
                 raise
         return answers
+
+    def _each(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
+        """The last answer to each request, as ``_execute`` gives those of statements: a call for each."""
+        answers: dict[RowKey, Answered] = {}
+        tries_max = TRIES_MAX
+        try:
+            for key, arguments in requests.items():
+                for _ in self.deadline.tries(tries_max):
+                    answers[key] = self._answer(getattr(self._client(key), operation), arguments)
+                    if code(answers[key]) not in BUSY:
+                        break
+                else:
+                    tries_max = 1
+        except EngineUnavailable:
+            if not answers:
+                raise
+        return answers
+
+    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
+        try:
+            answer: Answered = self._ask(operation, **arguments)
+            return answer
+        except ClientError as error:
+            (reason,) = self._refused(error, 1).reasons
+        assert reason is not None
+        return {"Error": {"Code": reason.code, "Message": reason.message}}
 
     def _answers(self, statements: list[Statement]) -> list[Answered]:
         """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
@@ -247,3 +286,8 @@ class DynamoEngine(Reads):
 def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
     """A state item as ``read_state`` gives it."""
     return {name: value for name, value in plain_item(item).items() if name not in ("pk", "sk")}
+
+
+def _inserted(answer: Answered) -> Answered:
+    """The answer to an insertion by PutItem, with the code that a statement's has where a row is there."""
+    return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer

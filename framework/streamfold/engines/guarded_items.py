@@ -76,9 +76,9 @@ class GuardedItems(ABC):
             known = [key for key in dict.fromkeys(row.key for row in rows) if self._is_there(key)]
             there = set(known)
             new = (row for row in rows if row.key not in done and row.key not in there)
-            refused = [row.key for row in new if self._try(row, 0, done) is not None]
+            refused = {row.key: reason.message for row in new if (reason := self._try(row, 0, done)) is not None}
             self._apply(done)
-        return Inserted(refused, known)
+        return Inserted([*refused], known, refused)
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         with self._work():

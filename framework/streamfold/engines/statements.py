@@ -5,21 +5,35 @@ from typing import Any
 
 from streamfold.engines import Counter
 from streamfold.engines.expressions import Requests, state_attributes
-from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, VERSION
+from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, VERSION, Table
 from streamfold.records.values import encode
 from streamfold.writes.guarded import CONDITION, CONFLICT, PutPair, PutRow, RowKey, StateKey
 
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
-UNSTORABLE = ("ValidationError", "ValidationException", "ItemCollectionSizeLimitExceeded")
-"""Codes of a row that the store will never take (API Reference, BatchStatementError)."""
+UNSTORABLE = (
+    "ValidationError",
+    "ValidationException",
+    "ItemCollectionSizeLimitExceeded",
+    "ItemCollectionSizeLimitExceededException",
+)
+"""Codes of a row that the store will never take (API Reference, BatchStatementError, PutItem)."""
 DUPLICATE = "DuplicateItem"
 """The code of an ``INSERT`` whose row is there."""
 OTHERWISE = (DUPLICATE, CONDITION)
 """Codes of a counter that is there although none was expected, or is not there."""
 
+PLACEHOLDERS = ("#", ":")
+"""What a name of a key attribute may not begin with: DynamoDB takes it for a placeholder of an expression, and refuses
+each such statement with a ValidationError."""
+
 Statement = Mapping[str, Any]
 Answered = Mapping[str, Any]
+
+
+def names_keys(table: Table) -> bool:
+    """Whether statements can name the key attributes of a table."""
+    return not any(name.startswith(PLACEHOLDERS) for name in table.attributes)
 
 
 def insertion(requests: Requests, row: PutRow) -> Statement:
@@ -92,6 +106,12 @@ def counting(requests: Requests, counter: Counter, start: int, expires_at: int) 
 def code(answer: Answered) -> str | None:
     """The code of a statement's error; None if it was carried out."""
     found: str | None = answer.get("Error", {}).get("Code")
+    return found
+
+
+def message(answer: Answered) -> str:
+    """What a statement's error says."""
+    found: str = answer.get("Error", {}).get("Message") or ""
     return found
 
 

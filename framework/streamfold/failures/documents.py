@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamfold.errors import RecordError, shown
 from streamfold.parking import Parked
 from streamfold.records.envelope import RawRecord, records_of
-from streamfold.records.version import SEQUENCE_DIGITS_MAX
+from streamfold.records.version import LOCALSTACK_DIGITS, SEQUENCE_DIGITS_MAX
 
 EXPECTED = (
     'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '
@@ -48,10 +48,10 @@ class DocumentForm(NamedTuple):
 
 
 FORMS = {
-    # DynamoDB Streams API, StreamRecord and Shard
+    # DynamoDB Streams API, StreamRecord and Shard; LocalStack's numbers are longer
     "DDBStreamBatchInfo": DocumentForm(
         re.compile(r"arn:[^:]*:dynamodb:.+"),
-        re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}"),
+        re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}|[0-9]{{{LOCALSTACK_DIGITS}}}"),
         re.compile(r".{28,65}"),
     ),
     # Kinesis API, StreamARN, SequenceNumber and ShardId

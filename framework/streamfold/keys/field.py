@@ -9,7 +9,11 @@ in a template              Python value            text in the key
 ``{name:d}``               ``int``                 plain digits; text order is *not* numeric order
 ``{name:date}``            ``datetime.date``       ``2026-03-01``
 ``{name:datetime}``        ``datetime.datetime``   ``2026-03-01T10:00:00.000000Z``: UTC, so text order is time order
-``{name:datetime.seconds}``, ``{name:datetime.milliseconds}``: the same with less; what would be cut off is refused
+``{name:datetime.seconds}``, ``.milliseconds``, ``.nanoseconds``: the same with 0, 3 or 9 digits of a second
+``{name:datetime.offset}``, ``{name:datetime.seconds.offset}`` and so on: the same with ``+00:00`` in place of ``Z``
+``{name:datetime.any}``    ``datetime.datetime``   any of these, with 0 to 9 digits of a second, mixed
+``{name:epoch.seconds}``, ``{name:epoch.milliseconds}``: a ``datetime``, since 1970 in 10 or 13 digits
+``{name:number.seconds}``, ``{name:number.milliseconds}``: the same as the whole key attribute, of DynamoDB type N
 ``{name:ulid}``            ``str``                 a ULID, 26 letters: text order is time order
 ``{name:number}``          ``int``, ``Decimal``    the whole key attribute, of DynamoDB type N
 ``{name:binary}``          ``bytes``               the whole key attribute, of DynamoDB type B
@@ -18,8 +22,9 @@ in a template              Python value            text in the key
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
+from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from streamfold.keys.template_language import DIGITS, INTEGER, Atom, Atoms, literal
@@ -28,10 +33,22 @@ DATE = r"\d{4}-\d\d-\d\d"
 NUMBERS = Context(prec=38, Emin=-130, Emax=125, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
 """Numbers of DynamoDB (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 PADDED = re.compile(r"0([1-9]\d?)d")
-MICROSECOND_DIGITS = {"datetime": 6, "datetime.milliseconds": 3, "datetime.seconds": 0}
+OFFSET = ".offset"
+"""Ends the name of a time that is written with ``+00:00`` in place of ``Z``."""
+SECOND_DIGITS = {"datetime": 6, "datetime.seconds": 0, "datetime.milliseconds": 3, "datetime.nanoseconds": 9}
+SECOND_DIGITS |= {spec + OFFSET: digits for spec, digits in SECOND_DIGITS.items()}
+"""Digits of a second, by the field's name."""
+ANY_TIME = "datetime.any"
+EPOCH_DIGITS = {"seconds": 10, "milliseconds": 13}
+"""Digits of a time since 1970, by unit: times from 2001 to 2286 have so many without a zero before them."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+UNITS = {unit: timedelta(**{unit: 1}) for unit in EPOCH_DIGITS}
+TIME_TEXTS = (*SECOND_DIGITS, ANY_TIME, *(f"epoch.{unit}" for unit in EPOCH_DIGITS))
+TIME_NUMBERS = tuple(f"number.{unit}" for unit in EPOCH_DIGITS)
 KINDS = (
-    "{name}, {name:rest}, {name:06d}, {name:d}, {name:date}, {name:datetime}, {name:ulid}, {name:number} or "
-    "{name:binary}"
+    "{name}, {name:rest}, {name:06d}, {name:d}, {name:date}, {name:datetime}, {name:ulid}, {name:number}, "
+    "{name:binary}, or another form of a time, such as {name:datetime.milliseconds}, {name:datetime.any}, "
+    "{name:epoch.seconds} or {name:number.seconds} (docs/times.md)"
 )
 ULID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32 (ULID specification, github.com/ulid/spec)."""
@@ -40,16 +57,43 @@ ULID_TIME_LENGTH = 10
 """Letters that hold the milliseconds since 1970: 48 bits, so the first is 7 at most."""
 ULID = f"[0-7][{ULID_LETTERS}]{{25}}"
 """Expressions of fields that few templates have: compiled when one is written, not at every start."""
+MICROSECOND_DIGITS = 6
+NO_ZONE = "it has no time zone; give one, for example datetime.now(UTC)"
+NO_MOMENT = "it is not a moment like 2026-03-01T10:00:00Z"
+ANY_PATTERN = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|\+00:00)"
 
 
 class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template and raises KeyValueError
     """A value that could not be read back from the text it would make."""
 
 
+class KeyTime(datetime):
+    """A time that was read from a key, with the text that it had there: written again, it makes the same key.
+
+    ``nanoseconds``: 0 to 999, what the text has beyond microseconds. What is computed from it has neither.
+    """
+
+    text: str | None = None
+    nanoseconds: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> "KeyTime":
+        """The time of an ISO 8601 text. Raises ``ValueError`` for any other text."""
+        found = cls.fromisoformat(text)
+        fraction = re.search(r"\.\d{6}(\d+)", text)
+        found.text, found.nanoseconds = text, int(fraction[1].ljust(3, "0")[:3]) if fraction else 0
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A copy without its text would make another key.
+        return super().__reduce_ex__(protocol) if self.text is None else (KeyTime.of, (self.text,))
+
+
 class Field(NamedTuple):
     """One field of a template: ``pattern`` recognises its text, ``write`` and ``read`` are inverse.
 
-    ``atoms`` are the texts to compare templates by: those of the pattern.
+    ``atoms`` are the texts to compare templates by: those of the pattern. ``keeps_text``: several texts have one value,
+    which remembers its text; another kind of field would not tell them apart.
     """
 
     name: str
@@ -61,6 +105,7 @@ class Field(NamedTuple):
     read: Callable[[Any], Any]
     attribute_type: Literal["S", "N", "B"] = "S"
     fixed_width: bool = False
+    keeps_text: bool = False
 
     def reads(self, text: str) -> bool:
         """Whether a text is one of this field."""
@@ -85,8 +130,8 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
         return Field(name, spec, int, r"0|-?[1-9]\d*", INTEGER, lambda value: str(_integer(value)), int)
     if spec == "date":
         return Field(name, spec, date, DATE, _shape("dddd-dd-dd"), _write_date, _read_date, "S", True)
-    if spec in MICROSECOND_DIGITS:
-        return _datetime(name, spec, MICROSECOND_DIGITS[spec])
+    if spec in TIME_TEXTS or spec in TIME_NUMBERS:
+        return _time(name, spec)
     if spec == "ulid":
         atoms = (Atom(frozenset("01234567")), *(Atom(frozenset(ULID_LETTERS)),) * (ULID_LENGTH - 1))
         return Field(name, spec, str, ULID, atoms, _write_ulid, _same, "S", True)
@@ -97,13 +142,47 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
     return None
 
 
+def nearest_spec(spec: str) -> str | None:
+    """The name of a kind of field that is spelled much like this."""
+    names = ("rest", "06d", "d", "date", "ulid", "number", "binary", *TIME_TEXTS, *TIME_NUMBERS)
+    found = get_close_matches(spec, names, 1)
+    return found[0] if found else None
+
+
+def time_spec(value: object) -> str | None:
+    """The kind of field that takes a value as a time; None if none does. A number from 1970 on is one of seconds,
+    unless it has too many digits.
+    """
+    if isinstance(value, str):
+        return next((spec for spec in (*SECOND_DIGITS, *TIME_TEXTS) if _is_of(spec, value)), None)
+    if not _is_number(value):
+        return None
+    return next((spec for spec in TIME_NUMBERS if _is_of(spec, value)), None)
+
+
+def _is_of(spec: str, value: str | int | Decimal) -> bool:
+    field = make_field("x", spec, "")
+    assert field is not None
+    if isinstance(value, str):
+        return field.reads(value)
+    try:
+        return bool(field.read(value))
+    except Unreadable:
+        return False
+
+
+def equal_values(one: object, other: object) -> bool:
+    """Whether two values of a field make one text: times that remember their texts may be equal, and make two."""
+    return one == other and getattr(one, "text", None) == getattr(other, "text", None)
+
+
 def datetime_text(value: datetime, digits: int = 6) -> str:
     """The one form in which a moment is written: UTC ISO 8601, fixed width, ``2026-03-01T10:00:00.000000Z``.
 
-    Raises ``Unreadable`` when the moment has no time zone, or when ``digits`` of a second cannot hold it.
+    Raises ``Unreadable`` when the moment has no time zone, or when ``digits`` of a second, 6 at most, cannot hold it.
     """
     if value.tzinfo is None:
-        raise Unreadable("it has no time zone; give one, for example datetime.now(UTC)")
+        raise Unreadable(NO_ZONE)
     if value.microsecond % 10 ** (6 - digits):
         raise Unreadable(f"its microseconds do not fit {digits} digits of a second")
     try:
@@ -195,6 +274,19 @@ def _shape(shape: str) -> Atoms:
     return tuple(Atom(DIGITS) if character == "d" else literal(character)[0] for character in shape)
 
 
+ANY_ATOMS: Atoms = (
+    *_shape("dddd-dd-ddTdd:dd:dd"),
+    Atom(frozenset("Z"), optional=True, leads=19),  # to the end
+    Atom(frozenset("+"), optional=True, leads=13),  # behind the other "+"
+    *literal("."),
+    Atom(DIGITS),
+    *(Atom(DIGITS, optional=True),) * 8,
+    Atom(frozenset("Z"), optional=True, leads=7),  # to the end
+    *literal("+00:00"),
+)
+"""The texts of ``ANY_PATTERN``."""
+
+
 def _write_date(value: object) -> str:
     if isinstance(value, str):
         return _read_date(value).isoformat()
@@ -212,26 +304,92 @@ def _read_date(text: str) -> date:
         raise Unreadable("it is not a date like 2026-03-01") from None
 
 
+def _time(name: str, spec: str) -> Field:
+    if spec in SECOND_DIGITS:
+        return _datetime(name, spec, SECOND_DIGITS[spec])
+    if spec == ANY_TIME:
+        return Field(name, spec, datetime, ANY_PATTERN, ANY_ATOMS, _write_any, _read_key_time, keeps_text=True)
+    return _since_1970(name, spec)
+
+
 def _datetime(name: str, spec: str, digits: int) -> Field:
     fraction = f"\\.\\d{{{digits}}}" if digits else ""
-    shape = "dddd-dd-ddTdd:dd:dd" + ("." + "d" * digits if digits else "") + "Z"
+    end = "+00:00" if spec.endswith(OFFSET) else "Z"
+    shape = "dddd-dd-ddTdd:dd:dd" + ("." + "d" * digits if digits else "") + end
+    pattern = rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d{fraction}{re.escape(end)}"
+    exact = digits > MICROSECOND_DIGITS
 
     def write(value: object) -> str:
-        if isinstance(value, str):
-            value = _read_datetime(value)
-        if not isinstance(value, datetime):
-            raise Unreadable(f"it is of type {type(value).__name__}, not a datetime")
-        return datetime_text(value, digits)
+        moment = _moment(value)
+        beyond = moment.nanoseconds if isinstance(moment, KeyTime) else 0
+        if beyond and not exact:
+            raise Unreadable(f"its nanoseconds do not fit {digits} digits of a second")
+        text = datetime_text(moment, min(digits, MICROSECOND_DIGITS))
+        return f"{text[:-1]}{beyond:03d}{end}" if exact else text[:-1] + end
 
-    pattern = rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d{fraction}Z"
-    return Field(name, spec, datetime, pattern, _shape(shape), write, _read_datetime, "S", True)
+    read = _read_key_time if exact else _read_datetime
+    return Field(name, spec, datetime, pattern, _shape(shape), write, read, "S", True, exact)
+
+
+def _moment(value: object) -> datetime:
+    if isinstance(value, str):
+        return _read_key_time(value)
+    if not isinstance(value, datetime):
+        raise Unreadable(f"it is of type {type(value).__name__}, not a datetime")
+    return value
 
 
 def _read_datetime(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise Unreadable("it is not a moment like 2026-03-01T10:00:00Z") from None
+        raise Unreadable(NO_MOMENT) from None
+
+
+def _read_key_time(text: str) -> KeyTime:
+    try:
+        return KeyTime.of(text)
+    except ValueError:
+        raise Unreadable(NO_MOMENT) from None
+
+
+def _write_any(value: object) -> str:
+    text = value.text if isinstance(value, KeyTime) else value
+    if not isinstance(text, str):
+        return datetime_text(_moment(value))
+    if not re.fullmatch(ANY_PATTERN, text, re.ASCII):
+        raise Unreadable(f"{NO_MOMENT} in UTC, with Z or +00:00")
+    _read_key_time(text)
+    return text
+
+
+def _since_1970(name: str, spec: str) -> Field:
+    form, _, unit = spec.partition(".")
+    digits, of_one = EPOCH_DIGITS[unit], UNITS[unit]
+
+    def write(value: object) -> int:
+        moment = _moment(value)
+        if moment.tzinfo is None:
+            raise Unreadable(NO_ZONE)
+        count, rest = divmod(moment - EPOCH, of_one)
+        if rest or (isinstance(moment, KeyTime) and moment.nanoseconds):
+            raise Unreadable(f"it is no whole number of {unit} since 1970")
+        if not 0 <= count < 10**digits:
+            raise Unreadable(f"its {unit} since 1970 do not have up to {digits} digits")
+        return count
+
+    def read(value: str | int | Decimal) -> datetime:
+        count = int(value) if isinstance(value, str) or value == int(value) else -1
+        if not 0 <= count < 10**digits:
+            raise Unreadable(f"it is no number of {unit} since 1970, of up to {digits} digits")
+        return EPOCH + count * of_one
+
+    if form == "number":
+        return Field(name, spec, datetime, "", (), write, read, "N")
+    atoms = (Atom(DIGITS),) * digits
+    return Field(
+        name, spec, datetime, rf"\d{{{digits}}}", atoms, lambda value: f"{write(value):0{digits}d}", read, "S", True
+    )
 
 
 def _number(value: object) -> int | Decimal:

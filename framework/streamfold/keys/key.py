@@ -2,12 +2,17 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
-from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix
+from streamfold.keys.field import equal_values, time_spec
+from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix, looks_like
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name
 from streamfold.keys.template_language import contains, overlaps
+
+if TYPE_CHECKING:
+    from streamfold.keys.key_part import FieldMiss
 
 PARTITION_BYTES_MAX = 2048
 SORT_BYTES_MAX = 1024
@@ -19,11 +24,37 @@ NAMES_KEPT_MAX = 1000
 
 
 class NearMiss(NamedTuple):
-    """A key that fits a template but for one field, whose value is not of the field's kind."""
+    """A key that fits a template but for a field, the first of them, whose value is not of the field's kind."""
 
     template: "Key"
     field: str
-    value: str
+    value: KeyValue
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether the item was probably meant for the template.
+
+        A field that is a whole key attribute has no literal before it: ``METADATA`` beside ``{at:datetime}`` is of
+        another kind of item.
+        """
+        is_whole = any(len(part.pieces) == 1 and _holds(part, self.field) for part in self.template.parts)
+        return not is_whole or looks_like(self.template.types[self.field], self.value)
+
+    @property
+    def is_of_time(self) -> bool:
+        """Whether the field is one of times."""
+        return self.template.types[self.field].python_type in (datetime, date)
+
+    @property
+    def takes(self) -> str | None:
+        """The kind of field that takes the value, for a value in another form of a time."""
+        return time_spec(self.value) if self.is_of_time else None
+
+    @property
+    def why(self) -> str:
+        """What is wrong with the value, and what kind of field takes it, for messages."""
+        hint = f"; {{{self.field}:{self.takes}}} takes it" if self.takes else ""
+        return f"{shown(self.value)} is no {self.template.types[self.field]}{hint}"
 
 
 class Key:
@@ -148,18 +179,35 @@ class Key:
         if rest is None:
             return None
         for name in self._twice:
-            if rest[name] != found[name]:
+            if not equal_values(rest[name], found[name]):
                 return None
         found.update(rest)
         return found
 
     def near_miss(self, partition: KeyValue, sort: KeyValue | None) -> NearMiss | None:
-        """The one field that keeps a key from matching this template, or None where more does."""
-        misses = []
+        """The first field that keeps a key from matching this template, or None where more than fields does.
+
+        Of one field any value is a near miss. Of several each value has to look like the field's: a key of another
+        kind differs in all of them, and so do all times of an application that writes another form.
+        """
+        misses: list[FieldMiss] = []
         for part, value in zip(self.parts, (partition, sort), strict=False):
-            if value is None or part.match(value) is None:
-                misses.append(None if value is None else part.near_miss(value))
-        return NearMiss(self, *misses[0]) if len(misses) == 1 and misses[0] else None
+            if value is None:
+                return None
+            if part.match(value) is None:
+                if not (found := part.near_miss(value)):
+                    return None
+                misses += found
+        names = {miss.field.name for miss in misses}
+        if not names or (
+            len(names) > 1 and not (self._is_anchored(names) and all(looks_like(*miss) for miss in misses))
+        ):
+            return None
+        return NearMiss(self, misses[0].field.name, misses[0].value)
+
+    def _is_anchored(self, names: set[str]) -> bool:
+        """Whether something of the template fits beside these fields: a literal, or another field."""
+        return any(isinstance(piece, str) or piece.name not in names for part in self.parts for piece in part.pieces)
 
     def attributes(self, partition: KeyValue, sort: KeyValue | None) -> dict[str, KeyValue]:
         """Key values under the names of the table's key attributes."""

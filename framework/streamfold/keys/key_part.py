@@ -1,13 +1,14 @@
 """One part of a key template, partition or sort: parsed, matched and composed."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import date, datetime
 from decimal import Decimal
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
-from streamfold.keys.field import KINDS, Field, Unreadable, make_field
+from streamfold.keys.field import KINDS, Field, Unreadable, make_field, nearest_spec
 from streamfold.keys.template_language import Atoms, literal
 
 KeyValue = str | int | Decimal | bytes
@@ -15,6 +16,13 @@ LETTER_BYTES_MAX = 4
 """Bytes of one letter in UTF-8 (RFC 3629, 3)."""
 PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 FIELD = re.compile(r"([A-Za-z_]\w*)(?::(.*))?", re.ASCII)
+
+
+class FieldMiss(NamedTuple):
+    """A field, and a value that is not of its kind."""
+
+    field: Field
+    value: KeyValue
 
 
 class KeyPart:
@@ -75,8 +83,7 @@ class KeyPart:
             fits = text and self.delimiter not in text and value.startswith(self.begins)
             return {self._one_text: text} if fits else None
         if self.attribute_type != "S":
-            wanted = bytes if self.attribute_type == "B" else (int, Decimal)
-            return {self.fields[0].name: value} if isinstance(value, wanted) else None
+            return self._match_whole(value)
         if not self.fields:
             return {} if value == self.text else None
         if not isinstance(value, str):
@@ -93,15 +100,36 @@ class KeyPart:
                 return None
         return values
 
-    def near_miss(self, value: KeyValue) -> tuple[str, str] | None:
-        """The field whose value alone keeps this text from matching, with that value."""
-        if not isinstance(value, str) or self.attribute_type != "S":
+    def _match_whole(self, value: KeyValue) -> dict[str, Any] | None:
+        (only,) = self.fields
+        if not isinstance(value, bytes if self.attribute_type == "B" else (int, Decimal)):
             return None
+        try:
+            return {only.name: only.read(value)}
+        except Unreadable:
+            return None
+
+    def near_miss(self, value: KeyValue) -> list[FieldMiss]:
+        """The fields whose values keep this from matching; none where more does.
+
+        That is one field, if the rest fits. Otherwise it is those of the fields with a kind whose values do not fit.
+        """
+        if self.attribute_type != "S" or not isinstance(value, str):
+            timed = len(self.fields) == len(self.pieces) == 1 and self.fields[0].python_type in (date, datetime)
+            return [FieldMiss(self.fields[0], value)] if timed else []
         for field in self.fields:
-            found = re.fullmatch(_regex(self.pieces, loose=field), value, re.DOTALL | re.ASCII)
+            found = re.fullmatch(_regex(self.pieces, [field]), value, re.DOTALL | re.ASCII)
             if found and not field.reads(found[field.name]):
-                return field.name, found[field.name]
-        return None
+                return [FieldMiss(field, found[field.name])]
+        typed = [field for field in self.fields if field.spec and field.spec != "rest"]
+        if len(typed) < 2:
+            return []
+        found = re.fullmatch(_regex(self.pieces, typed, self.delimiter), value, re.DOTALL | re.ASCII)
+        return (
+            [FieldMiss(field, found[field.name]) for field in typed if not field.reads(found[field.name])]
+            if found
+            else []
+        )
 
     def compose(self, values: Mapping[str, Any]) -> KeyValue:
         if self._one_text is not None:
@@ -164,7 +192,9 @@ def _field(text: str, found: re.Match[str], delimiter: str) -> Field:
         raise _malformed(text, found.start(), f"{found[0]} does not name a field: expected a name such as {{order_id}}")
     field = make_field(named[1], named[2] or "", delimiter)
     if field is None:
-        raise _malformed(text, found.start(), f"{found[0]} is of no known kind: expected {KINDS}")
+        near = nearest_spec(named[2] or "")
+        hint = f" (did you mean {{{named[1]}:{near}}}?)" if near else ""
+        raise _malformed(text, found.start(), f"{found[0]} is of no known kind{hint}: expected {KINDS}")
     if field.attribute_type != "S" and found[0] != text:
         raise _malformed(text, found.start(), f"{field} must be the whole key attribute")
     if field.spec == "rest" and found.end() != len(text):
@@ -188,12 +218,20 @@ def _is_one_text(pieces: tuple[str | Field, ...]) -> bool:
     return isinstance(last, Field) and not last.spec and sum(isinstance(piece, Field) for piece in pieces) == 1
 
 
-def _regex(pieces: tuple[str | Field, ...], loose: Field | None = None) -> str:
-    """The expression of a part; the ``loose`` field takes any text."""
+def _regex(pieces: tuple[str | Field, ...], loose: Collection[Field] = (), without: str = "") -> str:
+    """The expression of a part; the ``loose`` fields take any text, or any ``without`` a delimiter."""
+    anything = f"[^{re.escape(without)}]+" if without else ".*"
     return "".join(
-        re.escape(piece) if isinstance(piece, str) else f"(?P<{piece.name}>{'.*' if piece is loose else piece.pattern})"
+        re.escape(piece)
+        if isinstance(piece, str)
+        else f"(?P<{piece.name}>{anything if piece in loose else piece.pattern})"
         for piece in pieces
     )
+
+
+def looks_like(field: Field, value: KeyValue) -> bool:
+    """Whether a value may have been meant for a field with a kind: their texts and numbers hold digits."""
+    return bool(field.spec) and any(letter.isdigit() for letter in str(value))
 
 
 def is_ambiguous(pieces: tuple[str | Field, ...], delimiter: str) -> bool:

@@ -13,6 +13,7 @@ FAILURES_LOGGED_MAX = 20
 
 SAID = {word: said.log for word, said in SAYS.items() if said.log}
 """What is logged of a count, by word."""
+NEAR_MISS = "records match a handler's key but for a field, and no handler of the key reads them"
 
 
 def observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
@@ -31,11 +32,14 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int, Sending
             "parked": sum(report.parked.values()),
             **{word: report.counts[word].total() if word in report.counts else 0 for word in SAID},
             "unrouted": sum(report.unrouted.values()),
+            "near_misses": report.near_missed,
             "transaction_conflicts": conflicts,
             "transaction_actions": min(actions, settings.chunk_actions),
         }
         log.info("batch processed", extra=counts)
         log_failures(report, "record failed and comes again")
+        for (key, name), count in report.near_misses.items():
+            log.warning(NEAR_MISS, extra={"key": key, "field": name, "near_misses": count})
         for word, text in SAID.items():
             for handler, count in report.counts.get(word, {}).items():
                 log.warning(text, extra={"handler": handler, word: count})

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from streamfold.derivations.audit.opening import has_history, opening_row, opening_target
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines import Engine, Inserted, StoredItem
 from streamfold.engines.timed import Timed
-from streamfold.errors import EngineError, SettingsError, is_fatal
+from streamfold.errors import EngineError, SettingsError, is_fatal, told
 from streamfold.lifecycle.page_report import ItemFailed, PageReport
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
@@ -46,10 +46,11 @@ class OpeningPages:
                 row = self._row(item, image, route, fields, report)
                 if row is not None:
                     rows[row.key] = item, route, row
-        unwritten = set(self.timed.insert_rows([row for _, _, row in rows.values()]).missing) if rows else set()
+        inserted = self.timed.insert_rows([row for _, _, row in rows.values()]) if rows else Inserted([], [])
+        unwritten, refused = set(inserted.missing), inserted.refused
         report.written = report.rows = len(rows) - len(unwritten)
         report.failed += [
-            ItemFailed(item, route.name, EngineError("The first row of its history could not be written."))
+            ItemFailed(item, route.name, _unwritten(refused.get(key)))
             for key, (item, route, _) in rows.items()
             if key in unwritten
         ]
@@ -75,3 +76,8 @@ class OpeningPages:
             report.equal += 1
             return None
         return row
+
+
+def _unwritten(why: str | None) -> EngineError:
+    because = "." if why is None else f": {told(why)}"
+    return EngineError(f"The first row of its history could not be written{because}")

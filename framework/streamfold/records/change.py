@@ -12,7 +12,7 @@ from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, same
-from streamfold.records.version import SEQUENCE, SEQUENCE_DIGITS_MAX, Version
+from streamfold.records.version import LOCALSTACK_DIGITS, SEQUENCE, SEQUENCE_DIGITS_MAX, Version, sequence_text
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -23,6 +23,8 @@ EXPIRED_SECONDS_MAX = 5 * 365 * SECONDS_A_DAY
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
 HAS_NEW = ("NEW_AND_OLD_IMAGES", "NEW_IMAGE")
 ABSENT = Image({})
+TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT")
+"""Begins a time as the AWS CLI prints it, ``2026-03-01T11:00:00+01:00``."""
 
 ItemKey = tuple[str, KeyValue, KeyValue | None]
 """An item anywhere: logical table, partition key, sort key."""
@@ -66,7 +68,12 @@ class Change:
             keys: RawImage = body["Keys"]
             event: Event = record["eventName"]
             sequence: str = body["SequenceNumber"]
-            digits = sequence.isdigit() and sequence.isascii() and len(sequence) <= SEQUENCE_DIGITS_MAX
+            length = len(sequence)
+            digits = (
+                sequence.isdigit()
+                and sequence.isascii()
+                and (length <= SEQUENCE_DIGITS_MAX or length == LOCALSTACK_DIGITS)
+            )
         except (AttributeError, KeyError, TypeError):
             raise RecordError(missing_parts(record)) from None
         if event not in EVENTS or not digits:
@@ -84,7 +91,8 @@ class Change:
         for name, value in keys.items():
             if (new and new.get(name) != value) or (old and old.get(name) != value):
                 check_images((old, new), self.item, table, sequence)
-        self.version_text: str = origin.version_prefix + sequence.zfill(SEQUENCE_DIGITS_MAX)
+        number = sequence.zfill(SEQUENCE_DIGITS_MAX) if length <= SEQUENCE_DIGITS_MAX else sequence_text(sequence)
+        self.version_text: str = origin.version_prefix + number
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
@@ -142,14 +150,27 @@ class Change:
         return image
 
     @property
+    def has_at(self) -> bool:
+        """Whether the record has a time. Samples of AWS, and records that a test writes, may have none."""
+        return self._at is not None
+
+    @property
     def at(self) -> datetime:
-        """The time of the change, rounded down to the second by DynamoDB. Raises ``RecordError`` when it is missing."""
+        """The time of the change in whole seconds. Raises ``RecordError`` when it is missing."""
+        value = self._at
         try:
-            return datetime.fromtimestamp(float(self._at), UTC)
+            if isinstance(value, str) and TIME_TEXT.match(value):
+                found = datetime.fromisoformat(value)
+                if found.tzinfo is None:
+                    raise ValueError
+            else:
+                found = datetime.fromtimestamp(float(value), UTC)
+            # DynamoDB rounds down to the second; LocalStack does not, and a field of seconds would refuse its times.
+            return found.astimezone(UTC).replace(microsecond=0)
         except (TypeError, ValueError, OverflowError, OSError):
             raise RecordError(
-                f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: "
-                "expected seconds since 1970."
+                f"Record {self.sequence} has ApproximateCreationDateTime={shown(value)}: expected seconds since 1970, "
+                "or a time with its time zone as the AWS CLI prints it."
             ) from None
 
     @property
@@ -312,7 +333,10 @@ def missing_parts(record: object) -> str:
     if event not in EVENTS:
         return f"A record has eventName={shown(event)}: expected INSERT, MODIFY or REMOVE."
     if not (isinstance(sequence, str) and re.fullmatch(SEQUENCE, sequence)):
-        return f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text."
+        return (
+            f"A record has SequenceNumber={shown(sequence)}: expected up to {SEQUENCE_DIGITS_MAX} digits as text. "
+            f"LocalStack gives {LOCALSTACK_DIGITS}."
+        )
     return f"Record {sequence} has no 'Keys': expected the item's key attributes."
 
 

@@ -17,6 +17,37 @@ EXPECTED = (
     'a Lambda event {"Records": [...]}, a list of records of a DynamoDB or Kinesis stream, as pipes send it, '
     'or one record with "eventName" and "dynamodb", or with "kinesis"'
 )
+REDRIVE = "and no event: streamfold redrive FILE takes it."
+EXPORTED = "and no event: streamfold backfill --export PLACE/manifest-files.json takes the whole export."
+OTHERS = (
+    (("parked",), f"a parked record, {REDRIVE}"),
+    (("DDBStreamBatchInfo",), f"what Lambda leaves of a failed batch, {REDRIVE}"),
+    (("KinesisBatchInfo",), f"what Lambda leaves of a failed batch, {REDRIVE}"),
+    (("requestContext", "payload"), f"what Lambda leaves of a failed batch, {REDRIVE}"),
+    (
+        ("requestContext", "requestPayload"),
+        "the document of an asynchronous invocation: its 'requestPayload' is the event.",
+    ),
+    (
+        ("TopicArn", "Message"),
+        "a notification of SNS. If its 'Message' is a failed batch, streamfold redrive FILE takes it.",
+    ),
+    (("EventSource", "Sns"), "a notification of SNS: its 'Message' is what was sent."),
+    (("detail-type", "detail"), "an event of EventBridge: its 'detail' is what was sent."),
+    (("Item",), f"an item of a table's export to S3, {EXPORTED}"),
+    (("Keys", "Metadata"), f"an item of a table's incremental export to S3, {EXPORTED}"),
+    (("Keys", "NewImage"), f"an item of a table's incremental export to S3, {EXPORTED}"),
+    (("Keys", "OldImage"), f"an item of a table's incremental export to S3, {EXPORTED}"),
+    (("dataFileS3Key",), f"the list of files of a table's export to S3, {EXPORTED}"),
+    (("exportArn",), f"the summary of a table's export to S3, {EXPORTED}"),
+    (("manifestFilesS3Key",), f"the summary of a table's export to S3, {EXPORTED}"),
+    (
+        ("Items",),
+        "the output of a scan or query, items and no changes: streamfold backfill reads the items of a table.",
+    ),
+    (("Data", "SequenceNumber"), "a record of Kinesis as GetRecords gives it: expected one as Lambda gives it."),
+)
+"""Other objects that AWS gives: names that tell them, and what takes them."""
 SOURCE = "aws:dynamodb"
 STREAM, KINESIS = "stream", "kinesis"
 """The source kinds of a table: its DynamoDB stream, or Kinesis Data Streams for DynamoDB."""
@@ -45,6 +76,8 @@ def records_of(event: Any) -> list[RawRecord]:
         return [event]
     records = event.get("Records") if isinstance(event, Mapping) else event
     if not isinstance(records, list):
+        if isinstance(event, Mapping) and (known := _recognised(event)):
+            raise RecordError(known)
         keys = f"an object with the keys {shown(sorted(map(str, event))[:8])}" if isinstance(event, Mapping) else None
         found = keys or type(event).__name__
         raise RecordError(f"This is no event that streamfold knows: expected {EXPECTED}; found {found}.")
@@ -52,11 +85,21 @@ def records_of(event: Any) -> list[RawRecord]:
         if type(record) is not dict and not isinstance(record, Mapping):  # an abstract class takes longer to ask
             raise RecordError(f"A record is {type(record).__name__}, {shown(record)}: expected {EXPECTED}.")
         if record.get("eventSource", SOURCE) not in (SOURCE, KINESIS_SOURCE):
-            found = shown(record["eventSource"])
+            source = record["eventSource"]
+            body = " The 'body' of each message is what was sent." if source == "aws:sqs" else ""
             raise RecordError(
-                f"A record comes from {found}: expected a DynamoDB stream ({SOURCE}) or Kinesis ({KINESIS_SOURCE})."
+                f"A record comes from {shown(source)}: expected a DynamoDB stream ({SOURCE}) or Kinesis "
+                f"({KINESIS_SOURCE}).{body}"
             )
+        if "dynamodb" not in record and not is_kinesis(record) and (known := _recognised(record)):
+            raise RecordError(known)
     return records
+
+
+def _recognised(value: Mapping[str, Any]) -> str | None:
+    """The message for an object of another kind that AWS gives; None for one that is unknown."""
+    found = next((says for names, says in OTHERS if all(name in value for name in names)), None)
+    return found and f"This is {found} Expected {EXPECTED}."
 
 
 def number_of(record: RawRecord) -> str | None:

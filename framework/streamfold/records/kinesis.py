@@ -7,7 +7,7 @@ records may come in another order than the changes, and more than once, so order
 """
 
 import json
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from binascii import Error as BinasciiError
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
@@ -52,6 +52,21 @@ def sequence_of(record: Record) -> Any:
     """The Kinesis sequence number, by which a failure is reported; None where there is none."""
     wrapped = record.get("kinesis", record)
     return wrapped.get("sequenceNumber") if isinstance(wrapped, Mapping) else None
+
+
+def is_bare(record: Record) -> bool:
+    """Whether a record is what DynamoDB writes into a Kinesis record, without that record, as Firehose delivers it."""
+    body = record.get("dynamodb")
+    return isinstance(record.get("tableName"), str) and isinstance(body, Mapping) and "SequenceNumber" not in body
+
+
+def wrapped(record: Record) -> Record:
+    """A bare record in the form of Kinesis. Its event id stands for the sequence number, which Firehose leaves out."""
+    number = str(record.get("eventID") or "firehose")
+    return {
+        "eventSource": SOURCE,
+        "kinesis": {"sequenceNumber": number, "data": b64encode(json.dumps(record).encode()).decode()},
+    }
 
 
 def unwrapped(record: Record) -> dict[str, Any]:

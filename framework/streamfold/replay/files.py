@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import EXPECTED, RawRecord, records_of
+from streamfold.records.kinesis import is_bare, wrapped
 from streamfold.replay.lines import (
     LINE_BYTES_MAX,
     UNPARSED,
@@ -27,7 +28,7 @@ from streamfold.replay.lines import (
     groups,
     parsed,
     too_long,
-    value_of,
+    values_of,
 )
 from streamfold.settings.readers import read_path
 
@@ -49,7 +50,13 @@ class FileForm(NamedTuple):
     expected: str  # for messages
 
 
-RECORDS = FileForm(records_of, EXPECTED)
+def _records_of(value: Any) -> list[RawRecord]:
+    return [wrapped(record) if is_bare(record) else record for record in records_of(value)]
+
+
+RECORDS = FileForm(_records_of, EXPECTED)
+ION = b"$ion_1_0"
+"""Begins a line of an export in the format ION (Developer Guide, S3DataExport.Output)."""
 
 
 def check_files(paths: Sequence[str]) -> None:
@@ -251,9 +258,15 @@ def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> 
         if value is UNPARSED and not fits_at_once(text):
             yield from _one_by_one(line, text, form)
             return
-        records = form.take(value_of(text) if value is UNPARSED else value)
+        values = values_of(text) if value is UNPARSED else [value]
+        records = [record for each in values for record in form.take(each)]
     except (ValueError, RecordError, RecursionError) as error:
-        yield _bad_line(line, error, form)
+        is_ion = text.startswith(ION) and isinstance(error, json.JSONDecodeError)
+        yield (
+            BadLine(line, f"this is an export in the format ION, and no record; expected {form.expected}")
+            if is_ion
+            else (_bad_line(line, error, form))
+        )
         return
     if len(records) > 1:
         line = line._replace(record_bytes=line.record_bytes // len(records))
@@ -265,7 +278,7 @@ def _one_by_one(line: Line, text: bytes, form: FileForm) -> FoundRecords:
     """The records of a text that takes too much memory at once. Those before what is wrong in it are given."""
     try:
         for element in elements(text):
-            for record in form.take([value_of(element)]):
+            for record in form.take(values_of(element)):
                 yield line._replace(record_bytes=len(element)), record
     except (ValueError, RecordError, RecursionError) as error:
         yield _bad_line(line, error, form)

@@ -26,6 +26,7 @@ BETWEEN = f',"{MARK}",'.encode()
 """What stands between lines that are parsed together: a text that is in no file."""
 UNPARSED = object()
 """Stands for the value of a line that has to be parsed by itself."""
+SPACE = re.compile(r"\s*")
 HALF_SURROGATE = b"\\ud"
 """Begins the escape of half a surrogate pair in JSON; a half without its other half is no text."""
 
@@ -150,9 +151,35 @@ def parsed(texts: Sequence[bytes]) -> Sequence[Any]:
     return [UNPARSED] * len(texts)
 
 
-def value_of(text: bytes) -> Any:
-    """The value of one line, or of a document. Raises ``ValueError`` or ``RecursionError`` for what is none."""
-    event: Any = json.loads(text.rstrip().decode())
+def values_of(text: bytes) -> list[Any]:
+    """The values of one line, or of a document: nearly always one, several where they stand one after another.
+
+    Firehose writes records so, without anything between them. Raises ``ValueError`` or ``RecursionError`` for what is
+    no value.
+    """
+    whole = text.rstrip().decode()
+    try:
+        values: list[Any] = [json.loads(whole)]
+    except json.JSONDecodeError as error:
+        if not error.msg.startswith("Extra data"):
+            raise
+        values = _one_after_another(whole, error)
     if HALF_SURROGATE in text:
-        json.dumps(event, ensure_ascii=False).encode()
-    return event
+        json.dumps(values, ensure_ascii=False).encode()
+    return values
+
+
+def _one_after_another(text: str, error: json.JSONDecodeError) -> list[Any]:
+    """The objects of a text, which stand one after another. Raises the error if there is anything else."""
+    decoder, values, position = json.JSONDecoder(), list[Any](), 0
+    while position < len(text):
+        try:
+            found, end = decoder.raw_decode(text, position)
+        except json.JSONDecodeError:
+            raise error from None
+        if not isinstance(found, dict):
+            raise error
+        values.append(found)
+        between = SPACE.match(text, end)
+        position = between.end() if between else end
+    return values

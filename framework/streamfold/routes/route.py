@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from streamfold.keys.field import Field
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.value_class import Value, value
@@ -224,11 +225,13 @@ def is_spread(route: Route) -> bool:
 
 
 def owns(target: Key, source: Key) -> bool:
-    """Whether the target's template holds every field of the source's key."""
-    return all(
-        name in target.types and target.types[name].python_type is field.python_type
-        for name, field in source.types.items()
-    )
+    """Whether the target's template holds every field of the source's key, and tells their values apart."""
+    return all(name in target.types and _holds(target.types[name], field) for name, field in source.types.items())
+
+
+def _holds(target: Field, source: Field) -> bool:
+    # Two texts of such a source may be one time: in another kind of field they would be one row.
+    return target.python_type is source.python_type and (target.spec == source.spec or not source.keeps_text)
 
 
 def by_kind(routes: Collection[Route]) -> Iterator[tuple[Kind, list[Route]]]:

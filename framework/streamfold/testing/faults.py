@@ -230,7 +230,7 @@ class FaultyEngine:
         done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
         if name == "insert_rows":
             inserted = self._carry_out(name, done)
-            return Inserted([*inserted.missing, *(row.key for row in left)], inserted.known)
+            return Inserted([*inserted.missing, *(row.key for row in left)], inserted.known, inserted.refused)
         answer = self._carry_out(name, done, *rest) if done else ()
         if name == "put_pairs":
             return [*answer, *(row.key for row in left)]

@@ -142,3 +142,17 @@ def test_a_time_without_a_zone_is_refused(text):
 def test_a_time_is_read_with_its_zone():
     assert moment("2026-03-01T09:00:00Z") == datetime(2026, 3, 1, 9, tzinfo=UTC)
     assert moment("2026-03-01T11:00:00+02:00") == datetime(2026, 3, 1, 9, tzinfo=UTC)
+
+
+def untimed(rows, *numbers):
+    return [{name: row[name] for name in row if name != "at" or n not in numbers} for n, row in enumerate(rows)]
+
+
+def test_a_row_without_a_time_counts_as_one_of_the_time_of_the_next():
+    rows = untimed(rows_of([(BORN, {"a": 1}), (BORN + 1, {"a": 2}), (BORN + 2, {"a": 3}), (BORN + 3, {"a": 4})]), 1, 3)
+    assert [(as_of(rows, seconds).item or {}).get("a") for seconds in (0, 1, 2, 9)] == [1, 1, 3, 3]
+    assert as_of(untimed(rows, 0), 0) == ItemAsOf(unknown_before=rows[2]["at"])
+
+
+def test_of_rows_of_which_none_has_a_time_nothing_is_known():
+    assert as_of(untimed(rows_of([(BORN, {"a": 1})]), 0), 9) == ItemAsOf()

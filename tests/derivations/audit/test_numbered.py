@@ -16,7 +16,7 @@ from streamfold.derivations.on.kind import ON, filter_of
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import encode
+from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, Write, check
@@ -494,3 +494,14 @@ def test_versions_do_not_diverge_whatever_goes_wrong(source):
     items = [{"revision": number, "title": "x" * number, "email": "a"} for number in (1, 2, 3)]
     proof = check(app, {keys[0]: items}, histories=60, source=source)
     assert proof.faults.total() > 100
+
+
+def test_versions_of_records_without_a_time_have_none():
+    raw = record(None, {**DOCUMENT.key(document_id="1"), "revision": 1}, 1)
+    del raw["dynamodb"]["ApproximateCreationDateTime"]
+    app = app_of()
+    engine = MemoryEngine(app)
+    assert app.process([raw], engine=engine) == []
+    rows = [decode({"M": each}) for each in engine.items(app.tables["main"])]
+    assert len(rows) == 3
+    assert not any("at" in row for row in rows)

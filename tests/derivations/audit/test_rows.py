@@ -41,6 +41,23 @@ def test_an_audit_row_says_what_changed_from_what_to_what_and_when():
     assert ("MODIFY", datetime(2026, 3, 1, 9, tzinfo=UTC)) == (row.attributes["event"], row.attributes["at"])
 
 
+def test_an_audit_row_of_a_record_without_a_time_has_none_and_does_not_expire():
+    untimed = record(None, item("ORDER#1"), 7)
+    del untimed["dynamodb"]["ApproximateCreationDateTime"]
+    table, router = Table("main", ttl="expires"), Router()
+    router.audit(Key("ORDER#{order_id}", "METADATA", table=table), keep_days=30)
+    (route,) = checked_routes(router.routes)
+    timed, own = (
+        audit_row(route, Change(raw, Origin(table, VERSION_PREFIX)), {"order_id": "1"})
+        for raw in (record(None, item("ORDER#1"), 7), untimed)
+    )
+    assert timed.key == own.key
+    assert {
+        name: timed.attributes[name] for name in timed.attributes if name not in ("at", "expires")
+    } == own.attributes
+    assert "expires" in timed.attributes
+
+
 def test_an_audit_row_is_a_function_of_the_change_alone():
     assert history(PAID) == history(PAID)
 

@@ -1,12 +1,15 @@
 """Feeds as they are declared: what cannot be is refused with its line and a remedy."""
 
+from datetime import UTC, datetime, timedelta
 from inspect import currentframe
 
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.errors import DeclarationError, ManifestError, SettingsError
+from streamfold.keys.field import TIME_TEXTS
 from streamfold.settings import Settings
+from streamfold.testing import Clock, Twin
 
 TABLE = Table("main", ttl="expires")
 POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", TABLE)
@@ -240,3 +243,36 @@ def test_a_function_without_a_queue_for_large_audiences_does_not_start():
     route.kind.check_settings(route, Settings(group="search"))
     route.kind.check_settings(route, Settings(engine="embedded:shop.db"))
     route.kind.check_settings(route, Settings(jobs="https://sqs.eu-west-1.amazonaws.com/123456789012/jobs"))
+
+
+@pytest.mark.parametrize("spec", TIME_TEXTS)
+@pytest.mark.parametrize("pulled", [{}, {"inline": 1, "pull_above": 1}])
+def test_a_feed_is_in_the_order_of_every_text_of_a_time(spec, pulled):
+    router, at = Router(), datetime(2026, 3, 1, 8, tzinfo=UTC)
+    post = key("USER#{author_id}", f"POST#{{at:{spec}}}#{{post_id}}")
+
+    @router.feed(
+        post,
+        audience=FOLLOW,
+        into=key("FEED#{reader_id}", f"{{at:{spec}}}#{{author_id}}#{{post_id}}"),
+        keep_days=30,
+        **pulled,
+    )
+    def timeline(post, follow):
+        return Row(text=post["text"])
+
+    twin = Twin(App("social", routers=[router]), clock=Clock())
+    for reader in ("ana", "cy"):
+        twin.put(FOLLOW, reader_id=reader, author_id="bea")
+    for number in (2, 0, 1):
+        twin.put(post, author_id="bea", post_id="p", at=at + timedelta(seconds=number), text=number)
+    twin.put(post, author_id="bea", post_id="old", at=at - timedelta(days=40), text=-1)
+
+    first = twin.feed(timeline, reader_id="ana", limit=2)
+    assert [row["text"] for row in first.rows] == [2, 1]
+    assert [row["text"] for row in twin.feed(timeline, reader_id="ana", cursor=first.cursor).rows] == [0]
+
+
+def test_a_target_that_does_not_tell_all_texts_of_a_time_apart_is_refused():
+    message = refused(post=key("USER#{author_id}", "POST#{at:datetime.any}#{post_id}"))
+    assert "which lacks its fields in the same kinds of " in message

@@ -25,11 +25,13 @@ class ItemAsOf:
     fields: tuple[str, ...] | None = None  # the only attributes that are recorded; None for all
     version: str | None = None  # of the last change up to the time
     at: str | None = None  # the time of that change
-    unknown_before: str | None = None  # the time of the first row: changes before it are unknown
+    unknown_before: str | None = None  # the time of the first row that has one: changes before it are unknown
 
 
 def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any]) -> ItemAsOf:
     """The item with this key as it was at a time, after all changes of that second, from the rows of its history.
+
+    A row without a time counts as one of the time of the row after it: it is no later.
 
     Raises ``ValueError`` for a time without a time zone.
     """
@@ -37,13 +39,14 @@ def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any
     if not ordered:
         return ItemAsOf()
     until = _text(time)
-    passed = max((number for number, row in enumerate(ordered, 1) if row["at"] <= until), default=0)
+    first_at = next((row["at"] for row in ordered if "at" in row), None)
+    passed = max((number for number, row in enumerate(ordered, 1) if "at" in row and row["at"] <= until), default=0)
     if not passed:
-        return ItemAsOf(unknown_before=ordered[0]["at"])
+        return ItemAsOf(unknown_before=first_at)
     known = _Known()
     for row in ordered[:passed]:
         known.add(row)
-    return known.as_of(key, ordered[passed - 1], ordered[0]["at"])
+    return known.as_of(key, ordered[passed - 1], first_at)
 
 
 def moment(text: str) -> datetime:
@@ -99,7 +102,7 @@ class _Known:
             elif side in entry.get("large", {}):
                 self.entries[name] = ("large", entry["large"][side])
 
-    def as_of(self, key: Mapping[str, Any], row: HistoryRow, first_at: str) -> ItemAsOf:
+    def as_of(self, key: Mapping[str, Any], row: HistoryRow, first_at: str | None) -> ItemAsOf:
         """The item after the last row that was added."""
         found: dict[str, dict[str, Any]] = {"value": {}, "redacted": {}, "large": {}}
         for name, (kind, content) in sorted(self.entries.items()):

@@ -42,7 +42,7 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
     hides = recorded.fields is not None or bool(recorded.redact)
     version = change.identity_among(lambda name: name in shown) if hides else change.identity_text
     named = {"item": item_name(change.item), "version": version}
-    row: Values = {**named, "event": change.event, "at": change.at, "changes": {}}
+    row: Values = {**named, "event": change.event, **({"at": change.at} if change.has_at else {}), "changes": {}}
     kept: Values = {}
     for name in {*old, *new} - {*change.keys}:
         if recorded.fields is not None and name not in recorded.fields:
@@ -94,6 +94,6 @@ def _declared(route: Route, change: Change, ttl: str | None) -> Values:
         found["fields"] = sorted(recorded.fields)
     if recorded.actor is not None and recorded.actor in change.new:
         found["actor"] = change.new[recorded.actor]
-    if recorded.keep_days is not None and ttl is not None:
+    if recorded.keep_days is not None and ttl is not None and change.has_at:
         found[ttl] = int((change.at + timedelta(days=recorded.keep_days)).timestamp())
     return found

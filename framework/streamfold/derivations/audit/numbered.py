@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamfold.derivations.audit.options import Recorded, recorded_of, refused_target
-from streamfold.derivations.audit.rows import expiry, fingerprint, fits, own_change, row_bytes, row_head, wanted
+from streamfold.derivations.audit.rows import (
+    expiry,
+    fingerprint,
+    fits,
+    own_change,
+    row_bytes,
+    row_head,
+    time_of,
+    wanted,
+)
 from streamfold.derivations.on.kind import ON, Filter
 from streamfold.errors import DeclarationError, HandlerError, KeyValueError, reason
 from streamfold.keys.key import Key
@@ -86,7 +95,7 @@ def _keeper(audit: Route, versions: Key, latest: Key | None) -> Callable[[Change
             numbers = {name: own.new[name] for name in versions.fields if name not in fields}
             yield Put(versions, attributes=version_row(recorded_of(audit), own, versions), **numbers)
             if latest is not None:
-                yield Put(latest, attributes={**numbers, "at": own.at, "key": place})
+                yield Put(latest, attributes={**numbers, **time_of(own), "key": place})
         elif latest is not None:
             yield Delete(latest)
 

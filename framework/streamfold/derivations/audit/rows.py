@@ -3,6 +3,7 @@
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -51,8 +52,8 @@ def own_change(change: Change) -> Change | None:
 
 
 def expiry(recorded: Recorded, change: Change, table: Table) -> dict[str, int]:
-    """The time-to-live attribute of the row of a change; empty if rows are kept for good."""
-    if recorded.keep_days is None or table.ttl is None:
+    """The time-to-live attribute of the row of a change; empty if rows are kept for good, or the change has no time."""
+    if recorded.keep_days is None or table.ttl is None or not change.has_at:
         return {}
     return {table.ttl: int(change.at.timestamp()) + recorded.keep_days * SECONDS_A_DAY}
 
@@ -65,9 +66,17 @@ def _version(recorded: Recorded, change: Change) -> str:
     return change.identity_among(lambda name: name in keys or recorded.shows(name))
 
 
+def time_of(change: Change) -> dict[str, datetime]:
+    """The attribute with the time of a change; none for a record without a time, which no clock may replace.
+
+    The same record has to make the same row whenever it comes.
+    """
+    return {"at": change.at} if change.has_at else {}
+
+
 def row_head(recorded: Recorded, change: Change) -> dict[str, Any]:
     """The attributes of a row that describe the change itself."""
-    head: dict[str, Any] = {"event": change.event, "at": change.at, "version": _version(recorded, change)}
+    head: dict[str, Any] = {"event": change.event, **time_of(change), "version": _version(recorded, change)}
     if change.expired:
         head["expired"] = True
     if recorded.fields is not None:

@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.errors import DeclarationError, KeyValueError, Unprocessable, reason
-from streamfold.keys.field import MICROSECOND_DIGITS, Field, ulid_milliseconds
+from streamfold.keys.field import TIME_TEXTS, Field, ulid_milliseconds
 from streamfold.keys.key import Key
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.routes.route import Fields, Route, owns
@@ -20,8 +20,8 @@ MOST = 1000
 """The newest posts that a follow copies."""
 DAYS_MAX = 36_500
 COUNT_MAX = 1_000_000_000
-TIMED = ("date", *MICROSECOND_DIGITS, "ulid")
-TIMES = "{at:datetime}, {at:datetime.seconds}, {day:date} or {post_id:ulid}"
+TIMED = ("date", *TIME_TEXTS, "ulid")
+TIMES = "{at:datetime}, {at:datetime.seconds}, {day:date} or {post_id:ulid}, or another text of docs/times.md"
 
 Unfollow = Literal["remove", "keep"]
 
