@@ -14,7 +14,14 @@ from streamfold.cli.progress import item_progress
 from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
 from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
 from streamfold.cli.verified_items import print_verified, verified_report
-from streamfold.cli.verified_rows import NotCompared, RowsOptions, compare_rows, not_compared, print_not_compared
+from streamfold.cli.verified_rows import (
+    NotCompared,
+    RowsOptions,
+    compare_rows,
+    not_compared,
+    not_compared_report,
+    print_not_compared,
+)
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
 from streamfold.lifecycle.keys import pages
@@ -161,8 +168,8 @@ def command(
             confirm_writes(opened.engine, opened.store, yes=yes)
         tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
         if rows:
-            options = RowsOptions(tolerance_seconds, repair, json_output, every=not handlers)
-            sys.exit(compare_rows(opened, _routes_with_rows(opened, handlers), options))
+            of_rows = RowsOptions(tolerance_seconds, repair, json_output, every=not handlers)
+            sys.exit(compare_rows(opened, _routes_with_rows(opened, handlers), of_rows))
         routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
         items = None if full else sample or SAMPLE_ITEMS
         options = VerifyOptions(items, tolerance_seconds, not json_output, every=not handlers)
@@ -251,4 +258,4 @@ def _print_json(
 ) -> None:
     report = verified_report(opened.app, [route.name for route in routes], found)
     counts = None if repaired is None else counts_of(opened.app, repaired)
-    click.echo(as_json({**report, "repaired": counts, "not_compared": [each._asdict() for each in left]}))
+    click.echo(as_json({**report, "repaired": counts, **not_compared_report(left)}))
