@@ -1,6 +1,5 @@
 """Rows that are corrected beside live writers: what looks as it did may have changed."""
 
-import os
 from random import Random
 
 import pytest
@@ -22,8 +21,8 @@ ITEM = Key("ITEM#{item_id}", "METADATA")
 OPEN = Key("OPEN", "COUNT")
 OWN = Key("OWN#{item_id}", "OWN")
 ROW = ("main", "OPEN", "COUNT")
-HISTORIES = int(os.environ.get("STREAMFOLD_CORRECTIONS", "100"))
-"""Of each fault; 1,700 of each are a nightly run's."""
+HISTORIES, NIGHTLY_HISTORIES = 100, 1_700
+"""Of each fault, of three."""
 
 
 def application():
@@ -138,13 +137,26 @@ def test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row(fa
 @pytest.mark.parametrize("fault", FAULTS)
 def test_items_that_come_and_go_at_any_points_leave_no_wrong_row(fault):
     for seed in range(HISTORIES):
-        random, beside = Random(seed), Beside(6)
-        fault(beside)
-        items = random.sample(range(6), 2)
-        first, second = sorted(random.sample(range(60), 2))
-        moments = {first: together(beside, *items)} if random.random() < 0.5 else {}
-        moments |= {} if moments else {first: apart(beside, items[0], items[0]), second: together(beside, *items[::-1])}
-        check(beside, beside.mend([ROW], moments))
+        corrected(fault, Random(seed))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", FAULTS)
+def test_items_that_come_and_go_at_any_points_leave_no_wrong_row_in_thousands_of_histories(fault):
+    for seed in range(NIGHTLY_HISTORIES):
+        corrected(fault, Random(f"nightly {seed}"))
+
+
+def corrected(fault, random):
+    beside = Beside(6)
+    fault(beside)
+    one, other = random.sample(range(6), 2)
+    first, second = sorted(random.sample(range(60), 2))
+    if random.random() < 0.5:
+        moments = {first: together(beside, one, other)}
+    else:
+        moments = {first: apart(beside, one, other), second: together(beside, other, one)}
+    check(beside, beside.mend([ROW], moments))
 
 
 def check(beside, found):
