@@ -418,3 +418,88 @@ def test_a_row_that_is_put_whole_is_told_as_missing_and_comes_back_with_its_item
     assert "Missing: TITLES / BOOK#1" in folder.run("verify", "--full", *STATE).out
     folder.run("replay", folder.records(source.put("BOOK#1", "TITLE", title="Emmy")), *STATE)
     assert folder.run("verify", "--full", *STATE).code == 0
+
+
+FEED = """
+from streamfold import App, Count, Key, Put, Router, Row, Table
+
+MAIN = Table("main", ttl="expires")
+POST, WATCH = Key("T#{ticket}", "C#{at:datetime.seconds}#{c}", table=MAIN), Key("T#{ticket}", "W#{user}", table=MAIN)
+NEWS = Key("N#{user}", "{at:datetime.seconds}#{ticket}#{c}", table=MAIN)
+TICKET = Key("T#{ticket}", "TICKET", table=MAIN)
+router = Router()
+router.audit(WATCH, name="history")
+
+
+@router.feed(POST, audience=WATCH, into=NEWS, keep_days=36500)
+def feed(post, watch):
+    return Row(x=1)
+
+
+@router.attributes(POST, of=TICKET)
+def comments(post):
+    return Row(comments=Count())
+
+
+@router.on(WATCH, into=Key("SEEN#{ticket}", "{user}", table=MAIN))
+def seen(change):
+    return Put(n=1)
+
+
+app = App("board", routers=[router])
+"""
+
+
+@pytest.fixture
+def board(folder, source):
+    folder.app(FEED)
+    changes = [
+        source.put("T#1", "TICKET", title="a"),
+        source.put("T#1", "W#ada", since=1),
+        source.put("T#1", "C#2026-03-01T08:00:00Z#a", text="b"),
+    ]
+    assert folder.run("replay", folder.records(*changes), *STATE).code == 0
+    return folder
+
+
+def execute(folder, statement):
+    with closing(sqlite3.connect(folder.path / "state.db")) as connection, connection:
+        assert connection.execute(statement).rowcount
+
+
+def test_a_comparison_ends_with_what_it_did_not_look_at(board):
+    ran = board.run("verify", "--full", *STATE)
+    last = ran.out.splitlines()[-1]
+    assert ran.code == 0
+    assert last.startswith("Not compared: handler 'history'")
+    assert "'feed'" in last
+    assert "streamfold verify --rows feed" in last
+    assert "'seen'" in last
+    found = report(board.run("verify", "--full", "--json", *STATE))["not_compared"]
+    assert {each["handler"] for each in found} == {"history", "feed", "seen"}
+
+
+def test_rows_of_feeds_and_histories_that_were_removed_are_different(board):
+    assert board.run("verify", "--rows", *STATE).code == 0
+    execute(board, "DELETE FROM items WHERE pk = 'N#ada'")
+    ran = board.run("verify", "--rows", *STATE)
+    assert ran.code == 1
+    assert "Missing: N#ada" in ran.out
+    execute(board, "DELETE FROM items WHERE pk LIKE 'AUDIT#%'")
+    assert "2 different" in board.run("verify", "--rows", *STATE).out
+    assert "1 different" in board.run("verify", "--rows", "history", *STATE).out
+
+
+def test_an_attribute_that_somebody_changed_is_different(board):
+    execute(board, 'UPDATE items SET item = replace(item, \'"comments":{"N":"1"}\', \'"comments":{"N":"7"}\')')
+    found = report(board.run("verify", "--rows", "comments", "--json", *STATE))
+    assert [(each["shown"], each["expected"]) for each in found["different"]] == [
+        ({"comments": {"N": "7"}}, {"comments": {"N": "1"}})
+    ]
+
+
+@pytest.mark.parametrize("option", [STATE, ("--engine", "dynamodb"), ("--endpoint-url", "http://127.0.0.1:1")])
+def test_exports_are_not_compared_with_a_store(state, option):
+    ran = state.run("verify", "--export", "manifest-files.json", *option)
+    assert ran.code == 2
+    assert f"{option[0]} names a store, which is not looked at" in ran.err

@@ -2,10 +2,17 @@
 
 import pytest
 
+from streamfold import App, Key, Router, Row, Sum
+from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
+from streamfold.errors import EngineUnavailable
 from streamfold.lifecycle import verify
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verifier
+from streamfold.replay.replay import newest_sources
+from streamfold.run import Run
+from streamfold.settings import Settings
+from tests.helpers.records import change, item
 from tests.lifecycle.test_pages import app_of, keys, put, run_of
 
 
@@ -53,3 +60,32 @@ def test_an_item_on_which_the_handler_raises_meanwhile_is_failed(app, engine):
     found = verifier.found
     assert (found.equal, found.different, found.moving) == (0, [], 0)
     assert [failed.item for failed in found.failed] == keys(1)
+
+
+def test_a_part_whose_note_was_not_removed_is_pending_and_not_different():
+    router = Router()
+    router.view(Key("I#{i}", "X"), into=Key("G#{g}", "R"), name="total")(lambda x: Row(g=x["g"], s=Sum(x["n"])))
+    app = App("shop", routers=[router])
+    engine, run = MemoryEngine(app.tables.values(), app.chains), Run(Settings(), pause=lambda _: None)
+    first, second = item("I#1", "X", g="a", n=1), item("I#1", "X", g="b", n=2)
+    forget = engine.forget
+
+    def throttled(finished):
+        raise EngineUnavailable("throttled")
+
+    for old, new, number in ((None, first, 1), (first, second, 2)):
+        changes = [change(old, new, number)]
+        engine.put_sources(newest_sources(changes))
+        engine.forget = throttled if old else forget
+        assert not process_changes(app, changes, engine, run).failures
+    engine.forget = forget
+    key = ("main", "I#1", "X")
+
+    def found():
+        verifier = Verifier(Pages(app, engine, run, ["total"], dry_run=True), 0)
+        verifier.page([key])
+        return verifier.found
+
+    assert (found().different, [each.item for each in found().pending]) == ([], [key])
+    Pages(app, engine, run, ["total"], always=True).reconcile([key])
+    assert (found().pending, found().equal) == ([], 1)

@@ -6,14 +6,15 @@ from unittest.mock import patch
 
 from streamfold.batch import order, steps
 from streamfold.cli import filling_run
-from streamfold.commit import recompute, replanning, unfinished
+from streamfold.commit import recompute, refusals, replanning, unfinished
 from streamfold.commit.committer import Committer
 from streamfold.commit.progress import Progress
 from streamfold.engines import MemoryEngine
 from streamfold.failures import repair
-from streamfold.keys.table import EDGE
+from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import difference, entries
 from streamfold.ledger import step as ledger
+from streamfold.lifecycle import row_mending
 from streamfold.lifecycle.row_mending import RowsLed, RowsMended
 from streamfold.lifecycle.rows import VerifiedRows
 from streamfold.routes.application import Application
@@ -342,8 +343,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     decide = repair.Repair._decide
 
-    def hasty(self: Any, work: Any, writes: Any, refused: Any, number: int, odd: Any) -> None:
-        decide(self, work, writes, refused, number, odd)
+    def hasty(self: Any, work: Any, writes: Any, refused: Any, number: int, odd: Any, lives: Any) -> None:
+        decide(self, work, writes, refused, number, odd, lives)
         for write, reason in zip(writes, refused.reasons, strict=True):
             if reason is not None and isinstance(write, AddRow):
                 odd.gone[write.key] = False
@@ -359,4 +360,60 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(filling_run, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
+        yield
+
+
+CORRECTED = "tests/lifecycle/test_corrected_rows.py::"
+AT_EACH_POINT = CORRECTED + "test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row"
+
+
+@mutant("a row is corrected whoever wrote it meanwhile", None, tests=AT_EACH_POINT)
+def _() -> Iterator[None]:
+    prepared = row_mending.RowMending._prepared
+
+    def as_it_looks(self: Any, row: Any) -> bool:
+        held, marked = self.held.get(row), self.marked.get(row)
+        done = prepared(self, row)
+        if marked is not None and self.marked.get(row) != marked and held is not None:
+            self.held[row] = held
+        return done
+
+    with patch.object(row_mending.RowMending, "_prepared", as_it_looks):
+        yield
+
+
+@mutant("one scan is enough for a marked row", None, tests=AT_EACH_POINT)
+def _() -> Iterator[None]:
+    with patch.object(row_mending, "_is_same", lambda *_: True):
+        yield
+
+
+@mutant(
+    "a step goes on without a row that is being corrected",
+    None,
+    tests=CORRECTED + "test_a_step_that_the_row_does_not_take_takes_the_mark_away",
+)
+def _() -> Iterator[None]:
+    without_row = replanning.without_row
+
+    def untouched(effects: Any, key: Any, *, there: bool) -> Any:
+        return tuple(effect for effect in without_row(effects, key, there=there) if effect.key != key)
+
+    with patch.object(replanning, "without_row", untouched):
+        yield
+
+
+@mutant("a mark is an owner", None, tests=CORRECTED + "test_a_live_put_of_a_marked_row_that_others_add_to_adds")
+def _() -> Iterator[None]:
+    with patch.object(refusals, "_owner", lambda reason: (reason.item or {}).get(OWNER)):
+        yield
+
+
+@mutant(
+    "a row is corrected whatever it holds by then",
+    None,
+    tests=CORRECTED + "test_a_correction_is_refused_where_the_row_is_another",
+)
+def _() -> Iterator[None]:
+    with on_engines("corrects", lambda _: lambda *_: True):
         yield

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from streamfold import App, Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.errors import HandlerError
-from streamfold.keys.table import CONTRIBUTORS
+from streamfold.errors import DeclarationError, HandlerError
+from streamfold.keys.table import CONTRIBUTORS, EDGE
 from streamfold.read import rows
 from streamfold.read.combined import one, together
 from streamfold.records.values import decode
+from streamfold.routes.ordered import Ordered
+from streamfold.routes.orderings import FORMS, Form, Ordering
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -171,3 +173,50 @@ def test_shards_are_added_up_however_many_digits_a_part_of_them_needs():
     assert one([{"a": large}, {"a": Decimal("0.5")}, {"a": large.copy_negate()}], "a") == Decimal("0.5")
     with pytest.raises(HandlerError, match="DynamoDB holds 38 digits"):
         one([{"a": large}, {"a": Decimal("0.5")}], "a")
+
+
+class Middle(Ordered):
+    """An aggregate of somebody else's, of which no reader knows how shards go together."""
+
+    __slots__ = ()
+
+    def __init__(self, value):
+        self._set(Ordering("middle", 5), value, value, lambda: f"Middle({value})")
+
+
+@pytest.fixture
+def middle(monkeypatch):
+    form = Form(descending=False, once=False, by_value=True, made=lambda values: values[len(values) // 2])
+    monkeypatch.setitem(FORMS, "middle", form)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.usefixtures("middle")
+def test_a_form_whose_shards_no_reader_knows_is_refused(shards):
+    found = [{"PK": str(n), "m": n, EDGE + "m": "middle:0 "} for n in range(shards)]
+    with pytest.raises(TypeError, match="does not know how shards are put together"):
+        together(found, ("PK",), {})
+    assert together(found, ("PK",), {"m": list}) == {"m": [*range(shards)]}
+
+
+def test_a_form_of_newer_code_is_refused():
+    with pytest.raises(TypeError, match="'unheard'"):
+        one([{"m": 1, EDGE + "m": "unheard:0 "}], "m")
+
+
+def test_shards_of_an_aggregate_that_no_reader_puts_together_are_refused_at_import():
+    router = Router()
+    router.view(PLAY, into=SPREAD, shards=2, name="stats")(lambda item: Row(m=Middle(item["score"])))
+    with pytest.raises(DeclarationError, match="names Middle"):
+        App("games", routers=[router])
+
+
+@pytest.mark.usefixtures("middle")
+def test_an_aggregate_that_the_code_does_not_name_is_refused_when_it_is_given():
+    made, router = {"middle": Middle}, Router()
+    router.view(PLAY, into=SPREAD, shards=2, name="stats")(lambda item: Row(m=made["middle"](item["score"])))
+    app, source = App("games", routers=[router]), Source()
+    event = {"Records": [source.put("GAME#a", "PLAY#1", score=1)]}
+    engine = MemoryEngine(app.tables.values())
+    (failure,) = process_event(app, event, engine, Run(Settings(), pause=lambda _: None)).failures
+    assert "leave shards= out" in str(failure)

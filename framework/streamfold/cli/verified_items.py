@@ -39,17 +39,18 @@ def print_verified(found: Verified, unfilled: Mapping[str, str] = MappingProxyTy
 
 def verified_report(app: Application, handlers: Sequence[str], found: Verified) -> dict[str, Any]:
     """The same as JSON, which ``repair --from-verify`` takes."""
+    pending = [item_object(app, each.item) | {"handler": each.handler} for each in found.pending]
     return {
         "application": app.name,
         "handlers": list(handlers),
         "items": found.items,
         "equal": found.equal,
         "moving": found.moving,
-        "pending": [item_object(app, each.item) | {"handler": each.handler} for each in found.pending],
         "different": [
             item_object(app, each.item) | {"handler": each.handler, **_sides(each)} for each in found.different
         ],
         "failed": [failed_object(app, failed) for failed in found.failed],
+        **({"pending": pending} if pending else {}),
     }
 
 

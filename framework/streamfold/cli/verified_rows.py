@@ -85,7 +85,7 @@ def print_compared(rows: ComparedRows) -> None:
 def compared_report(app: Application, rows: ComparedRows) -> dict[str, Any]:
     """The same as JSON."""
     report = rows_report(app, rows.handlers, rows.found) | mended_report(app, rows.mended)
-    return report | {"not_compared": [each._asdict() for each in rows.left]}
+    return report | not_compared_report(rows.left)
 
 
 def not_compared(
@@ -118,6 +118,11 @@ def _not_compared(opened: OpenedState, route: Route, *, rows: bool) -> NotCompar
     if kind.reconciles:
         return NotCompared(route.name, f"it is of kind {route.kind}, and what it made is not read back", None)
     return NotCompared(route.name, f"it is of kind {route.kind}, and follows from changes, which no item tells", None)
+
+
+def not_compared_report(left: Sequence[NotCompared]) -> dict[str, Any]:
+    """The same as JSON; nothing where all was compared."""
+    return {"not_compared": [each._asdict() for each in left]} if left else {}
 
 
 def print_not_compared(left: Sequence[NotCompared]) -> None:

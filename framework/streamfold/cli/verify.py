@@ -22,6 +22,7 @@ from streamfold.cli.verified_rows import (
     compared_report,
     compared_rows,
     not_compared,
+    not_compared_report,
     print_compared,
     print_not_compared,
 )
@@ -207,8 +208,6 @@ def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *
     # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
     if routes and options.sample is None and (repair or not found.different):
         rows = compared_rows(opened, routes, RowsOptions(options.tolerance_seconds, repair, every=False))
-    elif routes:
-        left.append(NotCompared(None, "the rows themselves", "streamfold verify --rows"))
     if options.shown:
         _print(opened, found, repaired)
         if rows is not None:
@@ -284,5 +283,4 @@ def _print_json(
     report = verified_report(opened.app, [route.name for route in routes], found)
     counts = None if repaired is None else counts_of(opened.app, repaired)
     compared = {} if rows is None else {"rows": compared_report(opened.app, rows)}
-    not_looked_at = {"not_compared": [each._asdict() for each in left]}
-    echo(as_json({**report, "repaired": counts, **compared, **not_looked_at}))
+    echo(as_json({**report, "repaired": counts, **compared, **not_compared_report(left)}))

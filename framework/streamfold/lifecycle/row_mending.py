@@ -52,7 +52,7 @@ SCANS_MAX = 6
 """Scans of the state; a row that changes during each of them is left to the next run."""
 BUSY = "Others changed it or its item at the same time: compare again."
 StoredRow = Mapping[str, Any]
-Held = Sequence[Contributor]
+Contributors = Sequence[Contributor]
 
 
 class Changed(EngineError):  # noqa: N818 - as the other reasons to try again
@@ -115,7 +115,7 @@ class RowMending:
         self.others = OtherWriters(by.app.name)
         self.added: set[RowKey] = set()  # rows of whole targets to which several items contribute
         self.marked: dict[RowKey, Marked] = {}
-        self.held: dict[RowKey, Held] = {}  # what was found of rows since they were marked
+        self.held: dict[RowKey, Contributors] = {}  # what was found of rows since they were marked
 
     def mend(self, rows: Collection[RowKey]) -> RowsMended:
         """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
@@ -137,7 +137,7 @@ class RowMending:
         if known is not None and (stored or {}).get(OWNER) == known.mark:
             return True
         try:
-            self._check(row, stored, routes)
+            _check(self.by, row, stored, routes)
             self.marked.pop(row, None)
             self.held.pop(row, None)
             if not _is_whole(routes, row) or row in self.added or (stored is not None and not _is_owned(stored)):
@@ -148,19 +148,6 @@ class RowMending:
             self._leave(row, str(error))
             return False
         return True
-
-    def _check(self, row: RowKey, stored: StoredRow | None, routes: Collection[Route]) -> None:
-        """Raises ``EngineError`` for a row of which the state does not tell what it should be."""
-        if not routes:
-            raise EngineError("No handler here contributes to it: it is left as it is.")
-        left = left_in(left_of(routes, self.by.forms), row)
-        if retired := [name for name in sorted(left) if stored is not None and stored.get(name)]:
-            raise EngineError(
-                f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "
-                "not known. Change it by hand."
-            )
-        if stored is not None and not _is_number(stored.get(CONTRIBUTORS, 0)):
-            raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
 
     def _mark(self, row: RowKey, stored: StoredRow | None) -> None:
         """Puts a mark on a row, which makes an empty one of a row that is not there.
@@ -210,7 +197,7 @@ class RowMending:
             unmarked = CorrectRow(row, {OWNER: marked.mark, CONTRIBUTORS: 0}, removed=(OWNER, CONTRIBUTORS))
         self.engine.transact([unmarked], self.run.expires_at)  # refused where somebody has written the row since
 
-    def _mend(self, row: RowKey, stored: StoredRow | None, held: Held) -> None:
+    def _mend(self, row: RowKey, stored: StoredRow | None, held: Contributors) -> None:
         routes = row_routes(self.by, row)
         marked = self.marked.get(row)
         if marked is not None and (stored or {}).get(OWNER) != marked.mark:
@@ -276,7 +263,7 @@ class RowMending:
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
 
-    def _correct(self, row: RowKey, stored: StoredRow, held: Held) -> None:
+    def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
         sums, moved = sums_of(held), self._moved(row, held)
         if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
@@ -292,7 +279,7 @@ class RowMending:
             # What is made of older entries must not be written later.
             {STAMP: token_hex(16)} if moved or STAMP in stored else {},
             {name: amount for name, amount in amounts.items() if amount or name not in stored},
-            (OWNER, *self._strange(row, stored, held, sums)),
+            (OWNER, *_strange(self.by.app, row, stored, held, sums)),
         )
         self._send([correction])
         if not held:
@@ -309,19 +296,34 @@ class RowMending:
                 found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
         return tuple(found.values())
 
-    def _strange(
-        self, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
-    ) -> tuple[str, ...]:
-        """The attributes that no item makes, and the cut-offs of those that are recomputed."""
-        ordered = {name for each in held for name in each.part.ordered}
-        keys = {*self.by.app.tables[row[0]].attributes, *sums}
-        strange = strange_names(keys, stored, held)
-        edges = [prefix + name for name in sorted(ordered) for prefix in (EDGE, PLACES)]
-        return (*strange, *(name for name in edges if name in stored))
-
     def _send(self, wanted: list[GuardedWrite]) -> None:
         if self.engine.transact(wanted, self.run.expires_at) is not None:
             raise Changed(BUSY)
+
+
+def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collection[Route]) -> None:
+    """Raises ``EngineError`` for a row of which the state does not tell what it should be."""
+    if not routes:
+        raise EngineError("No handler here contributes to it: it is left as it is.")
+    left = left_in(left_of(routes, by.forms), row)
+    if retired := [name for name in sorted(left) if stored is not None and stored.get(name)]:
+        raise EngineError(
+            f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "
+            "not known. Change it by hand."
+        )
+    if stored is not None and not _is_number(stored.get(CONTRIBUTORS, 0)):
+        raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
+
+
+def _strange(
+    app: Application, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
+) -> tuple[str, ...]:
+    """The attributes that no item makes, and the cut-offs of those that are recomputed."""
+    ordered = {name for each in held for name in each.part.ordered}
+    keys = {*app.tables[row[0]].attributes, *sums}
+    strange = strange_names(keys, stored, held)
+    edges = [prefix + name for name in sorted(ordered) for prefix in (EDGE, PLACES)]
+    return (*strange, *(name for name in edges if name in stored))
 
 
 def _is_whole(routes: Iterable[Route], row: RowKey) -> bool:
@@ -334,7 +336,7 @@ def _is_owned(stored: StoredRow) -> bool:
     return not str(stored.get(OWNER, MARK)).startswith(MARK)
 
 
-def _is_same(one: Held, other: Held) -> bool:
+def _is_same(one: Contributors, other: Contributors) -> bool:
     """Whether two scans found the same contributions, and none of their ledger items was written between them."""
     tokens = ({(each.route.name, each.key, each.revision) for each in held} for held in (one, other))
     return next(tokens) == next(tokens)
