@@ -49,7 +49,47 @@ AnyKey = TypeVar("AnyKey", RowKey, StateKey)
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 
 
-class DynamoEngine(Reads):
+class SingleCalls(Reads):
+    """Calls for rows that no PartiQL statement can name, one each."""
+
+    def _takes_statements(self, key: RowKey) -> bool:
+        return names_keys(self.requests.tables[key[0]][0])
+
+    def _unstorable(self, write: GuardedWrite, expires_at: int) -> Reason | None:
+        try:
+            self.requests.action(write, expires_at)
+        except HandlerError as error:
+            return Reason(VALIDATION, None, str(error))
+        return None
+
+    def _each(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
+        """The last answer to each request, as ``_execute`` gives those of statements: a call for each."""
+        answers: dict[RowKey, Answered] = {}
+        tries_max = TRIES_MAX
+        try:
+            for key, arguments in requests.items():
+                for _ in self.deadline.tries(tries_max):
+                    answers[key] = self._answer(getattr(self._client(key), operation), arguments)
+                    if code(answers[key]) not in BUSY:
+                        break
+                else:
+                    tries_max = 1
+        except EngineUnavailable:
+            if not answers:
+                raise
+        return answers
+
+    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
+        try:
+            answer: Answered = self._ask(operation, **arguments)
+            return answer
+        except ClientError as error:
+            (reason,) = self._refused(error, 1).reasons
+        assert reason is not None
+        return {"Error": {"Code": reason.code, "Message": reason.message}}
+
+
+class DynamoEngine(SingleCalls):
     """DynamoDB behind the engine protocol.
 
     After ``deadline`` no call is begun but the notes of ``swap_state``, which say what was done already.
@@ -77,13 +117,6 @@ class DynamoEngine(Reads):
         except ClientError as error:
             return self._refused(error, actions)
 
-    def _unstorable(self, write: GuardedWrite, expires_at: int) -> Reason | None:
-        try:
-            self.requests.action(write, expires_at)
-        except HandlerError as error:
-            return Reason(VALIDATION, None, str(error))
-        return None
-
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         statements: dict[RowKey, Statement] = {}
         puts: dict[RowKey, Statement] = {}
@@ -102,9 +135,6 @@ class DynamoEngine(Reads):
         refused |= {key: message(answers[key]) for key in missing if code(answers.get(key, {})) in UNSTORABLE}
         never = [key for key in refused if key not in missing]
         return Inserted(never + missing, [key for key, answer in answers.items() if code(answer) == DUPLICATE], refused)
-
-    def _takes_statements(self, key: RowKey) -> bool:
-        return names_keys(self.requests.tables[key[0]][0])
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
         left = {pair.key: pair for pair in pairs}
@@ -170,32 +200,6 @@ class DynamoEngine(Reads):
             if not answers:
                 raise
         return answers
-
-    def _each(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
-        """The last answer to each request, as ``_execute`` gives those of statements: a call for each."""
-        answers: dict[RowKey, Answered] = {}
-        tries_max = TRIES_MAX
-        try:
-            for key, arguments in requests.items():
-                for _ in self.deadline.tries(tries_max):
-                    answers[key] = self._answer(getattr(self._client(key), operation), arguments)
-                    if code(answers[key]) not in BUSY:
-                        break
-                else:
-                    tries_max = 1
-        except EngineUnavailable:
-            if not answers:
-                raise
-        return answers
-
-    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
-        try:
-            answer: Answered = self._ask(operation, **arguments)
-            return answer
-        except ClientError as error:
-            (reason,) = self._refused(error, 1).reasons
-        assert reason is not None
-        return {"Error": {"Code": reason.code, "Message": reason.message}}
 
     def _answers(self, statements: list[Statement]) -> list[Answered]:
         """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""

@@ -137,15 +137,13 @@ class Requests:
 
     def insertion(self, row: PutRow) -> dict[str, Any]:
         """The arguments of PutItem that insert a row if none is there."""
-        use = Expression()
-        absent = f"attribute_not_exists({self._partition(use, row.key)})"
+        absent = f"attribute_not_exists({self._partition(use := Expression(), row.key)})"
         return self._of_item(row.key, row.attributes) | use.condition(absent, tells=False)
 
     def removal(self, key: RowKey) -> dict[str, Any]:
         """The arguments of DeleteItem that remove a row whose count of contributors is 0, and return the row."""
-        use = Expression()
-        empty = f"{use.name(CONTRIBUTORS)} = {use.value(0)}"
-        return self._of_key(key) | use.condition(empty, tells=False) | {"ReturnValues": "ALL_OLD"}
+        condition = (use := Expression()).condition(f"{use.name(CONTRIBUTORS)} = {use.value(0)}", tells=False)
+        return self._of_key(key) | condition | {"ReturnValues": "ALL_OLD"}
 
     def _of_key(self, key: RowKey | StateKey) -> dict[str, Any]:
         if isinstance(key, StateKey):

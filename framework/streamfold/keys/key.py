@@ -185,29 +185,8 @@ class Key:
         return found
 
     def near_miss(self, partition: KeyValue, sort: KeyValue | None) -> NearMiss | None:
-        """The first field that keeps a key from matching this template, or None where more than fields does.
-
-        Of one field any value is a near miss. Of several each value has to look like the field's: a key of another
-        kind differs in all of them, and so do all times of an application that writes another form.
-        """
-        misses: list[FieldMiss] = []
-        for part, value in zip(self.parts, (partition, sort), strict=False):
-            if value is None:
-                return None
-            if part.match(value) is None:
-                if not (found := part.near_miss(value)):
-                    return None
-                misses += found
-        names = {miss.field.name for miss in misses}
-        if not names or (
-            len(names) > 1 and not (self._is_anchored(names) and all(looks_like(*miss) for miss in misses))
-        ):
-            return None
-        return NearMiss(self, misses[0].field.name, misses[0].value)
-
-    def _is_anchored(self, names: set[str]) -> bool:
-        """Whether something of the template fits beside these fields: a literal, or another field."""
-        return any(isinstance(piece, str) or piece.name not in names for part in self.parts for piece in part.pieces)
+        """The first field that keeps a key from matching this template, or None where more than fields does."""
+        return _near_miss(self, (partition, sort))
 
     def attributes(self, partition: KeyValue, sort: KeyValue | None) -> dict[str, KeyValue]:
         """Key values under the names of the table's key attributes."""
@@ -274,6 +253,28 @@ class Key:
     def __repr__(self) -> str:
         table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
         return f"Key({', '.join(repr(part.text) for part in self.parts)}{table})"
+
+
+def _near_miss(key: Key, values: tuple[KeyValue, KeyValue | None]) -> NearMiss | None:
+    # Of one field any value is a near miss. Of several each has to look like the field's: a key of another kind differs
+    # in all of them, and so do all times of an application that writes another form.
+    misses: list[FieldMiss] = []
+    for part, value in zip(key.parts, values, strict=False):
+        if value is None:
+            return None
+        if part.match(value) is None:
+            if not (found := part.near_miss(value)):
+                return None
+            misses += found
+    names = {miss.field.name for miss in misses}
+    if not names or (len(names) > 1 and not (_is_anchored(key, names) and all(looks_like(*miss) for miss in misses))):
+        return None
+    return NearMiss(key, misses[0].field.name, misses[0].value)
+
+
+def _is_anchored(key: Key, names: set[str]) -> bool:
+    """Whether something of the template fits beside these fields: a literal, or another field."""
+    return any(isinstance(piece, str) or piece.name not in names for part in key.parts for piece in part.pieces)
 
 
 def _has(key: Key, literal: Key) -> bool:
