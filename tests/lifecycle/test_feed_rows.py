@@ -101,6 +101,13 @@ def test_what_is_too_old_at_the_moment_is_passed_over(social):
     assert social.compared(BEGIN + 301 * 24 * 3600).rows == 0
 
 
+def test_a_row_past_the_expiry_that_was_written_into_it_is_passed_over(social):
+    social.put(post(1), recorded=False)
+    for reader in ("r0", "r1"):
+        social.engine.rows[row_of(reader, 1)] |= {"expires": {"N": str(int(BEGIN) + 50)}}
+    assert social.different() == {("r2", "p1", "extra")}
+
+
 def test_an_item_on_which_the_handler_raises_fails(social):
     social.put(post(1), recorded=False, other="no text")
     found = social.compared()
