@@ -284,18 +284,17 @@ CORRECTED = "tests/lifecycle/test_corrected_rows.py::"
 AT_EACH_POINT = CORRECTED + "test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row"
 
 
-@mutant("a row is corrected whoever wrote it meanwhile", None, tests=AT_EACH_POINT)
+@mutant("additions leave the mark of a row that is being corrected", None, tests=AT_EACH_POINT)
 def _() -> Iterator[None]:
-    prepared = row_mending.RowMending._prepared
+    def keeping(add: Any) -> Any:
+        def kept(write: Any, before: Any, *more: Any) -> Any:
+            row = add(write, before, *more)
+            is_marked = isinstance(row, dict) and str((before or {}).get(OWNER, {}).get("S", "")).startswith("#")
+            return {**row, OWNER: before[OWNER]} if is_marked else row
 
-    def as_it_looks(self: Any, row: Any) -> bool:
-        held, marked = self.held.get(row), self.marked.get(row)
-        done = prepared(self, row)
-        if marked is not None and self.marked.get(row) != marked and held is not None:
-            self.held[row] = held
-        return done
+        return kept
 
-    with patch.object(row_mending.RowMending, "_prepared", as_it_looks):
+    with on_writes(keeping, AddRow):
         yield
 
 
