@@ -284,20 +284,6 @@ CORRECTED = "tests/lifecycle/test_corrected_rows.py::"
 AT_EACH_POINT = CORRECTED + "test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row"
 
 
-@mutant("additions leave the mark of a row that is being corrected", None, tests=AT_EACH_POINT)
-def _() -> Iterator[None]:
-    def keeping(add: Any) -> Any:
-        def kept(write: Any, before: Any, *more: Any) -> Any:
-            row = add(write, before, *more)
-            is_marked = isinstance(row, dict) and str((before or {}).get(OWNER, {}).get("S", "")).startswith("#")
-            return {**row, OWNER: before[OWNER]} if is_marked else row
-
-        return kept
-
-    with on_writes(keeping, AddRow):
-        yield
-
-
 @mutant("one scan is enough for a marked row", None, tests=AT_EACH_POINT)
 def _() -> Iterator[None]:
     with patch.object(row_mending, "_is_same", lambda *_: True):
