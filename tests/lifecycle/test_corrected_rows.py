@@ -173,8 +173,8 @@ def check(beside, found):
 def test_a_step_that_the_row_does_not_take_takes_the_mark_away():
     beside = Beside()
     beside.engine.rows[ROW] = {"PK": {"S": "OPEN"}, "SK": {"S": "COUNT"}, CONTRIBUTORS: {"N": "0"}, OWNER: {"S": "#m"}}
-    beside.toggle(1)
-    assert OWNER not in beside.engine.rows.get(ROW, {})  # nothing contributes: it may be gone
+    beside.set((1, "open", 9))
+    assert OWNER not in beside.engine.rows[ROW]
 
 
 def test_a_row_that_is_left_is_as_it_was():

@@ -367,21 +367,6 @@ CORRECTED = "tests/lifecycle/test_corrected_rows.py::"
 AT_EACH_POINT = CORRECTED + "test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row"
 
 
-@mutant("a row is corrected whoever wrote it meanwhile", None, tests=AT_EACH_POINT)
-def _() -> Iterator[None]:
-    prepared = row_mending.RowMending._prepared
-
-    def as_it_looks(self: Any, row: Any) -> bool:
-        held, marked = self.held.get(row), self.marked.get(row)
-        done = prepared(self, row)
-        if marked is not None and self.marked.get(row) != marked and held is not None:
-            self.held[row] = held
-        return done
-
-    with patch.object(row_mending.RowMending, "_prepared", as_it_looks):
-        yield
-
-
 @mutant("one scan is enough for a marked row", None, tests=AT_EACH_POINT)
 def _() -> Iterator[None]:
     with patch.object(row_mending, "_is_same", lambda *_: True):
