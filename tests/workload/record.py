@@ -38,8 +38,9 @@ SUBJECTS = {
     "tenants/tasks": (tenants.run, 20260309),
     "tenants/activity": (tenants.run_activity, 20260311),
 }
-OWN_TIMES = ("social", "tenants/activity")
-"""Subjects whose records have the workload's time: a feed shows posts for so many days after the time in their key."""
+OWN_TIMES = ("social", "sessions", "tenants/activity")
+"""Subjects whose records have the workload's time: a feed shows posts for so many days after the time in their key, and
+a removal tells by its time whether the item had expired."""
 TIME = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z")
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """Who deletes an expired item: DynamoDB Developer Guide, time-to-live-ttl-streams. DynamoDB Local does not say it."""
@@ -83,12 +84,18 @@ def with_expiry(line, expired):
 
 
 def with_own_times(lines):
-    """The lines with the newest time that the workload has told by then, instead of the recording's."""
-    newest = ""
+    """The lines with the newest time that the workload has told by then, instead of the recording's.
+
+    An item whose time to live removed it had expired by then.
+    """
+    newest = 0.0
     for line in lines:
         told = json.loads(line)
-        newest = max([newest, *TIME.findall(line.partition('"dynamodb":')[2].partition('"eventSourceARN"')[0])])
-        told["dynamodb"]["ApproximateCreationDateTime"] = datetime.fromisoformat(newest).timestamp()
+        texts = TIME.findall(line.partition('"dynamodb":')[2].partition('"eventSourceARN"')[0])
+        newest = max([newest, *(datetime.fromisoformat(text).timestamp() for text in texts)])
+        if told.get("userIdentity") == EXPIRY:
+            newest = max(newest, float(told["dynamodb"]["OldImage"]["expires"]["N"]))
+        told["dynamodb"]["ApproximateCreationDateTime"] = newest
         yield json.dumps(told, separators=(",", ":"))
 
 
