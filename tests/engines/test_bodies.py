@@ -22,6 +22,7 @@ from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
     Claim,
+    CorrectRow,
     CounterWrite,
     DeleteRow,
     DeleteSource,
@@ -97,6 +98,9 @@ WRITES = {
     Claim: st.just(Claim(ITEM)),
     PutState: st.builds(PutState, st.just(ITEM), texts),
     DeleteState: st.just(DeleteState(ITEM)),
+    CorrectRow: st.builds(
+        CorrectRow, st.just(ROW), attributes, st.sampled_from([(), ("absent", "é")]), attributes, amounts,
+    ),
     RecomputedRow: st.builds(RecomputedRow, st.just(ROW), st.just("stamp"), attributes.filter(bool)),
     SwapState: st.builds(SwapState, st.just(ITEM), attributes, counts),
     CounterWrite: st.builds(

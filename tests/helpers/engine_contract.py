@@ -20,6 +20,7 @@ from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
     Claim,
+    CorrectRow,
     CounterWrite,
     DeleteRow,
     DeleteSource,
@@ -535,6 +536,31 @@ class EngineContract:
         store.write(owned("ORDER#1", a=2)._replace(amends=True))
         (reason,) = store.refused(owned("ORDER#2", a=3)._replace(amends=True))
         assert (store.row()["a"], reason.item[OWNER]) == (2, "ORDER#1")
+
+    # Rows that are corrected
+
+    def test_a_correction_is_made_on_what_was_read(self, store):
+        store.write(AddRow(ROW, {"units": 2}, 1))
+        store.write(CorrectRow(ROW, {"units": 2}, (OWNER,), {OWNER: "#mark", "a": "b"}, {"units": 3, CONTRIBUTORS: 1}))
+        row = store.row()
+        assert (row["units"], row[CONTRIBUTORS], row[OWNER], row["a"]) == (5, 2, "#mark", "b")
+        for expected, absent in (({"units": 4}, ()), ({}, (OWNER,)), ({"other": 1}, ())):
+            (reason,) = store.refused(CorrectRow(ROW, expected, absent, {"a": "c"}))
+            assert reason.code == CONDITION
+        assert store.row()["a"] == "b"
+
+    def test_an_addition_takes_the_mark_of_a_correction_away(self, store):
+        store.write(AddRow(ROW, {"units": 2}, 1))
+        store.write(CorrectRow(ROW, {}, (OWNER,), {OWNER: "#mark"}, {CONTRIBUTORS: 0}))
+        store.write(AddRow(ROW, {}, 0, least=0, removed=(OWNER,)))
+        (reason,) = store.refused(CorrectRow(ROW, {OWNER: "#mark"}, (), {"a": "c"}, removed=(OWNER,)))
+        assert reason.code == CONDITION
+
+    def test_a_correction_makes_a_row_where_there_is_none(self, store):
+        store.write(CorrectRow(ROW, {}, (OWNER, VERSION), {OWNER: "#mark"}, {CONTRIBUTORS: 0}))
+        assert store.row()[CONTRIBUTORS] == 0
+        store.write(DeleteRow(ROW, "#mark"))
+        assert store.row() is None
 
     # Rows that expire
 

@@ -63,7 +63,7 @@ def compared_rows(opened: OpenedState, routes: Sequence[Route], options: RowsOpt
     )
     summed = [route for route in routes if route.kind.contributes]
     found = verifier.verify() if summed else VerifiedRows()
-    mended = _mended(opened, found) if options.repair else None
+    mended = _mended(opened, found, verifier.expiring) if options.repair else None
     others = OtherRows(opened.app, opened.engine, opened.run, live=live, tolerance_seconds=tolerance_seconds)
     found.add(unsummed := others.verify(routes))
     if mended is not None:
@@ -136,8 +136,8 @@ def _left_text(each: NotCompared) -> str:
     return f"{what}: {each.command}" if each.command else what
 
 
-def _mended(opened: OpenedState, found: VerifiedRows) -> RowsMended:
-    mended = RowMending(opened.explaining, opened.run).mend([each.row for each in found.different])
+def _mended(opened: OpenedState, found: VerifiedRows, expiring: Collection[str]) -> RowsMended:
+    mended = RowMending(opened.explaining, opened.run, expiring).mend([each.row for each in found.different])
     followed_chains(opened)
     return mended
 

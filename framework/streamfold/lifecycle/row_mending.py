@@ -94,7 +94,7 @@ def lead_rows(app: Application, engine: Engine, run: Run, handlers: Collection[s
     found = verifier.verify()
     by = Explaining(app, engine, knowledge(run, app, engine).forms)
     rows = [*(each.row for each in found.different), *verifier.suspected]
-    return RowsLed(found, RowMending(by, run).mend(rows))
+    return RowsLed(found, RowMending(by, run, verifier.expiring).mend(rows))
 
 
 class Marked(NamedTuple):
@@ -107,8 +107,9 @@ class Marked(NamedTuple):
 class RowMending:
     """Mends rows of one application."""
 
-    def __init__(self, by: Explaining, run: Run) -> None:
+    def __init__(self, by: Explaining, run: Run, expiring: Collection[str] = ()) -> None:
         self.by = by
+        self.expiring = expiring  # the places of targets whose rows expire
         self.engine = by.engine
         self.run = run
         self.found = RowsMended([], [])
@@ -138,6 +139,8 @@ class RowMending:
             return True
         try:
             _check(self.by, row, stored, routes)
+            if stored is None and any(key.place in self.expiring for route in routes for key in route.into):
+                raise EngineError("Its rows expire: the next item that comes to it makes it again.")
             self.marked.pop(row, None)
             self.held.pop(row, None)
             if not _is_whole(routes, row) or row in self.added or (stored is not None and not _is_owned(stored)):
