@@ -267,7 +267,7 @@ def test_a_command_rings_the_queue_where_one_is_set(monkeypatch):
     rung = []
     run.settings = Settings(jobs="https://sqs.eu-west-1.amazonaws.com/1/doorbell")
     monkeypatch.setattr("streamfold.jobs.doorbell.Doorbell.ring", lambda self, given: rung.extend(given))
-    monkeypatch.setattr("streamfold.jobs.doorbell.make_client", lambda _: object())
+    monkeypatch.setattr("streamfold.jobs.doorbell.queue_client", lambda _: object())
     assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
     assert (len(rung), rows_of(engine)) == (16, [])
 

@@ -22,7 +22,7 @@ from tests.mutants.registry import mutant, on_engines, on_writes
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
-OLDER = "tests/derivations/on/test_older_changes.py::"
+OLDER = "tests/derivations/on/test_older_changes_aws.py::"
 
 
 def _planning_the_newest(kind: Any) -> Any:
@@ -265,7 +265,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a redriven record makes a copy that is gone, whatever its item is by now",
     None,
-    tests="tests/derivations/copy/test_copies_that_are_gone.py::test_an_older_record_brings_no_copy_back_that_is_gone",
+    tests="tests/derivations/copy/test_copies_that_are_gone_aws.py::test_an_older_record_brings_no_copy_back_that_is_gone",
 )
 def _() -> Iterator[None]:
     with patch.object(Copies, "_is_outdated", lambda self, copy: False):

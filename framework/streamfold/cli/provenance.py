@@ -123,7 +123,7 @@ class DerivedAttributes(NamedTuple):
         return self.stored.agrees and alike_all
 
 
-class Bearer(NamedTuple):
+class ItemShown(NamedTuple):
     """An item with derived attributes."""
 
     item: ItemKey
@@ -131,7 +131,7 @@ class Bearer(NamedTuple):
     attributes: list[DerivedAttributes]
 
 
-def bearer(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> Bearer | None:
+def bearer(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> ItemShown | None:
     """The item with this typed key that handlers derive attributes onto; None for another key, and where nothing is."""
     own = [(route, stored) for route in by.app.routes if (stored := stored_of(route)) is not None]
     items = typed_keys([stored.of for _, stored in own], partition, sort)
@@ -151,10 +151,10 @@ def bearer(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> B
         found.append(DerivedAttributes(route, explained, expected, mine))
     if not image and not any(each.stored.contributors for each in found):
         return None  # neither the item is there, nor anything that is derived onto it
-    return Bearer(item, bool(image), found)
+    return ItemShown(item, bool(image), found)
 
 
-def print_bearer(by: Explaining, found: Bearer) -> None:
+def print_bearer(by: Explaining, found: ItemShown) -> None:
     """Prints the derived attributes of an item, handler by handler."""
     echo(f"{item_text(found.item)} is an item with derived attributes{'' if found.exists else '; it is not there now'}")
     for each in found.attributes:
@@ -170,7 +170,7 @@ def print_bearer(by: Explaining, found: Bearer) -> None:
             echo("The item does not show what its items contribute: streamfold verify compares them.")
 
 
-def bearer_report(by: Explaining, found: Bearer) -> dict[str, Any]:
+def bearer_report(by: Explaining, found: ItemShown) -> dict[str, Any]:
     """The same as JSON."""
     return {
         "item": item_object(by.app, found.item),

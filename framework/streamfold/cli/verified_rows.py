@@ -100,6 +100,11 @@ def not_compared(
         found.append(
             NotCompared(None, "rows of histories but the newest of each item", "streamfold audit verify --all")
         )
+    for route in routes if rows else ():
+        since = opened.manifest.partial_since(route.name)
+        if since is not None and route in audit_routes(opened.app):
+            why = f"items without a history of {route.name!r}, which is partial since {since}"
+            found.append(NotCompared(None, why, f"streamfold backfill {route.name} --opening"))
     return found
 
 

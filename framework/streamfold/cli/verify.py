@@ -118,8 +118,8 @@ def command(
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
     somebody changed, removed or put are found. Rows of feeds are compared with their posts and edges, attributes on
     items with the stored ones, and the newest row of each history with its item. On DynamoDB, rows that differ are
-    looked at again before they count. With --repair, --rows reads all of the state and corrects rows by it: run --full
-    --repair first.
+    looked at again before they count. To correct rows, run --full --repair first: with --rows, --repair reads all of
+    the state and corrects rows by it.
 
     The last line names what was not compared, with the command that compares it.
 

@@ -213,8 +213,7 @@ class Committer:
 
     def _split_by_table(self, attempt: Attempt) -> bool:
         """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
-        groups = _by_tables(attempt.chunk.units)
-        if len(groups) == 1:
+        if len(groups := _by_tables(attempt.chunk.units)) == 1:
             return False
         chunks = (chunk for units in groups for chunk in self._chunks(units, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for chunk in chunks])

@@ -63,17 +63,20 @@ class Requests:
             return self._state_action(write, expires_at)
         match write:
             case PutRow():
-                return {"Put": self._of_item(write.key, write.attributes) | self._owned(write)}
+                return {
+                    "Put": self._of_item(write.key, write.attributes)
+                    | _owned(write, self.tables[write.key[0]][0].partition)
+                }
             case DeleteRow():
-                return {"Delete": self._of_key(write.key) | self._owned(write)}
+                return {"Delete": self._of_key(write.key) | _owned(write, self.tables[write.key[0]][0].partition)}
             case GuardedPut():
                 return {"Put": self._guarded_put(write, expires_at)}
             case PutPair():
                 return {"Put": self._pair(write)}
             case RecomputedRow():
-                return {"Update": self._recompute(write)}
+                return {"Update": self._of_key(write.key) | _recomputed(write)}
             case CorrectRow():
-                return {"Update": self._correct(write)}
+                return {"Update": self._of_key(write.key) | _corrected(write)}
             case _:
                 return self._source_action(write)
 
@@ -228,27 +231,6 @@ class Requests:
         """The attributes of a row that was made of two items."""
         return pair_attributes(write, self.tables[write.key[0]][0])
 
-    def _recompute(self, write: RecomputedRow) -> dict[str, Any]:
-        use = Expression()
-        update = {"UpdateExpression": clauses(use, write.values, write.removed)}
-        return self._of_key(write.key) | update | use.condition(f"{use.name(STAMP)} = {use.value(write.stamp)}")
-
-    def _correct(self, write: CorrectRow) -> dict[str, Any]:
-        use = Expression()
-        conditions = [f"{use.name(name)} = {use.value(value)}" for name, value in write.expected.items()]
-        conditions += [f"attribute_not_exists({use.name(name)})" for name in write.absent]
-        update = {"UpdateExpression": clauses(use, write.values, write.removed, write.amounts)}
-        return self._of_key(write.key) | update | use.condition(*conditions)
-
-    def _owned(self, write: PutRow | DeleteRow) -> dict[str, Any]:
-        if write.owner is None:
-            return {}
-        use = Expression()
-        own = f"{use.name(OWNER)} = {use.value(write.owner)}"
-        if isinstance(write, PutRow) and write.amends:
-            return use.condition(own)
-        return use.condition(f"attribute_not_exists({self._partition(use, write.key)}) OR {own}")
-
     def _guarded_put(self, write: GuardedPut, expires_at: int) -> dict[str, Any]:
         ttl = self.tables[write.key[0]][0].ttl
         tombstone = {CONTRIBUTORS: 0, **({ttl: expires_at} if ttl else {})}
@@ -262,6 +244,31 @@ class Requests:
             conditions.append(f"(attribute_not_exists({owner}) OR {owner} = {use.value(write.owner)})")
         attributes = own | (tombstone if write.attributes is None else {**write.attributes})
         return self._of_item(write.key, attributes) | use.condition(*conditions)
+
+
+def _recomputed(write: RecomputedRow) -> dict[str, Any]:
+    use = Expression()
+    update = {"UpdateExpression": clauses(use, write.values, write.removed)}
+    return update | use.condition(f"{use.name(STAMP)} = {use.value(write.stamp)}")
+
+
+def _corrected(write: CorrectRow) -> dict[str, Any]:
+    use = Expression()
+    conditions = [f"{use.name(name)} = {use.value(value)}" for name, value in write.expected.items()]
+    conditions += [f"attribute_not_exists({use.name(name)})" for name in write.absent]
+    update = {"UpdateExpression": clauses(use, write.values, write.removed, write.amounts)}
+    return update | use.condition(*conditions)
+
+
+def _owned(write: PutRow | DeleteRow, partition: str) -> dict[str, Any]:
+    """The condition that a row is its owner's, or is not there; an amendment requires the row."""
+    if write.owner is None:
+        return {}
+    use = Expression()
+    own = f"{use.name(OWNER)} = {use.value(write.owner)}"
+    if isinstance(write, PutRow) and write.amends:
+        return use.condition(own)
+    return use.condition(f"attribute_not_exists({use.name(partition)}) OR {own}")
 
 
 def _ledger_values(write: LedgerWrite, expires_at: int) -> list[Any]:

@@ -24,7 +24,6 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
-from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from streamfold.keys.template_language import DIGITS, INTEGER, Atom, Atoms, literal
@@ -145,6 +144,8 @@ def make_field(name: str, spec: str, delimiter: str) -> Field | None:
 def nearest_spec(spec: str) -> str | None:
     """The name of a kind of field that is spelled much like this."""
     names = ("rest", "06d", "d", "date", "ulid", "number", "binary", *TIME_TEXTS, *TIME_NUMBERS)
+    from difflib import get_close_matches  # only for a message: a function's start should not pay for it
+
     found = get_close_matches(spec, names, 1)
     return found[0] if found else None
 

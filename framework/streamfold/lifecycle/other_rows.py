@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from streamfold.batch.manifest import read_manifest
 from streamfold.derivations.attributes.bearing import Own, due, shown_by
 from streamfold.derivations.attributes.write_back import stored_on
 from streamfold.derivations.audit.as_of import item_as_of
@@ -58,6 +59,7 @@ class OtherRows:
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.own = Own(app.name, frozenset(route.name for route in app.routes), app.retired)
+        self.manifest = read_manifest(app.name, engine)
 
     def verify(self, routes: Iterable[Route]) -> VerifiedRows:
         """Compares the rows of some handlers, again while rows that differ move."""
@@ -122,9 +124,11 @@ class OtherRows:
     def _newest(self, route: Route, keys: Sequence[ItemKey]) -> Iterator[RowDifference]:
         histories = {key: self._history(route, key) for key in keys}  # before the items: these may be newer
         items = self.engine.read_sources(keys)
+        # Of a history that expires, all rows may be gone, and items may be older than a history that is partial.
+        may_lack = recorded_of(route).keep_days is not None or self.manifest.partial_since(route.name) is not None
         for key, history in histories.items():
-            if key not in items or not (history or recorded_of(route).keep_days is None):
-                continue  # of a history that expires, all rows may be gone
+            if key not in items or (may_lack and not history):
+                continue
             if (differing := _compared(key, self.app, history, items[key])) is not None:
                 yield differing
 

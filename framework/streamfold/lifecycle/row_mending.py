@@ -108,10 +108,8 @@ class RowMending:
     """Mends rows of one application."""
 
     def __init__(self, by: Explaining, run: Run, expiring: Collection[str] = ()) -> None:
-        self.by = by
+        self.by, self.engine, self.run = by, by.engine, run
         self.expiring = expiring  # the places of targets whose rows expire
-        self.engine = by.engine
-        self.run = run
         self.found = RowsMended([], [])
         self.others = OtherWriters(by.app.name)
         self.added: set[RowKey] = set()  # rows of whole targets to which several items contribute
@@ -143,7 +141,8 @@ class RowMending:
                 raise EngineError("Its rows expire: the next item that comes to it makes it again.")
             self.marked.pop(row, None)
             self.held.pop(row, None)
-            if not _is_whole(routes, row) or row in self.added or (stored is not None and not _is_owned(stored)):
+            # What is not there is marked once items are found to contribute to it: else there is nothing to write.
+            if row in self.added or (stored is not None and not (_is_whole(routes, row) and _is_owned(stored))):
                 self._mark(row, stored)
         except Changed:
             pass  # it is marked before the next scan
@@ -206,6 +205,8 @@ class RowMending:
         if marked is not None and (stored or {}).get(OWNER) != marked.mark:
             raise Changed(BUSY)
         whole = _is_whole(routes, row)
+        if not held and stored is None and marked is None:
+            return
         if whole and not held and stored is not None:
             self._remove(row, stored, routes)
         elif whole and len(held) == 1 and held[0].part.digest:

@@ -18,6 +18,7 @@ Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
 TIME_TO_LIVE = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """The identity of a deletion by time to live (Developer Guide, time-to-live-ttl-streams)."""
+SEQUENCE_LENGTHS = frozenset((*range(1, SEQUENCE_DIGITS_MAX + 1), LOCALSTACK_DIGITS))
 EXPIRED_SECONDS_MAX = 5 * 365 * SECONDS_A_DAY
 """Time to live removes no item that expired longer ago (Developer Guide, howitworks-ttl)."""
 HAS_OLD = ("NEW_AND_OLD_IMAGES", "OLD_IMAGE")
@@ -68,12 +69,7 @@ class Change:
             keys: RawImage = body["Keys"]
             event: Event = record["eventName"]
             sequence: str = body["SequenceNumber"]
-            length = len(sequence)
-            digits = (
-                sequence.isdigit()
-                and sequence.isascii()
-                and (length <= SEQUENCE_DIGITS_MAX or length == LOCALSTACK_DIGITS)
-            )
+            digits = sequence.isdigit() and sequence.isascii() and len(sequence) in SEQUENCE_LENGTHS
         except (AttributeError, KeyError, TypeError):
             raise RecordError(missing_parts(record)) from None
         if event not in EVENTS or not digits:
@@ -91,13 +87,14 @@ class Change:
         for name, value in keys.items():
             if (new and new.get(name) != value) or (old and old.get(name) != value):
                 check_images((old, new), self.item, table, sequence)
-        number = sequence.zfill(SEQUENCE_DIGITS_MAX) if length <= SEQUENCE_DIGITS_MAX else sequence_text(sequence)
-        self.version_text: str = origin.version_prefix + number
+        self.version_text: str = origin.version_prefix + sequence_text(sequence)
         self.view: str | None = body.get("StreamViewType")
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
-        self.expired = event == "REMOVE" and (is_time_to_live(record.get("userIdentity")) or self._has_expired())
+        self.expired = event == "REMOVE" and (
+            is_time_to_live(record.get("userIdentity")) or has_expired(self.table, self._old, lambda: self.at)
+        )
 
     @property
     def version(self) -> Version:
@@ -157,20 +154,12 @@ class Change:
     @property
     def at(self) -> datetime:
         """The time of the change in whole seconds. Raises ``RecordError`` when it is missing."""
-        value = self._at
         try:
-            if isinstance(value, str) and TIME_TEXT.match(value):
-                found = datetime.fromisoformat(value)
-                if found.tzinfo is None:
-                    raise ValueError
-            else:
-                found = datetime.fromtimestamp(float(value), UTC)
-            # DynamoDB rounds down to the second; LocalStack does not, and a field of seconds would refuse its times.
-            return found.astimezone(UTC).replace(microsecond=0)
+            return _moment(self._at)
         except (TypeError, ValueError, OverflowError, OSError):
             raise RecordError(
-                f"Record {self.sequence} has ApproximateCreationDateTime={shown(value)}: expected seconds since 1970, "
-                "or a time with its time zone as the AWS CLI prints it."
+                f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: expected seconds since "
+                "1970, or a time with its time zone as the AWS CLI prints it."
             ) from None
 
     @property
@@ -217,34 +206,7 @@ class Change:
         """
         if self.event != "MODIFY" or not (self.has_old and self.has_new):
             return False
-        old, new = self.old.raw, self.new.raw
-        found = False
-        for name, value in new.items():
-            before = old.get(name)
-            if before != value:
-                if not name.startswith(HIDDEN) and not _alike(before, value):
-                    return False
-                found = True
-        for name in old:
-            if name not in new:
-                if not name.startswith(HIDDEN):
-                    return False
-                found = True
-        return found
-
-    def _has_expired(self) -> bool:
-        """Whether the removed item's time to live had passed when it was removed.
-
-        The region whose service deletes an expired item says so in the record. Its replicas only see a deletion.
-        """
-        ttl = self.table.ttl
-        value = _raw(self._old).get(ttl) if ttl is not None else None
-        if not isinstance(value, Mapping) or value.keys() != {"N"}:  # DynamoDB takes the time as a number only
-            return False
-        try:
-            return 0 <= self.at.timestamp() - float(value["N"]) <= EXPIRED_SECONDS_MAX
-        except (RecordError, TypeError, ValueError):  # no time, or no number
-            return False
+        return _only_hidden(self.old.raw, self.new.raw)
 
     def _without(self, of_old: Collection[str], of_new: Collection[str]) -> "Change":
         if not (of_old or of_new):
@@ -276,6 +238,50 @@ class Change:
 
     def __repr__(self) -> str:
         return f"<Change {self.event} {self.name} {self.version_text}>"
+
+
+def _moment(value: Any) -> datetime:
+    """The time of a record, in whole seconds. Raises for what is none."""
+    if isinstance(value, str) and TIME_TEXT.match(value):
+        found = datetime.fromisoformat(value)
+        if found.tzinfo is None:
+            raise ValueError
+    else:
+        found = datetime.fromtimestamp(float(value), UTC)
+    # DynamoDB rounds down to the second; LocalStack does not, and a field of seconds would refuse its times.
+    return found.astimezone(UTC).replace(microsecond=0)
+
+
+def _only_hidden(old: RawImage, new: RawImage) -> bool:
+    """Whether images differ, and in nothing but attributes that no handler can read."""
+    found = False
+    for name, value in new.items():
+        before = old.get(name)
+        if before != value:
+            if not name.startswith(HIDDEN) and not _alike(before, value):
+                return False
+            found = True
+    for name in old:
+        if name not in new:
+            if not name.startswith(HIDDEN):
+                return False
+            found = True
+    return found
+
+
+def has_expired(table: Table, old: RawImage | Image | None, at: Callable[[], datetime]) -> bool:
+    """Whether the removed item's time to live had passed when the item was removed.
+
+    The region whose service deletes an expired item says so in the record. Its replicas only see a deletion.
+    """
+    ttl = table.ttl
+    value = _raw(old).get(ttl) if ttl is not None else None
+    if not isinstance(value, Mapping) or value.keys() != {"N"}:  # DynamoDB takes the time as a number only
+        return False
+    try:
+        return 0 <= at().timestamp() - float(value["N"]) <= EXPIRED_SECONDS_MAX
+    except (RecordError, TypeError, ValueError):  # no time, or no number
+        return False
 
 
 def _alike(left: AttributeValue | None, right: AttributeValue | None) -> bool:

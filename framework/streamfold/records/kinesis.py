@@ -21,6 +21,7 @@ from streamfold.records.change import (
     broken_image,
     check_images,
     contradicting,
+    has_expired,
     is_time_to_live,
     item_key,
 )
@@ -134,7 +135,9 @@ class KinesisChange(Change):
         self.view = "NEW_AND_OLD_IMAGES"  # a record always carries both (Developer Guide, kds)
         self._old, self._new = body.get("OldImage") or None, body.get("NewImage") or None
         self._at = microseconds // MICROSECONDS
-        self.expired = event == "REMOVE" and (is_time_to_live(data.get("userIdentity")) or self._has_expired())
+        self.expired = event == "REMOVE" and (
+            is_time_to_live(data.get("userIdentity")) or has_expired(self.table, self._old, lambda: self.at)
+        )
 
     @property
     def identity_text(self) -> str:
