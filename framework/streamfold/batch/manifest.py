@@ -200,14 +200,12 @@ def _learn_expiring(found: Knowledge, manifest: Manifest) -> None:
 
 
 def note_expiring(app: Application, engine: Engine, run: Run, found: Knowledge) -> None:
-    """Notes targets whose shared rows handlers let expire, before the first such row is written.
+    """Notes targets whose rows handlers let expire, before the first such row is written.
 
     Raises ``Contended`` when others write the manifest at every try.
     """
     found.learn_expiring()
-    shared = {target.key.place for route in app.routes for target in route.targets if not target.whole}
-    for name, places in found.forms.expiring.items():
-        new = places & shared
+    for name, new in found.forms.expiring.items():
         if new <= found.expiring.get(name, set()):
             continue
 
