@@ -2,7 +2,9 @@
 
 import pytest
 
-from streamfold import App, Key, Max, Router, Row, Sum
+from streamfold import App, Key, Max, Min, Router, Row, Sum, Top
+from streamfold.batch.process import check_application
+from streamfold.failures.repair import Repair
 from streamfold.keys.table import MAIN
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.explain import Explaining
@@ -12,6 +14,7 @@ from streamfold.lifecycle.row_mending import RowMending
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.run import Run
 from streamfold.settings import Settings
+from streamfold.writes.guarded import ENTRIES
 from tests.helpers.counting import CountingEngine
 from tests.versions.api import Store, deliver, image_of, plain
 from tests.versions.expiring import EXPIRES, NEWER, SHOWS, TABLE, application
@@ -20,6 +23,7 @@ DAY, OWN, INDEX, UNIQUE = (
     ("main", name, sort)
     for name, sort in (("DAY#a", "STATS"), ("OWN#1#a", "ROW"), ("INDEX#a#1", "ROW"), ("UNIQUE#x", "ROW"))
 )
+PLAY_1 = ("main", "PLAY#1", "X")
 SHARED_ROWS = ["DAY", "SPREAD", "UNIQUE", "WINS"]
 
 
@@ -451,3 +455,97 @@ def test_a_source_that_comes_back_puts_the_whole_row_once_the_other_has_left(con
     assert contested("ONE", None) == 2
     assert contested("OTHER", None) is None
     assert contested("ONE", 6) == 6
+
+
+def lasting(item):
+    """A whole row that expires where its item says when."""
+    return Row(i=item["i"], v=item["score"], **({"expires": EXPIRES} if item["h"] == "x" else {}))
+
+
+def keeping_some():
+    """What a new process has, of which no handler has let a row expire yet."""
+    router = Router()
+    router.view(Key("PLAY#{i}", "X", table=TABLE), into=Key("LAST#{i}", "ROW", table=TABLE))(lasting)
+    return App("shop", routers=[router])
+
+
+@pytest.mark.parametrize("view", ["NEW_AND_OLD_IMAGES", "NEW_IMAGE"])
+@pytest.mark.parametrize("way", ["stream", "page", "verify"])
+def test_a_process_that_lets_no_row_expire_knows_that_whole_rows_did(view, way):
+    days = Days(keeping_some(), view)
+    days.put(1, 100)
+    days.deliver()
+    days.expire(("main", "LAST#1", "ROW"))
+    days.put(1, 101, h="y")
+    days.app, run = keeping_some(), Run(Settings.from_environment({}), pause=lambda _: None)
+    check_application(days.app, days.store.engine, run)
+
+    if way == "stream":
+        days.deliver()
+    elif way == "page":
+        Pages(days.app, days.store.engine, run, ["lasting"]).reconcile([("main", "PLAY#1", "X")])
+    else:
+        assert RowsVerifier(days.app, days.store.engine, run, days.app.routes, live=False).verify().different == []
+
+    assert days.shown(("main", "LAST#1", "ROW")) == {}
+
+
+def rows_of_a_large_step():
+    """A handler of which one item is in 90 rows with four entries each: ten pages of a transaction's size."""
+    router = Router()
+
+    @router.view(Key("PLAY#{i}", "X", table=TABLE), into=Key("LARGE#{n}", "ROW", table=TABLE))
+    def large(item):
+        v = item["score"] + NEWER
+        for n in range(90):
+            some = {"best": Max(v), "least": Min(v), "top": Top(2, v, by=v)}
+            yield Row(n=str(n), s=Sum(v), **some, expires=Max(EXPIRES))
+
+    return App("shop", routers=[router])
+
+
+@pytest.fixture(params=["stream", "repair", "page"])
+def led(request):
+    """Brings the changes of plays that are in many rows to these rows, in a new process."""
+
+    def lead(days):
+        app, run, item = rows_of_a_large_step(), Run(Settings.from_environment({}), pause=lambda _: None), PLAY_1
+        if request.param == "stream":
+            days.deliver(app)
+        elif request.param == "repair":
+            assert [each.error for each in Repair(app, days.store.engine, run).item(item)] == [None]
+        else:
+            check_application(app, days.store.engine, run)
+            assert not Pages(app, days.store.engine, run, ["large"]).reconcile([item]).failed
+
+    return lead
+
+
+@pytest.mark.parametrize("expired", [0, 45, 90])
+def test_a_large_step_is_led_whatever_many_of_its_rows_expired(led, expired):
+    days = Days(rows_of_a_large_step())
+    days.put(1, 100)
+    days.deliver()
+    rows = [("main", f"LARGE#{n}", "ROW") for n in range(90)]
+    for row in rows[:expired]:
+        days.expire(row)
+
+    days.put(1, 200)
+    led(days)
+
+    shown = [days.shown(row).get("s") for row in rows]
+    assert shown == [None] * expired + [200] * (90 - expired)
+    assert sum(key.pk.startswith(ENTRIES) for key in days.store.engine.state) == 4 * (90 - expired)
+
+
+@pytest.mark.parametrize("act", [lambda days: days.put(1, 300), lambda days: days.remove(1)])
+def test_no_entries_are_left_of_a_row_that_expired(act):
+    days = Days()
+    days.put(1, 100)
+    days.deliver()
+    for row in [row for row in days.store.items() if row[1] != "PLAY#1"]:
+        days.expire(row)
+    act(days)
+    days.deliver()
+
+    assert not [key for key in days.store.engine.state if key.pk.startswith(ENTRIES)]

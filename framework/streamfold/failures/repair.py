@@ -154,7 +154,8 @@ class Repair:
         odd, lives = OddRows(), Lives(self.knows.lives)
         if not self.dry_run:
             self._check()
-        for number in range(TRIES_MAX):
+        number = 0
+        while number < TRIES_MAX:
             known, transition = self._planned(work, named, odd, lives)
             tally, after = transition.tallies[0], transition.rows[0]
             if self.dry_run:
@@ -162,11 +163,14 @@ class Repair:
                 return self._finished(planned, work.route, after, NamedRows())
             note_expiring(self.app, self.timed, self.run, self.knows)
             if not keep_forms(self.app, self.timed, self.knows, self.run):
+                number += 1
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
             refused = self.timed.transact(writes, self.run.expires_at)
             if refused is not None:
+                over = lives.over
                 self._decide(work, writes, refused, number, odd, lives)
+                number += lives.over == over  # what a row that expired refuses is refused once
                 continue
             lives.committed(writes)
             written, removed = written + tally.written, removed + tally.removed

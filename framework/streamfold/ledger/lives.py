@@ -84,6 +84,11 @@ class Lives:
         """Whether any row is known to expire."""
         return bool(self._known.targets or self._known.rows)
 
+    @property
+    def over(self) -> int:
+        """How many lives are known to be over. A refusal that shows one is no reason to give up: there are no more."""
+        return len(self._over)
+
     def follows(self, target: Target | None, row: RowKey) -> bool:
         """Whether a row is one of those that expire."""
         known = self._known

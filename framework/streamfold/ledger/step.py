@@ -35,7 +35,7 @@ from streamfold.writes.guarded import (
     RowWrite,
     StateKey,
 )
-from streamfold.writes.sizes import fitting
+from streamfold.writes.sizes import actions_of, fitting
 
 NO_WRITES: Sequence[PutState | DeleteState] = ()
 LIFE_BYTES = 8
@@ -223,8 +223,13 @@ def _from_found(
         if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
+        elif len(left) == 1 and (over := _beyond(rows, before, was)):
+            partial, version = True, stored.version if stored else ""
+            target = {**target, **over}
         after, writes = _kept(key, route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
-        effects += [*rows, *writes, *(entries_between(mark, before, target) if between.marks else ())]
+        # Entries of a row that expired go with the contribution that names them: nobody finds them later.
+        entries = entries_between(mark, before, target) if between.marks or len(was) < len(before) else ()
+        effects += [*rows, *writes, *entries]
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
         leaves = _stamped(key, step, mark.stamp, left_text(was, now, rows, known))
@@ -279,6 +284,20 @@ def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> 
         else:
             del rows[write.key]
     return rows
+
+
+def _beyond(rows: Sequence[RowWrite], before: Contribution, was: Contribution) -> Contribution:
+    """Parts of rows that expired whose entries, the last that is left of them, are more than fit beside these rows."""
+    room = PAGE_ROWS - sum(map(actions_of, rows))
+    beyond: Contribution = {}
+    for key, part in before.items():
+        if key not in was and part.ordered:
+            size = sum(len(held.entries) for held in part.ordered.values())
+            if size > room < PAGE_ROWS:  # one at least goes with a page that has no rows
+                beyond[key] = part
+            else:
+                room -= size
+    return beyond
 
 
 def _done(step: Step, found: LedgerItem) -> bool:

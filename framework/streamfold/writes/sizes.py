@@ -87,13 +87,13 @@ def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
     count, size, taken = 0, 0, 0
     for row in rows[:rows_max]:
         size += measured_bytes(row) if len(rows) > SURELY_FIT else 0
-        taken += 1 + _entries(row)
+        taken += actions_of(row)
         if count and (size > ROWS_BYTES_MAX or taken > rows_max):
             break
         count += 1
     return count
 
 
-def _entries(row: GuardedWrite) -> int:
-    """The entries that are written beside a row."""
-    return sum(len(each.places) for each in row.moved) if isinstance(row, AddRow) else 0
+def actions_of(row: GuardedWrite) -> int:
+    """The writes that a row takes, with those of its entries."""
+    return 1 + (sum(len(each.places) for each in row.moved) if isinstance(row, AddRow) else 0)
