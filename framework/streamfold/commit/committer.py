@@ -166,10 +166,7 @@ class Committer:
         if CONDITION in codes and attempt.rounds >= TRIES_MAX:
             self.progress.fail(attempt.chunk.units, Contended(REFUSED_OFTEN))
         elif CONDITION in codes:
-            over = self.replanner.lives.over
-            units = self.replanner.decide(attempt.chunk, refused)
-            # A large step learns page by page which of its rows expired: its next delivery would have to begin again.
-            self._resend(units, attempt.rounds + (self.replanner.lives.over == over))
+            self._resend(self.replanner.decide(attempt.chunk, refused), attempt.rounds + self.replanner.rounds)
             if only_empty(attempt.chunk.writes, refused):
                 self._note_rest()
             elif not self.read_ahead:

@@ -53,6 +53,7 @@ class Replanner:
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
         self.lives = progress.lives
+        self.rounds = 1  # that the last refusal counts for: none where it showed a life that is over
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
         self.behind: list[Unit] = []  # units whose row is another item's, to be tried again behind the others
         self.tried: dict[ItemAndHandler, int] = {}  # changes that had got through when a unit was put behind
@@ -60,7 +61,7 @@ class Replanner:
     def decide(self, chunk: Chunk, refused: Refused) -> list[Unit]:
         """The units of a chunk as they are to be sent again after conditions failed."""
         failing = [reason if reason and reason.code == CONDITION else None for reason in refused.reasons]
-        count = len(chunk.units)
+        count, over = len(chunk.units), self.lives.over
         outlived = {
             write.key
             for write, reason in zip(chunk.writes[count:], failing[count:], strict=True)
@@ -74,6 +75,7 @@ class Replanner:
             # What a row refused to units that assumed another contribution says nothing of what they do now.
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
                 units = self._without_refused(units, write, reason)
+        self.rounds = int(self.lives.over == over)
         return self._in_other_lives(units, outlived) if outlived else units
 
     def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:

@@ -86,7 +86,10 @@ class Lives:
 
     @property
     def over(self) -> int:
-        """How many lives are known to be over. A refusal that shows one is no reason to give up: there are no more."""
+        """How many lives are known to be over.
+
+        A refusal that shows one more is no try: a large step would have to learn them all again with its next delivery.
+        """
         return len(self._over)
 
     def follows(self, target: Target | None, row: RowKey) -> bool:
