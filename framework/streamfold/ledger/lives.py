@@ -144,6 +144,7 @@ class Lives:
         for write in writes:
             if type(write) is AddRow and write.life:
                 self._known.see(write.key, write.life)
+                self._over.discard((write.key, write.life))  # another unit had been refused before the row was made
 
     def removed(self, rows: Iterable[RowKey]) -> None:
         """Takes rows that were removed because nothing contributes to them."""
