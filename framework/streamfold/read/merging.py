@@ -30,6 +30,8 @@ REFILLS_MAX = 1000
 PULL_PAGES_MAX = 20
 """Rounds of queries of one page."""
 HIGHEST, LOWEST = "\U0010ffff", "\0"
+DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, StreamfoldError)
+"""What a row raises that somebody else has changed, when it is read: nested too deep, or a number that is no time."""
 
 
 class Begin(NamedTuple):
@@ -123,7 +125,7 @@ class Merging:
         for author, pull in self.pulls.items():
             try:
                 found.append(_Pulled(self, author, pull))
-            except (AttributeError, KeyError, TypeError, ValueError, StreamfoldError) as error:
+            except DAMAGED as error:
                 self.leave_out("", error)
         return found
 
@@ -164,7 +166,7 @@ class Merging:
         assert fields is not None
         partition, place = post.compose(fields)
         pull = self.pulls.get(str(partition))
-        return pull is not None and (UNTIL not in pull or str(place) <= pull[UNTIL])
+        return pull is not None and (UNTIL not in pull or str(place) <= str(pull[UNTIL]))
 
     def is_young(self, fields: Fields, noted: object) -> bool:
         """Whether a post is young enough to be shown; ``noted``: for how many seconds, as was written then."""
@@ -224,7 +226,7 @@ class _Pulled:
             raise HandlerError("What a reader keeps of whom he follows is damaged.")
         self.edge_fields = fields
         noted = self.pull.get(KEEP)
-        self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else int(noted))
+        self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else max(0, int(noted)))
         self.end = before_place(post, options.order) + HIGHEST
         if self.merging.begin.before:
             fields = self.merging.route.into[0].match_values(self.merging.partition, self.merging.begin.before)

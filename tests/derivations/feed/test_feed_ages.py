@@ -8,7 +8,7 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_event
-from streamfold.derivations.feed.audience import EDGE, PULL
+from streamfold.derivations.feed.audience import EDGE, KEEP, PULL, UNTIL
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Unprocessable
 from streamfold.keys.table import CONTRIBUTORS
@@ -160,11 +160,30 @@ def test_each_page_counts_what_it_leaves_out_itself():
     assert counts == [("c", 1), ("b", 1), ("a", 2), ("hello", 1)]
 
 
-def test_an_edge_that_is_damaged_leaves_its_author_out_alone():
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {EDGE: {"S": "{"}},
+        {EDGE: {"S": "[" * 100_000}},
+        {EDGE: {"N": "5"}},
+        {KEEP: {"S": "x"}},
+        {UNTIL: {"N": "5"}},
+        {UNTIL: {"NULL": True}},
+    ],
+    ids=["no JSON", "nested too deep", "a number", "no number", "a place that is a number", "a place that is nothing"],
+)
+def test_an_edge_that_is_damaged_leaves_its_author_out_alone(damaged):
     feeds = pulling()
     (key,) = [key for key in feeds.engine.rows if key[1] == f"{PULL}timeline#FEED#ana"]
-    feeds.engine.rows[key] = {**feeds.engine.rows[key], EDGE: {"S": "{"}}
-    assert (feeds.page().rows, feeds.page().left_out) == ([], 1)
+    feeds.engine.rows[key] = {**feeds.engine.rows[key], **damaged}
+    assert feeds.page().left_out == 1
+
+
+def test_a_number_of_seconds_that_is_damaged_takes_no_feed_away():
+    feeds = pulling()
+    (key,) = [key for key in feeds.engine.rows if key[1] == f"{PULL}timeline#FEED#ana"]
+    feeds.engine.rows[key] = {**feeds.engine.rows[key], KEEP: {"N": "-1E+125"}}
+    assert feeds.page().rows == []
 
 
 def test_a_pulled_row_is_as_it_would_be_stored():
