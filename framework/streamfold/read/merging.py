@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from streamfold.derivations.feed.audience import EDGE, KEEP, UNTIL, pull_partition
+from streamfold.derivations.feed.mirrors import POSTS, check_room
 from streamfold.derivations.feed.options import check_post, options_of, post_seconds, shown_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import row_values
@@ -267,7 +268,9 @@ class _Pulled:
             if not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
-            values = row_values(of.route, Image(encode(plain_item(item))["M"]), self.edge, fields)
+            post = encode(plain_item(item))["M"]
+            check_room(of.route, POSTS, post)
+            values = row_values(of.route, Image(post), self.edge, fields)
             if values is None:
                 return text, None
             expires = int(post_seconds(of.route, fields)) + self.keep_seconds

@@ -186,6 +186,16 @@ def test_a_number_of_seconds_that_is_damaged_takes_no_feed_away():
     assert feeds.page().rows == []
 
 
+@MODES
+def test_a_post_that_leaves_no_room_for_its_copy_is_shown_nowhere(options):
+    feeds = Feeds(**options)
+    feeds.follow("ana", "cy")
+    feeds.post("p0", at=NOW - timedelta(minutes=1))
+    (error,) = feeds.post("p1", text="x" * 408_000)
+    assert "keeps a copy of each item" in str(error)
+    assert (feeds.shown(), feeds.page().left_out) == (["p0"], 1 if options else 0)
+
+
 def test_a_pulled_row_is_as_it_would_be_stored():
     def show(post, _):
         return Row(made=datetime(2026, 3, 1, tzinfo=UTC), data=post["data"], tags=["a", "b"])
