@@ -22,7 +22,7 @@ from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.read.queries import Queries, Query
 from streamfold.read.tables import PlainRow, plain_item
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.images import Image, hidden
+from streamfold.records.images import Image, hidden, without_derived
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
 
@@ -268,7 +268,7 @@ class _Pulled:
             if not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
-            post = encode(plain_item(item))["M"]
+            post = without_derived(encode(plain_item(item))["M"])  # as the stream tells it to handlers
             check_room(of.route, POSTS, post)
             values = row_values(of.route, Image(post), self.edge, fields)
             if values is None:

@@ -196,6 +196,28 @@ def test_a_post_that_leaves_no_room_for_its_copy_is_shown_nowhere(options):
     assert (feeds.shown(), feeds.page().left_out) == (["p0"], 1 if options else 0)
 
 
+@MODES
+def test_what_is_derived_onto_a_post_is_hidden_from_the_handler(options):
+    router, feeds = Router(), Feeds(**options)
+
+    @router.feed(POST, audience=FOLLOW, into=FEED, keep_days=10, **options)
+    def timeline(post, follow):
+        return Row(names=sorted(post))
+
+    @router.attributes(POST)
+    def more(post):
+        return Row(words=1)
+
+    feeds.app = App("social", routers=[router])
+    feeds.engine = MemoryEngine(feeds.app.tables.values(), feeds.app.chains)
+    feeds.follow("ana", "cy")
+    feeds.post("p0", at=NOW - timedelta(minutes=1))
+    feeds.post("p1")
+    assert feeds.is_pulled() == bool(options)
+    found = page(feeds.app.routes[0], EngineQueries(feeds.engine), {"reader_id": "ana"}, 9, None, 9, feeds.clock.now)
+    assert [row["names"] for row in found.rows] == [["PK", "SK", "text"]] * 2
+
+
 def test_a_pulled_row_is_as_it_would_be_stored():
     def show(post, _):
         return Row(made=datetime(2026, 3, 1, tzinfo=UTC), data=post["data"], tags=["a", "b"])
