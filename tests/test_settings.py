@@ -161,6 +161,18 @@ def test_the_real_names_of_tables_are_read():
     assert found.real_name("other") is None
 
 
+@pytest.mark.parametrize("variable", ["OLD.SHOP", "old-shop", "OLD_SHOP", "Old_Shop"])
+def test_a_name_counts_in_whatever_spelling_it_is_set(variable):
+    found = read({f"STREAMFOLD_TABLE_{variable}": "archive", f"STREAMFOLD_INDEX_{variable}": "old"})
+    assert (found.real_name("old-shop"), found.index_name("old_shop")) == ("archive", "old")
+
+
+def test_two_spellings_of_a_name_with_two_values_are_refused():
+    assert read({"STREAMFOLD_TABLE_SHOP": "x", "STREAMFOLD_TABLE_shop": "x"}).real_name("shop") == "x"
+    with pytest.raises(SettingsError, match=r"STREAMFOLD_TABLE_shop is given twice, .* two values: keep one"):
+        read({"STREAMFOLD_TABLE_SHOP": "x", "STREAMFOLD_TABLE_shop": "y"})
+
+
 def test_a_name_that_is_given_exactly_comes_before_the_environment_s():
     assert Settings(tables={"Shop": "exact", "shop": "other"}).real_name("Shop") == "exact"
 

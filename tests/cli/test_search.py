@@ -83,6 +83,11 @@ def refused(ran):
 
 
 class TestCreate:
+    def test_a_setting_that_names_no_index_is_told_before_the_declared_one_is_made(self, folder, monkeypatch):
+        monkeypatch.setenv("STREAMFOLD_INDEX_PRODUCT", "staging-products")
+        for command in (("search", "create", "products", "--dry-run"), ("show", "--index", "products", *ON)):
+            assert "Did you mean STREAMFOLD_INDEX_PRODUCTS?" in folder.run(*command).err
+
     def test_index_and_alias_are_made_in_one_request(self, folder, server):
         ran = folder.run("search", "create", "products", *ON)
 

@@ -490,6 +490,31 @@ def test_rows_of_feeds_and_histories_that_were_removed_are_different(board):
     assert "1 different" in board.run("verify", "--rows", "history", *STATE).out
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        """replace(item, '"changes":{"M":', '"changed":{"M":')""",
+        """replace(item, '"changes":{"M":{', '"changes":{"M":{"x":{"N":"1"},')""",
+        """replace(item, '"since"', '"until"')""",
+        """replace(item, '"INSERT"', '"SOLD"')""",
+    ],
+    ids=["without what changed", "a number among what changed", "of another attribute", "of no event"],
+)
+def test_the_newest_row_of_a_history_that_somebody_changed_is_different(board, changed):
+    execute(board, f"UPDATE items SET item = {changed} WHERE pk LIKE 'AUDIT#%'")
+    ran = board.run("verify", "--rows", "history", *STATE)
+    assert (ran.code, ran.err) == (1, "")
+    assert "1 different" in ran.out
+
+
+def test_a_history_of_records_without_times_is_compared_too(folder, source):
+    folder.app(FEED)
+    record = source.put("T#1", "W#ada", since=1)
+    del record["dynamodb"]["ApproximateCreationDateTime"]
+    assert folder.run("replay", folder.records(record), *STATE).code == 0
+    assert folder.run("verify", "--rows", "history", *STATE).code == 0
+
+
 def test_an_attribute_that_somebody_changed_is_different(board):
     execute(board, 'UPDATE items SET item = replace(item, \'"comments":{"N":"1"}\', \'"comments":{"N":"7"}\')')
     found = report(board.run("verify", "--rows", "comments", "--json", *STATE))

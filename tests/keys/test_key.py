@@ -1,5 +1,6 @@
 """Key templates: matching and composing are inverse, and what cannot be is refused where it stands."""
 
+import pickle
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -538,3 +539,9 @@ def test_the_indexes_of_a_table_do_not_change_with_what_was_given():
 def test_indexes_that_no_table_has_are_refused(indexes, message):
     with pytest.raises(DeclarationError, match=re.escape(message)):
         Table("shop", indexes=indexes)
+
+
+def test_a_table_with_indexes_can_be_sent_to_another_process():
+    for table in (Table("main"), Table("main", ttl="expires", indexes={"GSI1": {"GSI1PK": "S", "GSI1SK": "N"}})):
+        sent = pickle.loads(pickle.dumps(table))
+        assert (sent, sent.indexes, sent.index_keys) == (table, table.indexes, table.index_keys)

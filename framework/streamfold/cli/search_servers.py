@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from streamfold.app import App
-from streamfold.cli.application import application_option, load_application
-from streamfold.cli.engines import make_settings
+from streamfold.cli.application import application_option
+from streamfold.cli.engines import application_and_settings
 from streamfold.cli.output import can_ask, echo
 from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
@@ -51,8 +51,8 @@ def index_options(command: F) -> F:
 
 def named_index(application: str, name: str, search_url: str | None) -> NamedIndex:
     """The index that the command line names. Raises ``SettingsError`` for one that the application does not have."""
-    app = load_application(application)
-    settings = with_search(make_settings(()), search_url)
+    app, settings = application_and_settings(application, ())
+    settings = with_search(settings, search_url)
     return NamedIndex(find_index(app.routes, name, settings), settings)
 
 

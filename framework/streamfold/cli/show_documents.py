@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli.documents import json_line, print_documents
-from streamfold.cli.engines import Store, make_settings, open_store
+from streamfold.cli.engines import Store, check_names, make_settings, open_store
 from streamfold.cli.output import echo
 from streamfold.cli.rows import print_some
 from streamfold.cli.search_servers import opened_server, with_search
@@ -40,6 +40,7 @@ class ShownAs(NamedTuple):
 def show_documents(app: App, name: str, place: Place, shown: ShownAs) -> None:
     """Prints the documents of an index. Raises ``SettingsError`` for a name that is none."""
     settings = with_search(make_settings(place.tables), place.search_url)
+    check_names(app, settings)
     index = find_index(app.routes, name, settings)
     alias = index.alias
     with opened_sink(app, settings, place) as sink:

@@ -154,6 +154,11 @@ class Table:
         self._said = (name, partition, sort, ttl, view, delimiter, region, own)
         _check_table(self)
 
+    def __reduce__(self) -> tuple[type["Table"], tuple[object, ...]]:
+        """A copy for another process is declared there anew: what indexes require is read-only, and cannot be sent."""
+        *said, own = self._said
+        return Table, (*said, {index: dict(keys) for index, keys in own} or None)
+
     def as_unsaid(self) -> "Table":
         """The table as a key knows it that says nothing of its time to live and its indexes."""
         return Table(self.name, self.partition, self.sort, None, self.view, self.delimiter, self.region)

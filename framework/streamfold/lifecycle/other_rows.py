@@ -4,14 +4,13 @@ What differs on a live system is looked at again. It counts only if the same row
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from streamfold.batch.manifest import read_manifest
 from streamfold.derivations.attributes.bearing import Own, due, shown_by
 from streamfold.derivations.attributes.write_back import stored_on
-from streamfold.derivations.audit.as_of import item_as_of
+from streamfold.derivations.audit.as_of import item_now, newest_is_damaged
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.audit.options import plain_row, recorded_of
 from streamfold.derivations.derivation import derivation
@@ -29,8 +28,6 @@ from streamfold.records.values import decode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run
-
-END_OF_TIME = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def is_compared(app: Application, route: Route) -> bool:
@@ -137,7 +134,7 @@ class OtherRows:
         target = next((each for each in route.into if each.table.name == key[0]), route.into[0])
         stored = self.engine.items(target.table, target.partition.compose({**fields, "item": name}))
         rows = (plain_row(target, decode({"M": each})) for each in stored)
-        return [row for row in rows if row is not None and str(row["item"]) == name]
+        return [row for row in rows if row is not None and str(row.get("item")) == name]
 
 
 def _compared(
@@ -147,9 +144,11 @@ def _compared(
     names = app.tables[key[0]].attributes
     image = decode({"M": without_derived(image_of(stored).raw)})
     item = {name: value for name, value in image.items() if name not in names and not hidden(name)}
-    known = item_as_of(history, END_OF_TIME, {})
+    known = item_now(history, {})
     if not known.exists:
         return RowDifference(key, None, item)
+    if newest_is_damaged(history):
+        return RowDifference(key, {}, item)
     says = {name: value for name, value in (known.item or {}).items() if name not in names}
     whole = known.whole and known.fields is None and not known.redacted and not known.large
     expected = item if whole else {name: value for name, value in item.items() if name in says}

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
-from streamfold.derivations.audit.opening import OPENING
+from streamfold.derivations.audit.as_of import ItemAsOf, is_of_history, item_as_of
 from streamfold.derivations.audit.options import default_target, item_values, plain_row
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table
 from streamfold.read.tables import PlainRow, TablePlace, queried
-from streamfold.records.change import EVENTS
 from streamfold.records.item_names import item_name
 
 
@@ -41,12 +39,7 @@ def history(table: TablePlace, source: Key, into: Key | None = None, /, **fields
     known = {**fields, "item": item}
     query = target.query(**{field.name: known[field.name] for field in target.partition.fields if field.name in known})
     found = (plain_row(target, row) for row in queried(table, query))
-    return (row for row in found if row is not None and row.get("item") == item and _is_of_history(row))
-
-
-def _is_of_history(row: PlainRow) -> bool:
-    """Whether a row is one that an audit wrote: an item of others under such a key is no change of the item."""
-    return isinstance(row.get("version"), str) and row.get("event") in (*EVENTS, OPENING)
+    return (row for row in found if row is not None and row.get("item") == item and is_of_history(row))
 
 
 def as_of(table: TablePlace, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> ItemAsOf:

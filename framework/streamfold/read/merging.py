@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from streamfold.derivations.feed.audience import EDGE, KEEP, UNTIL, pull_partition
+from streamfold.derivations.feed.mirrors import POSTS, check_room
 from streamfold.derivations.feed.options import check_post, options_of, post_seconds, shown_seconds
 from streamfold.derivations.feed.order import before_place, place_from
 from streamfold.derivations.feed.pairs import row_values
@@ -21,7 +22,7 @@ from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.read.queries import Queries, Query
 from streamfold.read.tables import PlainRow, plain_item
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.images import Image, hidden
+from streamfold.records.images import Image, hidden, without_derived
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
 
@@ -30,6 +31,8 @@ REFILLS_MAX = 1000
 PULL_PAGES_MAX = 20
 """Rounds of queries of one page."""
 HIGHEST, LOWEST = "\U0010ffff", "\0"
+DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, StreamfoldError)
+"""What a row raises that somebody else has changed, when it is read: nested too deep, or a number that is no time."""
 
 
 class Begin(NamedTuple):
@@ -123,7 +126,7 @@ class Merging:
         for author, pull in self.pulls.items():
             try:
                 found.append(_Pulled(self, author, pull))
-            except (AttributeError, KeyError, TypeError, ValueError, StreamfoldError) as error:
+            except DAMAGED as error:
                 self.leave_out("", error)
         return found
 
@@ -164,7 +167,7 @@ class Merging:
         assert fields is not None
         partition, place = post.compose(fields)
         pull = self.pulls.get(str(partition))
-        return pull is not None and (UNTIL not in pull or str(place) <= pull[UNTIL])
+        return pull is not None and (UNTIL not in pull or str(place) <= str(pull[UNTIL]))
 
     def is_young(self, fields: Fields, noted: object) -> bool:
         """Whether a post is young enough to be shown; ``noted``: for how many seconds, as was written then."""
@@ -224,7 +227,7 @@ class _Pulled:
             raise HandlerError("What a reader keeps of whom he follows is damaged.")
         self.edge_fields = fields
         noted = self.pull.get(KEEP)
-        self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else int(noted))
+        self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else max(0, int(noted)))
         self.end = before_place(post, options.order) + HIGHEST
         if self.merging.begin.before:
             fields = self.merging.route.into[0].match_values(self.merging.partition, self.merging.begin.before)
@@ -265,7 +268,9 @@ class _Pulled:
             if not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
-            values = row_values(of.route, Image(encode(plain_item(item))["M"]), self.edge, fields)
+            post = without_derived(encode(plain_item(item))["M"])  # as the stream tells it to handlers
+            check_room(of.route, POSTS, post)
+            values = row_values(of.route, Image(post), self.edge, fields)
             if values is None:
                 return text, None
             expires = int(post_seconds(of.route, fields)) + self.keep_seconds

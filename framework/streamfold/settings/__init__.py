@@ -97,7 +97,11 @@ class Settings(NamedTuple):
         for name, text in environment.items():
             if names := _names_of(name):
                 prefix = NAMED[names]
-                values[names][name[len(prefix) :].lower()] = read_text(name, text)
+                named = environment_name(name[len(prefix) :]).lower()  # as ``real_name`` looks for it
+                if values[names].setdefault(named, read_text(name, text)) != text:
+                    raise SettingsError(
+                        f"Setting {name} is given twice, in two spellings and with two values: keep one."
+                    )
                 origins[names] = prefix + "<NAME>"
             elif name.startswith(PREFIX):
                 setting = _known(name)

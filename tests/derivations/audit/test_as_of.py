@@ -133,6 +133,28 @@ def test_a_time_in_any_zone_is_taken():
     assert item_as_of(rows, east - timedelta(seconds=1), KEY).exists is None
 
 
+@pytest.mark.parametrize("name", ["changes", "unchanged", "fields", "left_out"])
+@pytest.mark.parametrize("value", [5, "x", ["x"], {"a": 5}, {"a": []}, None], ids=repr)
+def test_a_row_that_somebody_changed_is_not_raised_on(name, value):
+    rows = rows_of([(BORN, {"a": 1}), (BORN + 1, {"a": 2}), (BORN + 2, {"a": 3, "b": 1})], unchanged=True)
+    rows[1] = {**rows[1], name: value}
+    assert as_of(rows, 1).exists
+    assert as_of(rows, 2).item == {**KEY, "a": 3, "b": 1}
+
+
+@pytest.mark.parametrize("at", [5, None, [], {}, b"x"])
+def test_what_is_no_time_counts_as_none(at):
+    rows = rows_of([(BORN, {"a": 1}), (BORN + 1, {"a": 2}), (BORN + 2, {"a": 3})])
+    rows[1] = {**rows[1], "at": at}
+    assert [(as_of(rows, seconds).item or {}).get("a") for seconds in (1, 2)] == [1, 3]
+
+
+@pytest.mark.parametrize("other", [{"version": 5}, {"event": "SOLD"}, {"event": ["x"]}])
+def test_an_item_of_others_is_no_row_of_the_history(other):
+    rows = rows_of([(BORN, {"a": 1})])
+    assert as_of([*rows, {**rows[0], "changes": 5, **other}], 9) == as_of(rows, 9)
+
+
 @pytest.mark.parametrize("text", ["2026-03-01T09:00:00", "2026-03-01", "yesterday"])
 def test_a_time_without_a_zone_is_refused(text):
     with pytest.raises(ValueError, match=r"has no time zone|Invalid isoformat"):

@@ -8,7 +8,7 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_event
-from streamfold.derivations.feed.audience import EDGE, PULL
+from streamfold.derivations.feed.audience import EDGE, KEEP, PULL, UNTIL
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Unprocessable
 from streamfold.keys.table import CONTRIBUTORS
@@ -160,11 +160,62 @@ def test_each_page_counts_what_it_leaves_out_itself():
     assert counts == [("c", 1), ("b", 1), ("a", 2), ("hello", 1)]
 
 
-def test_an_edge_that_is_damaged_leaves_its_author_out_alone():
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {EDGE: {"S": "{"}},
+        {EDGE: {"S": "[" * 100_000}},
+        {EDGE: {"N": "5"}},
+        {KEEP: {"S": "x"}},
+        {UNTIL: {"N": "5"}},
+        {UNTIL: {"NULL": True}},
+    ],
+    ids=["no JSON", "nested too deep", "a number", "no number", "a place that is a number", "a place that is nothing"],
+)
+def test_an_edge_that_is_damaged_leaves_its_author_out_alone(damaged):
     feeds = pulling()
     (key,) = [key for key in feeds.engine.rows if key[1] == f"{PULL}timeline#FEED#ana"]
-    feeds.engine.rows[key] = {**feeds.engine.rows[key], EDGE: {"S": "{"}}
-    assert (feeds.page().rows, feeds.page().left_out) == ([], 1)
+    feeds.engine.rows[key] = {**feeds.engine.rows[key], **damaged}
+    assert feeds.page().left_out == 1
+
+
+def test_a_number_of_seconds_that_is_damaged_takes_no_feed_away():
+    feeds = pulling()
+    (key,) = [key for key in feeds.engine.rows if key[1] == f"{PULL}timeline#FEED#ana"]
+    feeds.engine.rows[key] = {**feeds.engine.rows[key], KEEP: {"N": "-1E+125"}}
+    assert feeds.page().rows == []
+
+
+@MODES
+def test_a_post_that_leaves_no_room_for_its_copy_is_shown_nowhere(options):
+    feeds = Feeds(**options)
+    feeds.follow("ana", "cy")
+    feeds.post("p0", at=NOW - timedelta(minutes=1))
+    (error,) = feeds.post("p1", text="x" * 408_000)
+    assert "keeps a copy of each item" in str(error)
+    assert (feeds.shown(), feeds.page().left_out) == (["p0"], 1 if options else 0)
+
+
+@MODES
+def test_what_is_derived_onto_a_post_is_hidden_from_the_handler(options):
+    router, feeds = Router(), Feeds(**options)
+
+    @router.feed(POST, audience=FOLLOW, into=FEED, keep_days=10, **options)
+    def timeline(post, follow):
+        return Row(names=sorted(post))
+
+    @router.attributes(POST)
+    def more(post):
+        return Row(words=1)
+
+    feeds.app = App("social", routers=[router])
+    feeds.engine = MemoryEngine(feeds.app.tables.values(), feeds.app.chains)
+    feeds.follow("ana", "cy")
+    feeds.post("p0", at=NOW - timedelta(minutes=1))
+    feeds.post("p1")
+    assert feeds.is_pulled() == bool(options)
+    found = page(feeds.app.routes[0], EngineQueries(feeds.engine), {"reader_id": "ana"}, 9, None, 9, feeds.clock.now)
+    assert [row["names"] for row in found.rows] == [["PK", "SK", "text"]] * 2
 
 
 def test_a_pulled_row_is_as_it_would_be_stored():

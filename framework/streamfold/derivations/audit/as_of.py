@@ -1,14 +1,18 @@
 """An item as it was at a time, read from its history rows. What they do not say is reported as unknown."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from streamfold.derivations.audit.opening import OPENING
 from streamfold.keys.field import Unreadable, datetime_text
+from streamfold.records.change import EVENTS
 
 HistoryRow = Mapping[str, Any]
 """A history row in plain values."""
+WRITTEN = (*EVENTS, OPENING)
+"""The events of rows that an audit writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +39,45 @@ def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any
 
     Raises ``ValueError`` for a time without a time zone.
     """
-    ordered = sorted(rows, key=_version)
-    if not ordered:
-        return ItemAsOf()
-    until = _text(time)
-    first_at = next((row["at"] for row in ordered if "at" in row), None)
-    passed = max((number for number, row in enumerate(ordered, 1) if "at" in row and row["at"] <= until), default=0)
-    if not passed:
+    ordered, until = _ordered(rows), _text(time)
+    times = [_at(row) for row in ordered]
+    first_at = next((at for at in times if at is not None), None)
+    passed = max((number for number, at in enumerate(times, 1) if at is not None and at <= until), default=0)
+    return _after(ordered[:passed], key, first_at)
+
+
+def item_now(rows: Iterable[HistoryRow], key: Mapping[str, Any]) -> ItemAsOf:
+    """The item with this key after all rows of its history, those without a time too."""
+    return _after(_ordered(rows), key, None)
+
+
+def is_of_history(row: HistoryRow) -> bool:
+    """Whether a row is one that an audit wrote: an item of others under such a key is no change of the item."""
+    return isinstance(row.get("version"), str) and row.get("event") in WRITTEN
+
+
+def newest_is_damaged(rows: Iterable[HistoryRow]) -> bool:
+    """Whether somebody has changed the newest row of a history so that it tells nothing."""
+    return any(not _Known().add(row) for row in _ordered(rows)[-1:])
+
+
+def _ordered(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
+    return sorted(filter(is_of_history, rows), key=_version)
+
+
+def _after(rows: Sequence[HistoryRow], key: Mapping[str, Any], first_at: str | None) -> ItemAsOf:
+    if not rows:
         return ItemAsOf(unknown_before=first_at)
     known = _Known()
-    for row in ordered[:passed]:
+    for row in rows:
         known.add(row)
-    return known.as_of(key, ordered[passed - 1], first_at)
+    return known.as_of(key, rows[-1], first_at)
+
+
+def _at(row: HistoryRow) -> str | None:
+    """The time of a row; None where it has none, or none that an audit wrote."""
+    at = row.get("at")
+    return at if isinstance(at, str) else None
 
 
 def moment(text: str) -> datetime:
@@ -77,9 +108,18 @@ class _Known:
         self.whole = False
         self.fields: list[str] | None = None
 
-    def add(self, row: HistoryRow) -> None:
-        """Adds the next row."""
+    def add(self, row: HistoryRow) -> bool:
+        """Adds the next row; False where somebody has changed it: it tells no more than that something changed."""
+        try:
+            self._add(row)
+        except (AttributeError, KeyError, TypeError):
+            self.entries, self.whole, self.fields = {}, False, None
+            return False
+        return True
+
+    def _add(self, row: HistoryRow) -> None:
         fields, left_out = row.get("fields"), row.get("left_out", ())
+        fields = None if fields is None else list(fields)
         self.exists = row["event"] != "REMOVE"
         if row["event"] != "MODIFY" or "unchanged" in row:
             self.entries, self.whole = {}, True
@@ -115,6 +155,6 @@ class _Known:
             self.whole,
             None if self.fields is None else tuple(self.fields),
             row["version"],
-            row["at"],
+            _at(row),
             first_at,
         )

@@ -28,6 +28,8 @@ NEVER = ""
 EDGE_DIGITS = 32
 """Hexadecimal digits that place an edge, 128 bits: lanes are ranges of the first."""
 LANE_DIGITS = "0123456789abcdef"
+BESIDE_BYTES_MAX = 4096
+"""What stands beside an item in its mirror: a key of 3,072 bytes at most, a version, a time."""
 END = "g"
 """Behind every place of an edge."""
 
@@ -81,6 +83,19 @@ def side_key(route: Route, side: str) -> Key:
     return route.sources[0] if side == POSTS else options_of(route).audience
 
 
+def check_room(route: Route, side: str, raw: RawImage) -> None:
+    """Raises ``HandlerError`` for an item that leaves no room for what stands beside it in its mirror.
+
+    Readers ask it of posts that they pull: one that is refused when it is pushed must not appear there.
+    """
+    text = to_json(raw)
+    if len(text) * 4 > ITEM_BYTES_MAX and (size := len(text.encode())) > ITEM_BYTES_MAX - BESIDE_BYTES_MAX:
+        raise HandlerError(
+            f"Feed {route.name!r} keeps a copy of each item of {side_key(route, side)!r}, and this one has {size} "
+            f"bytes with its types: an item takes {ITEM_BYTES_MAX} at most. Keep the large part in an item of its own."
+        )
+
+
 class Mirrors:
     """The mirrors of one feed in a state."""
 
@@ -120,12 +135,8 @@ class Mirrors:
     def write(self, sided: Sided, mirror: Mirror, now: float) -> PutMirror:
         """The write of a mirror. Raises ``HandlerError`` for an item that leaves no room for what stands beside it."""
         text = mirror.text
-        if len(text) * 4 > ITEM_BYTES_MAX and (size := len(text.encode())) > ITEM_BYTES_MAX - 4096:
-            raise HandlerError(
-                f"Feed {self.route.name!r} keeps a copy of each item of {self.key_of(sided.side)!r}, and this one has "
-                f"{size} bytes with its types: an item takes {ITEM_BYTES_MAX} at most. Keep the large part in an item "
-                "of its own."
-            )
+        if len(text) * 4 > ITEM_BYTES_MAX:
+            check_room(self.route, sided.side, mirror.raw)
         return PutMirror(self.place(sided), text, mirror.version, self._expires(sided, mirror, now))
 
     def _expires(self, sided: Sided, mirror: Mirror, now: float) -> int | None:
