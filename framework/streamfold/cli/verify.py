@@ -208,6 +208,8 @@ def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *
     # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
     if routes and options.sample is None and (repair or not found.different):
         rows = compared_rows(opened, routes, RowsOptions(options.tolerance_seconds, repair, every=False))
+    elif routes:
+        left.append(NotCompared(None, "the rows themselves", "streamfold verify --rows"))
     if options.shown:
         _print(opened, found, repaired)
         if rows is not None:
