@@ -1,6 +1,8 @@
 """Messages that lead the wrong way: what a command says names what really helps."""
 
 import json
+from contextlib import closing
+from sqlite3 import connect
 
 import pytest
 
@@ -36,6 +38,30 @@ def test_verify_of_a_handler_that_was_never_filled_names_backfill(state):
     assert "Different:" not in ran.out
     assert "--repair" not in ran.out
     assert "Handler 'fresh' is new to this state, and was not backfilled: 3 items" in ran.out
+    assert "Next: streamfold backfill fresh" in ran.out
+
+
+@pytest.mark.parametrize("more", [(), ("fresh",)])
+def test_verify_of_rows_of_a_handler_that_was_never_filled_names_backfill(state, more):
+    state.app(SHOP.replace("\n\napp =", FRESH))
+
+    ran = state.run("verify", "--rows", *more, *STATE)
+
+    assert ran.code == 1
+    assert "Missing:" not in ran.out
+    assert "--repair" not in ran.out
+    assert "Handler 'fresh' is new to this state, and was not backfilled: 3 rows" in ran.out
+    assert "Next: streamfold backfill fresh" in ran.out
+
+
+def test_verify_of_rows_names_repair_for_a_row_of_another_handler(state):
+    state.app(SHOP.replace("\n\napp =", FRESH))
+    with closing(connect(state.path / "state.db")) as connection, connection:
+        connection.execute("DELETE FROM items WHERE pk = 'ORDER#1' AND sk = 'TOTAL'")
+
+    ran = state.run("verify", "--rows", *STATE)
+
+    assert "--rows --repair, mends them" in ran.out
     assert "Next: streamfold backfill fresh" in ran.out
 
 

@@ -50,6 +50,18 @@ def test_the_document_of_a_pipe_gives_its_range(records, part):
         ({"a": 1}, "This is no document that a failure leaves: expected a parked record"),
         ({"Records": []}, "This is an event or a record, which no failure left: streamfold replay takes it."),
         ({"eventName": "INSERT", "dynamodb": {}}, "This is an event or a record, which no failure left"),
+        (
+            {"Records": [{"eventSource": "aws:sqs", "body": "{}"}]},
+            "These are messages of a queue or topic: the 'body'",
+        ),
+        (
+            {"Records": [{"EventSource": "aws:sns", "Sns": {}}]},
+            "These are messages of a queue or topic: the 'Message' in 'Sns'",
+        ),
+        (
+            {"Messages": [{"MessageId": "1", "Body": "{}"}]},
+            "These are messages of a queue or topic: the 'Body'",
+        ),
         ({"KinesisBatchInfo": {}}, "A document's KinesisBatchInfo has {"),
         ({"parked": 2}, "A parked record has the format 2"),
         ({"payload": "{"}, "A document's 'payload' is '{': expected JSON as a text."),

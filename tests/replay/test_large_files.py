@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamfold.replay import lines
@@ -87,7 +87,26 @@ def test_members_that_are_read_one_at_a_time_are_those_of_the_list(members, wrap
     assert [json.loads(element) for element in elements(text)] == members
 
 
-@pytest.mark.parametrize("text", [b"{}", b"[1", b"[1]]", b'{"Records":[1],"More":1}', b'["a]', b"[1] 2"])
+@given(members=st.lists(st.dictionaries(st.text(), VALUES), min_size=2), between=st.sampled_from(["", " ", "\n"]))
+def test_objects_one_after_another_are_read_one_at_a_time(members, between):
+    assume("Records" not in members[0])
+    text = between.join(map(json.dumps, members)).encode()
+
+    assert [json.loads(element) for element in elements(text)] == members
+
+
+def test_a_line_of_firehose_with_many_records_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "VALUES_MAX", 40)
+    records = [{"dynamodb": {"SequenceNumber": str(number), "Keys": {}}} for number in range(100)]
+    path = tmp_path / "a.json"
+    path.write_text("".join(map(json.dumps, records)))
+
+    assert [record for _, record in RecordedFiles([str(path)])] == records
+
+
+@pytest.mark.parametrize(
+    "text", [b"{}", b"5 {}", b"{}{", b"{}5", b"[1", b"[1]]", b'{"Records":[1],"More":1}', b'["a]', b"[1] 2"]
+)
 def test_what_is_no_list_of_records_is_not_split(text):
     with pytest.raises(ValueError, match="list of records"):
         list(elements(text))

@@ -15,12 +15,14 @@ from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.errors import printable
+from streamfold.lifecycle.checks import unfilled
 from streamfold.lifecycle.other_rows import OtherRows, is_compared
 from streamfold.lifecycle.row_mending import RowLeft, RowMending, RowsMended
 from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
 from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
+from streamfold.writes.guarded import RowKey
 
 NEXT = "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them."
 UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; a history keeps what it has."
@@ -49,6 +51,7 @@ class ComparedRows(NamedTuple):
     found: VerifiedRows
     mended: RowsMended | None
     left: Sequence[NotCompared]
+    unfilled: Sequence[tuple[Route, str]] = ()  # handlers that no backfill has filled, with the reason
 
     @property
     def exit_code(self) -> int:
@@ -70,16 +73,37 @@ def compared_rows(opened: OpenedState, routes: Sequence[Route], options: RowsOpt
         mended.left.extend(RowLeft(each.row, UNSUMMED) for each in unsummed.different)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
     compared = [route for route in opened.app.routes if route.name in names]
-    return ComparedRows([*names], found, mended, not_compared(opened, compared, every=options.every))
+    why = unfilled(opened.manifest, compared)
+    new = [(route, why[route.name]) for route in compared if route.name in why]
+    return ComparedRows([*names], found, mended, not_compared(opened, compared, every=options.every), new)
 
 
 def print_compared(rows: ComparedRows) -> None:
-    """Prints the first differences, counts, and what is to be done, or was."""
-    print_rows(rows.found)
-    if rows.found.different and rows.mended is None:
+    """Prints the first differences, counts, and what is to be done, or was. Of rows of handlers that no backfill has
+    filled, only how many there are: to mend them by what the state holds would leave them as they are.
+    """
+    new = {
+        each.row: route.name for each in rows.found.different for route, _ in rows.unfilled if _writes(route, each.row)
+    }
+    print_rows(rows.found, new)
+    for route, why in rows.unfilled:
+        if count := sum(1 for name in new.values() if name == route.name):
+            echo(
+                f"Handler {route.name!r} {why}, and was not backfilled: {counted(count, 'row')} may lack items "
+                f"from before it. Next: streamfold backfill {route.name}"
+            )
+    if rows.mended is None and len(new) < len(rows.found.different):
         echo(NEXT)
     if rows.mended is not None:
         print_mended(rows.mended)
+
+
+def _writes(route: Route, row: RowKey) -> bool:
+    """Whether a row has a key that a handler writes."""
+    return any(
+        key.table.name == row[0] and key.match(dict(zip(key.table.attributes, row[1:], strict=False))) is not None
+        for key in route.writes
+    )
 
 
 def compared_report(app: Application, rows: ComparedRows) -> dict[str, Any]:
@@ -156,9 +180,10 @@ def print_mended(mended: RowsMended) -> None:
     )
 
 
-def print_rows(found: VerifiedRows) -> None:
-    """Prints the first differences, and counts."""
-    print_differences(found.different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _readable)
+def print_rows(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> None:
+    """Prints the first differences, but for rows that are passed over, and counts."""
+    different = [each for each in found.different if each.row not in passed_over]
+    print_differences(different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", _readable)
     print_failed(found.failed)
     echo(
         f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "

@@ -23,6 +23,9 @@ RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
 PAYLOAD = "payload"
 NOTIFICATION = "Notification"
 """The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
+MESSAGES = (("Records", "body", "'body'"), ("Messages", "Body", "'Body'"), ("Records", "Sns", "'Message' in 'Sns'"))
+"""Lists of messages as Lambda and the AWS CLI give them: the list's name, a name that tells a message, and where its
+content is."""
 FailureDocument = Mapping[str, Any]
 
 
@@ -117,6 +120,10 @@ def _range(name: str, form: DocumentForm, batch: FailureDocument) -> StreamRange
 
 
 def _unknown(document: FailureDocument) -> str:
+    for list_name, member, path in MESSAGES:
+        messages = document.get(list_name)
+        if isinstance(messages, list) and messages and isinstance(messages[0], Mapping) and member in messages[0]:
+            return f"These are messages of a queue or topic: the {path} of each is what redrive takes."
     if "dynamodb" in document or "Records" in document:
         return "This is an event or a record, which no failure left: streamfold replay takes it."
     return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."

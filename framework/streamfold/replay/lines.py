@@ -82,13 +82,14 @@ def fits_at_once(text: bytes) -> bool:
 
 
 def elements(text: bytes) -> Iterator[bytes]:
-    """The texts of the members of a list, or of an event's Records, one at a time.
+    """The texts of the members of a list, of an event's Records, or of objects one after another, one at a time.
 
-    Raises ``ValueError`` for a text that is neither, or has a member that does not fit at once.
+    Raises ``ValueError`` for another text, or for a member that does not fit at once.
     """
     head = HEAD.match(text)
     if head is None:
-        raise ValueError("it is too large to be one record, and no list of records")
+        yield from _objects(text)
+        return
     start, depth = head.end(), 0
     for token in TOKEN.finditer(text, start):
         mark = token[0]
@@ -105,6 +106,20 @@ def elements(text: bytes) -> Iterator[bytes]:
                     raise ValueError("it holds more than a list of records")
                 return
     raise ValueError("its list of records does not end")
+
+
+def _objects(text: bytes) -> Iterator[bytes]:
+    """The texts of objects that stand one after another, as Firehose writes them."""
+    start = depth = 0
+    for token in TOKEN.finditer(text):
+        depth += (token[0] in b"[{") - (token[0] in b"]}")
+        if not depth and token[0] == b"}":
+            if not start and not text[token.end() :].strip():
+                break
+            yield _element(text[start : token.end()])
+            start = token.end()
+    if not start or text[start:].strip():
+        raise ValueError("it is too large to be one record, and no list of records")
 
 
 def _element(text: bytes) -> bytes:

@@ -460,6 +460,10 @@ LETTERS = {"yyyy": r"(?P<y>\d{4})", "uuuu": r"(?P<y>\d{4})"} | {
 }
 
 
+SORTED_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{3})?)?Z?)?)?)?", re.ASCII)
+"""Dates whose texts sort as their times, where they are of one length."""
+
+
 def _date(value: Any, options: Mapping[str, Any]) -> str | None:
     if isinstance(value, Mapping | bool):
         return "expected a date"
@@ -536,11 +540,28 @@ class Range:
         for each in value.values():
             if each is not None and (why := self.bound(each, options)):
                 return why
-        least: Any = value.get("gte", value.get("gt"))
-        most: Any = value.get("lte", value.get("lt"))
-        if _is_number(least) and _is_number(most) and least > most:
-            return f"min value ({least}) is greater than max value ({most})"
+        return _crossed(value, self.bound, options)
+
+
+def _crossed(bounds: Mapping[str, Any], bound: Check, options: Mapping[str, Any]) -> str | None:
+    """Whether a range ends before it begins: ``gt`` and ``lt`` leave their value out. Only two numbers, or two dates of
+    one form, are compared.
+    """
+    least, most = (bounds.get(name, bounds.get(other)) for name, other in (("gte", "gt"), ("lte", "lt")))
+    is_above, is_below = bounds.get("gte") is None, bounds.get("lte") is None
+    if isinstance(bound, Whole) and _is_number(least) and _is_number(most):
+        is_crossed = _cut(least) + is_above > _cut(most) - is_below
+    elif (_is_number(least) and _is_number(most)) or _are_like_dates(least, most, options):
+        is_crossed = least > most or (least == most and (is_above or is_below))
+    else:
         return None
+    return f"min value ({least}) is greater than max value ({most})" if is_crossed else None
+
+
+def _are_like_dates(one: Any, other: Any, options: Mapping[str, Any]) -> bool:
+    """Whether two texts are dates of one form, which sort as their times."""
+    are_texts = isinstance(one, str) and isinstance(other, str) and len(one) == len(other)
+    return are_texts and "format" not in options and all(map(SORTED_DATE.fullmatch, (one, other)))
 
 
 def _ip_range(value: Any, options: Mapping[str, Any]) -> str | None:
