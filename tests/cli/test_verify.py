@@ -11,6 +11,7 @@ from tests.cli.conftest import SHOP
 from tests.cli.test_repair import RAISING, SEARCH, TWO
 
 STATE = ("--state", "state.db")
+ROWS_LEFT = "Not compared: the rows themselves: streamfold verify --rows."
 INDEXED = """
 from streamfold import App, Key, Router, Row
 
@@ -79,7 +80,7 @@ def test_a_state_that_agrees_has_no_difference(state):
     ran = state.run("verify", *STATE)
 
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "3 items: 3 parts equal, 0 different, 0 moving, 0 failed.\n"
+    assert ran.out == f"3 items: 3 parts equal, 0 different, 0 moving, 0 failed.\n{ROWS_LEFT}\n"
 
 
 @pytest.mark.parametrize("how", [("--full",), ("--sample", 3), ()])
@@ -95,6 +96,7 @@ def test_an_item_that_was_lost_is_different(state, how):
         "  expected  ORDER#2 / TOTAL  lines +1  total +2",
         "3 items: 2 parts equal, 1 different, 0 moving, 0 failed.",
         "Next: streamfold explain --item shows one of them; the same command with --repair mends them.",
+        ROWS_LEFT,
     ]
 
 
@@ -155,6 +157,7 @@ def test_json_has_the_counts_and_repair_takes_it(state):
         "moving": 0,
         "failed": [],
         "repaired": None,
+        "not_compared": [{"handler": None, "why": "the rows themselves", "command": "streamfold verify --rows"}],
     }
     repaired = state.run("repair", "--from-verify", state.write("report.json", ran.out), *STATE)
     assert (repaired.code, repaired.out) == (0, "3 items: 3 parts written, 0 equal, 0 failed; 3 writes of rows.\n")
@@ -167,9 +170,10 @@ def test_what_differs_is_repaired_at_once_when_asked_for(state):
     ran = state.run("verify", *STATE, "--repair")
 
     assert ran.code == 1
-    assert ran.out.splitlines()[-2:] == [
+    assert ran.out.splitlines()[-3:] == [
         "3 items: 0 parts equal, 3 different, 0 moving, 0 failed.",
         "3 items: 3 parts written, 0 equal, 0 failed; 3 writes of rows.",
+        ROWS_LEFT,
     ]
     assert state.totals() == {"ORDER#1": 2, "ORDER#2": 4, "ORDER#3": 6}
     assert report(state.run("verify", *STATE, "--repair", "--json"))["repaired"] is None
@@ -182,7 +186,7 @@ def test_an_item_on_which_the_handler_raises_is_told(state):
 
     assert ran.code == 1
     assert ran.err == "Failed: item ORDER#2 / ITEM#a, handler 'order_total': LookupError: no price 2\n"
-    assert ran.out == "3 items: 2 parts equal, 0 different, 0 moving, 1 failed.\n"
+    assert ran.out == f"3 items: 2 parts equal, 0 different, 0 moving, 1 failed.\n{ROWS_LEFT}\n"
     (failed,) = report(state.run("verify", *STATE, "--json"))["failed"]
     assert (failed["key"]["PK"], failed["error"]) == ({"S": "ORDER#2"}, "LookupError: no price 2")
 
