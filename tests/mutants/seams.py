@@ -7,6 +7,7 @@ from streamfold import Change
 from streamfold.derivations.feed.spreading import Spreading
 from streamfold.lambda_entry import Function
 from streamfold.read import merging
+from streamfold.records import change
 from tests.mutants.registry import mutant
 
 CHANGE = "tests/records/test_change.py::"
@@ -19,7 +20,7 @@ AGES = "tests/derivations/feed/test_feed_ages.py::"
     tests=CHANGE + "test_a_removal_of_an_item_whose_time_to_live_had_passed_counts_as_expired_without_identity",
 )
 def _() -> Iterator[None]:
-    with patch.object(Change, "_has_expired", lambda _: False):
+    with patch.object(change, "has_expired", lambda *_: False):
         yield
 
 

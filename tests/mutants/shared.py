@@ -137,8 +137,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     moved = entries.moved
 
-    def by_what_left(mark: Any, row: Any, before: Any, after: Any) -> Any:
-        found = moved(mark, row, before, after)
+    def by_what_left(mark: Any, row: Any, before: Any, after: Any, *life: Any) -> Any:
+        found = moved(mark, row, before, after, *life)
         return tuple(
             each._replace(ordering=before[each.name].ordering) if each.name in before and not each.ordering else each
             for each in found
