@@ -249,8 +249,9 @@ class Expiring(History):
     def _judge(self):
         lived, rows = self.engine.lived, self.store.items()
         for row in sorted({*lived.rows, *rows} - self.known.keys()):
-            want, image = lived.shown(row), rows.get(row, {})
-            found = {} if contributors(image) == 0 else plain(image)
+            want, image = {name: value for name, value in lived.shown(row).items() if value != 0}, rows.get(row, {})
+            shown = {} if contributors(image) == 0 else plain(image)
+            found = {name: value for name, value in shown.items() if value != 0}  # a sum of 0 and none are alike
             if found != want:
                 raise Broken(f"row {row[1:]} shows {found}, expected {want}")
             if contributors(image) == 0 and row not in self.lost:
