@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 
 from streamfold import App, Collect, Count, Key, Max, Min, Router, Row, Sum, Table, Top
+from streamfold.batch.process import check_application
 from streamfold.lifecycle.page import Pages
 from streamfold.records.encoded import digest
 from streamfold.records.values import decode, encode
@@ -237,7 +238,9 @@ class Expiring(History):
         self.story.append(f"  a page of a backfill, {version}")
         run = Run(Settings.from_environment(self.delivery.tables), pause=lambda _: None)
         try:
-            pages = Pages(self.delivery.build("shop", version), self.engine, run, list(SHOWS))
+            app = self.delivery.build("shop", version)
+            check_application(app, self.engine, run)  # as every command and worker does first
+            pages = Pages(app, self.engine, run, list(SHOWS))
             pages.reconcile(self.random.sample(sorted(self.known), 3))
         except (Died, UNAVAILABLE, *REFUSED):
             return
