@@ -148,7 +148,7 @@ def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, S
 def note_filling(application: str, engine: Engine, tries: Iterable[int], names: Collection[str], job: str) -> None:
     """Notes that a job begins to lead these handlers to all items. Raises as ``note_filled``."""
 
-    def note(entry: ManifestEntry) -> None:
+    def note(_: str, entry: ManifestEntry) -> None:
         entry[FILLING] = job
 
     _mark(application, engine, tries, names, note)
@@ -162,7 +162,7 @@ def note_filled(app: Application, engine: Engine, run: Run, names: Collection[st
     """
     now = _time(run)
 
-    def note(entry: ManifestEntry) -> None:
+    def note(_: str, entry: ManifestEntry) -> None:
         if entry.get(FILLING) == job:
             entry.pop(FILLING)
             entry.pop(PARTIAL, None)
@@ -176,14 +176,14 @@ def _mark(
     engine: Engine,
     tries: Iterable[int],
     names: Collection[str],
-    note: Callable[[ManifestEntry], None],
+    note: Callable[[str, ManifestEntry], None],
 ) -> None:
     """Changes the marks of some handlers of the manifest."""
     for _ in tries:
         before = read_manifest(application, engine)
         handlers = {name: dict(entry) for name, entry in before.handlers.items()}
         for name in handlers.keys() & set(names):
-            note(handlers[name])
+            note(name, handlers[name])
         if handlers == before.handlers:
             return
         attributes = {"handlers": json.dumps(handlers, sort_keys=True), "tables": json.dumps(before.tables)}
@@ -205,15 +205,17 @@ def note_expiring(app: Application, engine: Engine, run: Run, found: Knowledge) 
     Raises ``Contended`` when others write the manifest at every try.
     """
     found.learn_expiring()
-    for name, new in found.forms.expiring.items():
-        if new <= found.expiring.get(name, set()):
-            continue
+    seen = found.forms.expiring
+    new = [name for name, places in seen.items() if not places <= found.expiring.get(name, set())]
+    if not new:
+        return
 
-        def note(entry: ManifestEntry, more: set[str] = new) -> None:
-            entry[EXPIRING] = sorted({*entry.get(EXPIRING, ()), *more})
+    def note(name: str, entry: ManifestEntry) -> None:
+        entry[EXPIRING] = sorted({*entry.get(EXPIRING, ()), *seen[name]})
 
-        _mark(app.name, engine, run.tries(), [name], note)
-        found.expiring[name] = found.expiring.get(name, set()) | new
+    _mark(app.name, engine, run.tries(), new, note)
+    for name in new:
+        found.expiring[name] = found.expiring.get(name, set()) | seen[name]
 
 
 def _gone(app: Application, found: Manifest) -> frozenset[str]:
