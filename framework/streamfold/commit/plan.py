@@ -12,9 +12,9 @@ from itertools import groupby
 from typing import NamedTuple, Protocol, TypeGuard
 
 from streamfold.keys.table import OWNER
-from streamfold.ledger.difference import NO_LIVES, NO_ROWS
+from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.item import LedgerItem
-from streamfold.ledger.lives import Lives
+from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX

@@ -8,7 +8,7 @@ from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES
 from streamfold.ledger.contribution import NO_PART, Contribution, RowPart, left_rows, stored_text
 from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, HeldByName, Mark, all_held, moved, taken
 from streamfold.ledger.entries import writes as entry_writes
-from streamfold.ledger.lives import Given, Lives, target_of
+from streamfold.ledger.lives import NO_ROWS, Given, Lives, target_of
 from streamfold.records.change import ItemKey
 from streamfold.records.item_names import item_name
 from streamfold.records.numbers import WIDE, Number
@@ -34,7 +34,6 @@ class StepWrites(list[RowWrite]):
     marks = False  # whether entries may move, or plain attributes are set on a row that is added to
 
 
-NO_ROWS: frozenset[RowKey] = frozenset()
 NO_LIVES = Lives()
 """What is known where no row is known to expire."""
 

@@ -33,7 +33,7 @@ ROWS_KEPT_MAX = 10_000
 
 
 Owner = Callable[[Target | None], str]
-"""Tells who owns the whole rows of a target."""
+"""Gives the owner of the whole rows of a target."""
 
 
 class Given(NamedTuple):
@@ -161,20 +161,18 @@ class Lives:
     ) -> "Given":
         """What a step from one contribution to another comes to, with the lives of rows.
 
-        ``life`` is that of rows that the step makes; ``owner`` tells who owns the whole rows of a target.
+        ``life`` is that of rows that the step makes.
         """
         before, after = step
-        if not self.matter and not any(part.life for part in before.values()):
-            return Given(after, before, after, NO_ROWS, plain=True)
         found: Contribution = {}
         born = set()
-        self._following |= {row for row in {**before, **after} if self.follows(target_of(route, row), row)}
+        following = {row for row in {**before, **after} if self.follows(target_of(route, row), row)}
+        self._following |= following
         for row, part in after.items():
-            previous, target = before.get(row), target_of(route, row)
+            previous = before.get(row)
             if previous is not None:
-                gone = self._is_gone(row, previous, target, owner)
-                own = OVER if gone else previous.life
-            elif (part.digest and row not in added) or not self.follows(target, row):
+                own = OVER if self._is_gone(row, previous, target_of(route, row), owner) else previous.life
+            elif (part.digest and row not in added) or row not in following:
                 own = ""
             elif row in self._known.rows:
                 own = self._known.rows[row]

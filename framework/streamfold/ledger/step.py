@@ -1,6 +1,6 @@
 """The guarded step of one source item: from what its ledger item holds to what it contributes now."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
@@ -10,7 +10,6 @@ from zlib import crc32
 from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
 from streamfold.ledger.difference import (
     NO_LIVES,
-    NO_ROWS,
     difference,
     entries_between,
     in_lives,
@@ -20,7 +19,7 @@ from streamfold.ledger.difference import (
 )
 from streamfold.ledger.entries import Mark
 from streamfold.ledger.item import LETTERS_KEPT, REFERENCE, LedgerItem, elsewhere, kept_text
-from streamfold.ledger.lives import Lives, as_stored
+from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
 from streamfold.records.value_class import Value, value
@@ -119,7 +118,7 @@ def optimistic(
             stored_before += bool(before)
             stored_after += bool(before)
             continue
-        given = lives.given(route, (was, now), _life(key, step, before), added, _owner(application, route, item))
+        given = _given(key, item, step, (was, before), added, lives)
         was, now = given.before, given.after
         after, writes = stored_text(given.stored), NO_WRITES
         if large or len(after) > LETTERS_KEPT:
@@ -213,8 +212,7 @@ def _from_found(
         route, stored = step.route, found.parts.get(step.route.name)
         text, known = (stored.text, stored.left) if stored else ("", "")
         before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
-        owner = _owner(application, route, item)
-        given = lives.given(route, (before, step.after), _life(key, step, expected), added, owner)
+        given = _given(key, item, step, (before, expected), added, lives)
         target, was, now = given.stored, given.before, given.after
         between = difference(application, route, item, was, now, added, stay=step.stays)
         in_lives(between, route, given, lives)
@@ -256,9 +254,24 @@ def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
     return Mark(_application(key), step.route.name, item, stamp)
 
 
-def _owner(application: str, route: Route, item: ItemKey) -> Callable[[Target | None], str]:
-    """Tells the owner of the whole rows of a target."""
-    return lambda target: owner_of(application, route, target, item)
+def _given(
+    key: StateKey,
+    item: ItemKey,
+    step: Step,
+    held: tuple[Contribution, str],
+    added: AbstractSet[RowKey],
+    lives: Lives,
+) -> Given:
+    """A step with the lives of its rows. ``held``: the contribution that it begins with, and what is expected of it."""
+    before, expected = held
+    if not lives.matter and not any(part.life for part in before.values()):  # as nearly always
+        return Given(step.after, before, step.after, NO_ROWS, plain=True)
+    route = step.route
+
+    def owner(target: Target | None) -> str:
+        return owner_of(_application(key), route, target, item)
+
+    return lives.given(route, (before, step.after), _life(key, step, expected), added, owner)
 
 
 def _life(key: StateKey, step: Step, expected: str) -> str:
