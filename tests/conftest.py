@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from streamfold.records.numbers import EXACT
+from streamfold.records.values import EXACT
 from tests.helpers.contributions import FORMS
 from tests.helpers.source import Source
 
@@ -106,7 +106,7 @@ def queue(aws: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A queue of SQS, which is not waited for."""
     from tests.helpers.queue import Queue
 
-    monkeypatch.setattr("streamfold.failures.places.WAIT_SECONDS", 0)
+    monkeypatch.setattr("streamfold.failures.failed_records.WAIT_SECONDS", 0)
     return Queue()
 
 

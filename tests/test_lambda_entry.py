@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError
 
 from streamfold import App, Change, Count, Document, Key, Put, Router, Row, Sum
-from streamfold.batch.repeated import SAMPLE
+from streamfold.batch.already_applied import SAMPLE
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry import Function, function_of

@@ -6,10 +6,9 @@ import logging
 import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
-from streamfold.derivations.feed.lanes import FeedLanes
+from streamfold.derivations.feed.fan_outs import FeedLanes
 from streamfold.errors import RecordError, SettingsError, StreamfoldError
-from streamfold.jobs.doorbell import Doorbell
-from streamfold.jobs.fan_outs import FanOuts
+from streamfold.jobs.fan_outs import Doorbell, FanOuts
 from streamfold.lambda_entry import Function
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS, QueueFunction
 from tests.helpers.doorbells import (

@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from streamfold.errors import ParkingError, RecordError, SettingsError
-from streamfold.failures.places import open_place
-from streamfold.jobs.doorbell import Doorbell
+from streamfold.failures.failed_records import open_place
+from streamfold.jobs.fan_outs import Doorbell
 from streamfold.parking import (
     ERROR_LETTERS_MAX,
     FORMAT,

@@ -8,22 +8,21 @@ Further public modules: ``streamfold.errors`` (every error that a caller may cat
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.derivations.audit.options import AUDIT
-from streamfold.derivations.search.document import Document, Part, Parts
+from streamfold.derivations.audit.kind import AUDIT
+from streamfold.derivations.search.options import Document, Part, Parts
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.change import Change
+from streamfold.records.change import Change, Version
 from streamfold.records.images import Item
-from streamfold.records.rounding import divide, rounded
-from streamfold.records.version import Version
+from streamfold.records.values import divide, rounded
 from streamfold.router import Router
 from streamfold.routes.aggregates import Average, Count, Sum
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Top
 
 if TYPE_CHECKING:
-    from streamfold.commit.failure import Failure
+    from streamfold.commit.outcome import Failure
 
 __all__ = [
     # what is declared
@@ -48,6 +47,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "Failure":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from streamfold.commit.failure import Failure  # not needed at a cold start before there is one
+    from streamfold.commit.outcome import Failure  # not needed at a cold start before there is one
 
     return Failure

@@ -10,7 +10,7 @@ from streamfold.router import Router
 from streamfold.routes.application import Application
 
 if TYPE_CHECKING:
-    from streamfold.commit.failure import Failure
+    from streamfold.commit.outcome import Failure
     from streamfold.engines import Engine
     from streamfold.settings import Settings
 

@@ -3,16 +3,11 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from streamfold.derivations.attributes.kind import ATTRIBUTES
-from streamfold.derivations.attributes.stored import AttributesOptions
-from streamfold.derivations.decorators import check_call, with_targets
+from streamfold.derivations.attributes.kind import ATTRIBUTES, AttributesOptions
+from streamfold.derivations.declarations import ItemDeclarations, ReaderDeclarations, check_call, with_targets
 from streamfold.derivations.external.kind import EXTERNAL
-from streamfold.derivations.index.kind import INDEX
-from streamfold.derivations.index.options import OnConflict, Unique, checked_unique, conflict_routes
-from streamfold.derivations.item_declarations import ItemDeclarations
-from streamfold.derivations.on.declared import OnOptions, checked_filter, no_targets
-from streamfold.derivations.on.kind import ON, Filter
-from streamfold.derivations.reader_declarations import ReaderDeclarations
+from streamfold.derivations.index.kind import INDEX, OnConflict, Unique, checked_unique, conflict_routes
+from streamfold.derivations.on.kind import ON, Filter, OnOptions, checked_filter, no_targets
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
 from streamfold.errors import DeclarationError
@@ -24,14 +19,14 @@ from streamfold.routes.declaration import (
     Keys,
     caller,
     check_kind,
+    place,
     source_keys,
     target_keys,
+    wanted_fields,
 )
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.orderings import SMALLEST_KEY, Ties
-from streamfold.routes.policy import RETRY, Policy
-from streamfold.routes.route import GROUP, Kind, Route
-from streamfold.routes.signature import place, wanted_fields
+from streamfold.routes.route import GROUP, RETRY, Kind, Policy, Route
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum, Table
-from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import run_chains
 from streamfold.engines import EmbeddedEngine
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -82,7 +82,7 @@ def test_derived_row_that_moves_to_another_target_is_moved(app, engine, source):
 
 
 def test_more_derived_records_than_one_batch_takes_are_all_processed(app, engine, source, monkeypatch):
-    monkeypatch.setattr("streamfold.batch.chains.BATCH_RECORDS_MAX", 3)
+    monkeypatch.setattr("streamfold.batch.fan_outs.BATCH_RECORDS_MAX", 3)
 
     process(app, engine, *(source.put(f"ORDER#{number}", "ITEM#a", price=number) for number in range(20)))
 
@@ -130,7 +130,7 @@ def test_record_that_a_chained_handler_failed_on_comes_again_with_the_next_event
 
 
 def test_failed_record_is_kept_while_later_ones_go_on(engine, source, monkeypatch):
-    monkeypatch.setattr("streamfold.batch.chains.BATCH_RECORDS_MAX", 1)
+    monkeypatch.setattr("streamfold.batch.fan_outs.BATCH_RECORDS_MAX", 1)
     records = [source.put("ORDER#1", "ITEM#a", price=120), source.put("ORDER#2", "ITEM#a", price=1)]
     process(make_app(no_high_band), engine, *records)
     mended = make_app()

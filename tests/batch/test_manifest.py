@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.batch.knowledge import Knowledge, knowledge
 from streamfold.batch.manifest import Manifest, begin_reading, check_manifest, read_manifest
 from streamfold.batch.order import by_item
 from streamfold.batch.process import check_application, process_event
+from streamfold.batch.stored_schema import Knowledge, knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
@@ -517,7 +517,7 @@ def test_the_manifest_is_read_while_the_changes_are_routed():
         told.append("routed")
         return by_item(*arguments)
 
-    with patch("streamfold.batch.planning.by_item", routed):
+    with patch("streamfold.batch.process.by_item", routed):
         process_event(application, [Source().put("A#1", "X")], engine, Run(Settings(), lanes=Told(told)))
     assert told[:3] == ["begun", "routed", "joined"]
 

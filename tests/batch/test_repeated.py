@@ -6,10 +6,10 @@ from unittest.mock import patch
 import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row
+from streamfold.batch.already_applied import LOOKED_AT, SAMPLE
 from streamfold.batch.process import process_event
-from streamfold.batch.repeated import LOOKED_AT, SAMPLE
 from streamfold.commit import committer
-from streamfold.commit.sending import read_state_in_parts
+from streamfold.commit.transactions import read_state_in_parts
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
@@ -235,7 +235,7 @@ def test_what_is_not_read_of_a_batch_that_came_before_is_sent_and_refused(shop, 
         yield from islice(read_state_in_parts(shop.engine, Beside(), keys), answered)
         raise EngineUnavailable("busy")
 
-    with patch("streamfold.batch.settling.read_state_in_parts", read):
+    with patch("streamfold.batch.already_applied.read_state_in_parts", read):
         assert shop.deliver(*batch).known == 2 * KEYS_MAX
     assert shop.called == (2 - answered) * KEYS_MAX
     assert len(shop.engine.named("transact")) == 1

@@ -11,7 +11,7 @@ from streamfold.derivations.attributes import write_back
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
-from streamfold.ledger.item import PartNames, settled_texts
+from streamfold.ledger.contribution import PartNames, settled_texts
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.run.pace import SendingPace

@@ -16,9 +16,8 @@ from streamfold import App
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.backfill import Filling, RunHooks, new_job
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.run_hooks import RunHooks
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings

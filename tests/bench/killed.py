@@ -13,7 +13,7 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold import Count as Counted
 from streamfold.engines import MemoryEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
 from streamfold.run import Run

@@ -11,8 +11,8 @@ from aws_lambda_powertools.utilities.data_classes.dynamo_db_stream_event import 
 from streamfold import Count, Item, Key, Router, Row
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
+from streamfold.routes.application import Dispatch, entries_of
 from streamfold.routes.checks import checked_routes
-from streamfold.routes.dispatch import Dispatch, entries_of
 from streamfold.settings import Settings
 from tests.bench.shop import records
 

@@ -14,9 +14,8 @@ from uuid import uuid4
 
 from opensearchpy import OpenSearch, helpers
 
-from streamfold.derivations.search.bulk import send
-from streamfold.derivations.search.connection import open_search
-from streamfold.derivations.search.sink import VISIBLE, Action, Sink
+from streamfold.derivations.search.opensearch import open_search
+from streamfold.derivations.search.sink import VISIBLE, Action, Sink, send
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.search.servers import Server

@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from streamfold.lifecycle.keys import ItemKeys, pages
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import RowsVerifier
+from streamfold.lifecycle.sources import ItemKeys, pages
 from streamfold.lifecycle.verify import Verifier
 from streamfold.run import Run
 from streamfold.settings import Settings

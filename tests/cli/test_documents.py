@@ -90,7 +90,7 @@ def server(monkeypatch):
         aliases = {f"{name}~000001": {"aliases": {name: FILTERED}}}
         scripted.on("GET", f"/{name.replace('%', '%25')}/_alias", aliases)
     scripted.on("POST", "/_bulk", bulk(201))
-    monkeypatch.setattr("streamfold.derivations.search.connection._transport", lambda *_: scripted)
+    monkeypatch.setattr("streamfold.derivations.search.opensearch._transport", lambda *_: scripted)
     return scripted
 
 

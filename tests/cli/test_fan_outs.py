@@ -12,7 +12,7 @@ from streamfold.derivations import kept_words
 from streamfold.engines import MemoryEngine
 from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import FanOuts
-from streamfold.lifecycle.retire_kept import KeptRetirement
+from streamfold.lifecycle.retire import KeptRetirement
 from streamfold.settings import Settings
 from tests.helpers.doorbells import follow, new_run, opened, post, rows_of
 from tests.helpers.feed_histories import applications
@@ -145,7 +145,9 @@ def test_an_application_without_a_feed_says_so(folder, source):
 def killed(social, monkeypatch):
     """A replay that opened fan-outs, and was killed before it worked on them."""
     with monkeypatch.context() as patched:
-        patched.setattr("streamfold.batch.chains.run_fan_outs", lambda app, engine, run: run.rung.clear() or _nothing())
+        patched.setattr(
+            "streamfold.batch.fan_outs.run_fan_outs", lambda app, engine, run: run.rung.clear() or _nothing()
+        )
         assert social.run("replay", "records.jsonl", *STATE).code == 0
     return social
 
@@ -266,8 +268,8 @@ def test_a_command_rings_the_queue_where_one_is_set(monkeypatch):
     app, engine, run = opened(40)
     rung = []
     run.settings = Settings(jobs="https://sqs.eu-west-1.amazonaws.com/1/doorbell")
-    monkeypatch.setattr("streamfold.jobs.doorbell.Doorbell.ring", lambda self, given: rung.extend(given))
-    monkeypatch.setattr("streamfold.jobs.doorbell.queue_client", lambda _: object())
+    monkeypatch.setattr("streamfold.jobs.fan_outs.Doorbell.ring", lambda self, given: rung.extend(given))
+    monkeypatch.setattr("streamfold.jobs.fan_outs.queue_client", lambda _: object())
     assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
     assert (len(rung), rows_of(engine)) == (16, [])
 

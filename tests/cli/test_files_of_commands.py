@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamfold.parking import FileParking, Parked
-from streamfold.replay.recording import record_stream
+from streamfold.replay.stream import record_stream
 from tests.helpers.commands import command_line, environment
 from tests.helpers.records import item, record
 
@@ -140,7 +140,7 @@ class _Stream:
 
 
 def test_keys_are_read_line_by_line_and_a_line_that_is_too_long_is_refused(state, monkeypatch):
-    monkeypatch.setattr("streamfold.replay.lines.LINE_BYTES_MAX", 200)
+    monkeypatch.setattr("streamfold.replay.files.LINE_BYTES_MAX", 200)
     state.write("keys", f"ORDER#1\tITEM#a\n{'x' * 300}\n")
 
     ran = state.run("repair", "--keys", "keys", "--state", "state.db")

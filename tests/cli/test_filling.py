@@ -11,7 +11,7 @@ import pytest
 
 from streamfold.engines import EmbeddedEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.filling import Filling
+from streamfold.lifecycle.backfill import Filling
 from streamfold.records.values import encode
 from streamfold.run import Run
 from tests.cli.conftest import SHOP

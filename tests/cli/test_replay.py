@@ -912,7 +912,7 @@ def test_one_row_that_fails_is_told_once_and_its_records_are_counted(folder, sou
     def refuses(*_):
         raise HandlerError("the row is too large")
 
-    monkeypatch.setattr("streamfold.commit.recompute._recomputed", refuses)
+    monkeypatch.setattr("streamfold.commit.after_commit._recomputed", refuses)
     ran = folder.run("replay", folder.records(*(source.put(f"ORDER#{n}", "ITEM#a", text="x") for n in range(4))))
 
     assert ran.err.count("Failed: ") == 1
@@ -925,7 +925,7 @@ def test_what_is_wrong_for_good_stops_the_replay_with_the_handler_s_name(folder,
     def forbidden(*_):
         raise EngineError("AccessDeniedException")
 
-    monkeypatch.setattr("streamfold.commit.recompute._recomputed", forbidden)
+    monkeypatch.setattr("streamfold.commit.after_commit._recomputed", forbidden)
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", text="x")))
 
     assert ran.code == 2

@@ -66,7 +66,7 @@ def server(monkeypatch):
     """A server on which there is nothing yet."""
     scripted = Scripted().on("PUT", "/products~000001", {"acknowledged": True})
     scripted.on("POST", "/_bulk", bulk(201), bulk(409), bulk(200, verb="delete"))
-    monkeypatch.setattr("streamfold.derivations.search.connection._transport", lambda *_: scripted)
+    monkeypatch.setattr("streamfold.derivations.search.opensearch._transport", lambda *_: scripted)
     return scripted
 
 

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from streamfold.derivations.search.aliases import LocalAliases
+from streamfold.derivations.search.indexes import LocalAliases
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import EmbeddedEngine
-from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.search_rebuild import Rebuild
+from streamfold.lifecycle.backfill import Filling
+from streamfold.lifecycle.search import Rebuild
 from streamfold.writes.guarded import DeleteState, StateKey
 from tests.helpers.records import item, record
 

@@ -15,9 +15,8 @@ from streamfold.cli.workers import Workers, worker_command
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.job_parts import job_parts
-from streamfold.lifecycle.page_report import ItemFailed
-from streamfold.lifecycle.run_hooks import FillingProgress, RunHooks
+from streamfold.lifecycle.backfill import FillingProgress, RunHooks, job_parts
+from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -8,10 +8,8 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.commit.attempts import most_shared_first
-from streamfold.commit.lanes import Several, in_lanes, slices
 from streamfold.commit.plan import pack
-from streamfold.commit.sending import read_state
+from streamfold.commit.transactions import Several, in_lanes, most_shared_first, read_state, slices
 from streamfold.engines import MemoryEngine
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable

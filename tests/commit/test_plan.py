@@ -22,8 +22,7 @@ from streamfold.commit.plan import (
     pack,
     without,
 )
-from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.contribution import LedgerItem, RowPart
 from streamfold.ledger.state_keys import claim_key, ledger_key
 from streamfold.ledger.step import Step
 from streamfold.limits import BYTES_MAX

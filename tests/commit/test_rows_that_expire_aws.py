@@ -8,9 +8,9 @@ from streamfold.failures.repair import Repair
 from streamfold.keys.table import MAIN
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.explain import Explaining
-from streamfold.lifecycle.explained_rows import explain_row
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.run import Run
 from streamfold.settings import Settings

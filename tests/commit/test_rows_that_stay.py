@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.commit.unfinished import Unfinished
+from streamfold.commit.pending import Unfinished
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN

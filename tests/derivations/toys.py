@@ -2,7 +2,7 @@
 
 from streamfold import Count, Router, Row
 from streamfold.commit.outcome import Outcome
-from streamfold.commit.sending import send
+from streamfold.commit.transactions import send
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
 from streamfold.derivations.view.fold import fold

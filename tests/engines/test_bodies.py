@@ -17,7 +17,7 @@ from streamfold.engines.bodies import Bodies
 from streamfold.engines.casts import add_cast, ledger_cast
 from streamfold.engines.expressions import Requests
 from streamfold.engines.metering import Meter
-from streamfold.records import fast_json
+from streamfold.records import encoded
 from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
@@ -132,16 +132,16 @@ def sent_by_both(call):
 
 
 def test_bodies_are_tried_with_the_extra_that_makes_them_quicker():
-    assert fast_json.ORJSON is not None
+    assert encoded.ORJSON is not None
 
 
 @pytest.mark.parametrize("kind", WRITES, ids=lambda kind: kind.__name__)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_both_bodies_of_a_write_say_the_same_alone_and_in_a_transaction(kind, data):
-    write, library = data.draw(WRITES[kind]), data.draw(st.sampled_from([None, fast_json.ORJSON]))
+    write, library = data.draw(WRITES[kind]), data.draw(st.sampled_from([None, encoded.ORJSON]))
     for writes in ([write], [write, PutState(StateKey("other", "ü"), "")]):
-        with patch.object(fast_json, "ORJSON", library):
+        with patch.object(encoded, "ORJSON", library):
             mine, theirs = sent_by_both(lambda engine, writes=writes: engine.transact(writes, 1_800_000_000))
         assert [(name, without_token(body)) for name, body in mine] == [
             (name, without_token(body)) for name, body in theirs

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamfold.errors import RecordError
-from streamfold.failures.documents import Delivered, StreamRange, documents_of, left_of
+from streamfold.failures.failed_records import Delivered, StreamRange, documents_of, left_of
 from tests.helpers.failures import SHARD, parked_document, parked_record, queue_message, s3_object, topic_message
 
 BATCH = "DDBStreamBatchInfo"

@@ -8,8 +8,8 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from streamfold.failures.documents import StreamRange
-from streamfold.failures.kinesis_range import fetch
+from streamfold.failures.failed_records import StreamRange
+from streamfold.failures.stream_range import fetch_kinesis as fetch
 from streamfold.testing import KinesisTwin
 from tests.helpers.source import Source
 

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from streamfold.errors import PlaceError, SettingsError
-from streamfold.failures.places import S3Place, SqsPlace, open_place
+from streamfold.failures.failed_records import S3Place, SqsPlace, open_place
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/failures"
 
@@ -88,7 +88,7 @@ def test_an_object_tells_its_place(bucket):
 
 
 def test_an_object_that_is_too_large_is_told(bucket, monkeypatch):
-    monkeypatch.setattr("streamfold.failures.places.LINE_BYTES_MAX", 10)
+    monkeypatch.setattr("streamfold.failures.failed_records.LINE_BYTES_MAX", 10)
     bucket(failure=line(1))
     ((place, document, why, _),) = open_place("s3://failures/failure")
     assert (place, document, why) == ("s3://failures/failure", None, "it is larger than 10 bytes")

@@ -11,7 +11,7 @@ from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Tabl
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, ManifestError
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.stream_range import Fetched
 from streamfold.parking import open_parking

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from botocore.exceptions import ClientError
 
-from streamfold.failures.documents import StreamRange
+from streamfold.failures.failed_records import StreamRange
 from streamfold.failures.stream_range import fetch
-from streamfold.replay.shards import EMPTY_PAGES_MAX
+from streamfold.replay.stream import EMPTY_PAGES_MAX
 from streamfold.testing import Clock, RecordsTrimmed, TableTwin, TwinError
 
 CREATED = "ApproximateCreationDateTime"

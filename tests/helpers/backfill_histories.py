@@ -9,12 +9,12 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.lifecycle.bounds import LATE_SECONDS
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.sources import LATE_SECONDS
+from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import encode
-from streamfold.records.version import Version
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing.invocations import Died

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from streamfold import App, Change, Count, Failure, Key, Router, Row, Sum
+from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.difference import difference
-from streamfold.ledger.item import BEFORE_ALL
 from streamfold.ledger.state_keys import claim_key
 from streamfold.routes.route import Fields, Route
 from streamfold.testing import Died

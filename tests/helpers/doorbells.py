@@ -8,8 +8,7 @@ from botocore.exceptions import ClientError
 
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.jobs.doorbell import Doorbell
-from streamfold.jobs.fan_outs import FanOuts
+from streamfold.jobs.fan_outs import Doorbell, FanOuts
 from streamfold.lambda_entry.queue import QueueFunction
 from streamfold.records.values import decode
 from streamfold.run import Run

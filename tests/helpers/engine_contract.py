@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Key, Table
-from streamfold.derivations.attributes.stored import StoredAttributes
+from streamfold.derivations.attributes.kind import StoredAttributes
 from streamfold.engines import Counter, DynamoEngine, Entries, Inserted, Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, STATE, VERSION

@@ -4,7 +4,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.testing.invocations import Died
 from tests.helpers import feed_histories

@@ -14,15 +14,16 @@ from unittest.mock import patch
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes
-from streamfold.derivations.feed import audience, lanes, spreading
-from streamfold.derivations.feed.tasks import OF_AUDIENCE
+from streamfold.derivations.feed import fan_outs as lanes
+from streamfold.derivations.feed import spreading
+from streamfold.derivations.feed import spreading as audience
+from streamfold.derivations.feed.spreading import OF_AUDIENCE
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.state_keys import audience_key
-from streamfold.read.feeds import page
-from streamfold.read.queries import EngineQueries
+from streamfold.read.feeds import EngineQueries, page
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings

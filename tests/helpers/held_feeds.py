@@ -6,8 +6,7 @@ but posts behind an author's newest ``most`` when the reader began to follow.
 
 from collections import defaultdict
 
-from streamfold.read.feeds import page
-from streamfold.read.queries import EngineQueries
+from streamfold.read.feeds import EngineQueries, page
 
 SECONDS_A_DAY = 86_400
 PAGES_MAX = 500

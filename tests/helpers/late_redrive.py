@@ -3,12 +3,11 @@
 import json
 from dataclasses import replace
 
-from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.failures.documents import StreamRange
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import StreamRange, Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.stream_range import Fetched
 from streamfold.records.encoded import to_json

@@ -7,7 +7,7 @@ from streamfold import App, Delete, Key, Put, Router
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.keys.table import MAIN, VERSION
 from streamfold.ledger.state_keys import claim_key

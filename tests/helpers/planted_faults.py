@@ -3,17 +3,17 @@
 from random import Random
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
-from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
+from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
-from streamfold.ledger.entries import partition
+from streamfold.ledger.contribution import partition
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.explain import Explaining, explain_item
-from streamfold.lifecycle.explained_rows import explain_row
-from streamfold.lifecycle.keys import ItemKeys, pages
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
+from streamfold.lifecycle.sources import ItemKeys, pages
 from streamfold.lifecycle.verify import Verifier
 from streamfold.records.values import encode
 from streamfold.run import Run

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from handlers.music import SONG
 from handlers.shop import ORDER, ORDER_ITEM, PRODUCT, REVIEW
-from streamfold.derivations.search.declared import SearchIndex, searches_of
+from streamfold.derivations.search.indexes import SearchIndex, searches_of
 from streamfold.derivations.search.options import shown_index
 from tests.helpers.commands import ROOT
 

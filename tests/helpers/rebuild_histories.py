@@ -5,18 +5,16 @@ So no reader ever misses a document because of a rebuild. The old index, which i
 same documents.
 """
 
-from streamfold.derivations.search.aliases import LocalAliases
-from streamfold.derivations.search.declared import SearchIndex
+from streamfold.derivations.search.indexes import OPENED, LocalAliases, SearchIndex
+from streamfold.derivations.search.indexing import BOTH, BUILDING, SWAPPED, read_mark
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, read_mark
-from streamfold.derivations.search.names import OWN, own_alias
-from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.options import OWN, own_alias
 from streamfold.derivations.search.sink import Answer
 from streamfold.engines import Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import index_key
-from streamfold.lifecycle.search_rebuild import Rebuild
+from streamfold.lifecycle.search import Rebuild
 from streamfold.run import Run
 from streamfold.testing.invocations import Died
 from tests.helpers.search_histories import DEPTH_MAX, KINDS, History

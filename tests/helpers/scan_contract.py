@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.derivations.attributes.stored import StoredAttributes
+from streamfold.derivations.attributes.kind import StoredAttributes
 from streamfold.engines import Segment
 from streamfold.keys.key import Key
 from streamfold.keys.table import STATE

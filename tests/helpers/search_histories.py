@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from streamfold import App, Document, Router
 from streamfold.batch.process import process_changes
+from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.places import OPENED
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.records.values import encode

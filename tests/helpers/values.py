@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from streamfold.records.numbers import EXACT
+from streamfold.records.values import EXACT
 
 LARGEST = 10**38 - 1
 texts = st.text(st.characters(codec="utf-8"), max_size=5)

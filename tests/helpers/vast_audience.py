@@ -8,7 +8,7 @@ not take away costs twice, and a call of its own.
 from bisect import bisect_right
 from math import ceil
 
-from streamfold.derivations.feed.mirrors import EDGE_DIGITS, Mirror
+from streamfold.derivations.feed.pairs import EDGE_DIGITS, Mirror
 from streamfold.engines import MemoryEngine
 from streamfold.records.encoded import item_bytes
 from streamfold.records.values import encode

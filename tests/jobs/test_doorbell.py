@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from streamfold.errors import RecordError
-from streamfold.jobs.doorbell import MESSAGES_MAX, Doorbell, read_message
+from streamfold.jobs.fan_outs import MESSAGES_MAX, Doorbell, read_message
 from tests.helpers.doorbells import URL, Messages
 
 LANES = [("timeline-push-1", number) for number in range(25)]

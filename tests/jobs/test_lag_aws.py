@@ -7,7 +7,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from streamfold.errors import EngineError
-from streamfold.jobs.lag import StreamLag, iterator_age
+from streamfold.jobs.rates import StreamLag, iterator_age
 
 ASKED = {
     "Namespace": "AWS/Lambda",

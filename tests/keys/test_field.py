@@ -16,13 +16,15 @@ from streamfold.keys.field import (
     TIME_TEXTS,
     ULID_LETTERS,
     Unreadable,
+    contains,
     datetime_text,
+    literal,
     make_field,
+    overlaps,
     time_spec,
     ulid_milliseconds,
     ulid_of,
 )
-from streamfold.keys.template_language import contains, literal, overlaps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -6,7 +6,7 @@ from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.engines import DynamoEngine
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.lambda_entry import Function
-from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.contribution import LedgerItem
 from streamfold.records.envelope import Origins
 from streamfold.settings import Settings
 from tests.helpers.records import item, record

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamfold.keys import template_language as language
-from streamfold.keys.template_language import DIGITS, INTEGER, Atom, contains, literal, overlaps
+from streamfold.keys import field as language
+from streamfold.keys.field import DIGITS, INTEGER, Atom, contains, literal, overlaps
 
 A, HASH, DIGIT = Atom(frozenset("a")), Atom(frozenset("#")), Atom(DIGITS)
 FIELD, REST = Atom(refused=frozenset("#"), repeat=True), Atom(repeat=True)

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
 from streamfold.keys.table import STATE
-from streamfold.ledger.contribution import RowPart, holds_row, needs_no_finishing, stored_rows, stored_text
+from streamfold.ledger.contribution import REFERENCE, RowPart, holds_row, needs_no_finishing, stored_rows, stored_text
 from streamfold.ledger.difference import difference
-from streamfold.ledger.item import REFERENCE
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.contributions import contribution
 from tests.helpers.records import image

@@ -10,18 +10,21 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
 from streamfold.engines.keys import key_too_long
-from streamfold.ledger.contribution import NO_PART, left_rows, stored_rows, stored_text
-from streamfold.ledger.difference import difference
-from streamfold.ledger.item import (
+from streamfold.ledger.contribution import (
     BEFORE_ALL,
+    NO_PART,
     PART_BYTES_MAX,
     LedgerItem,
     PartNames,
     StoredPart,
     elsewhere,
     kept_text,
+    left_rows,
     settled_texts,
+    stored_rows,
+    stored_text,
 )
+from streamfold.ledger.difference import difference
 from streamfold.ledger.state_keys import (
     claim_key,
     document_key,

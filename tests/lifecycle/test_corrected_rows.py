@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
+from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER
 from streamfold.lifecycle.explain import Explaining
-from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.row_repair import RowMending
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings

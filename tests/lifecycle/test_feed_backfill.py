@@ -6,11 +6,11 @@ import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
-from streamfold.derivations.feed.mirrors import Mirrors
+from streamfold.derivations.feed.pairs import Mirrors
 from streamfold.derivations.feed.spreading import Spreading
 from streamfold.engines import MemoryEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import decode
 from streamfold.replay.replay import newest_sources

@@ -8,7 +8,7 @@ from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import AttributeMissing
-from streamfold.lifecycle.feed_rows import FeedRows
+from streamfold.lifecycle.other_rows import FeedRows
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from tests.helpers.doorbells import follow, new_run

@@ -12,12 +12,10 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine, ScanPage
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Jobs
-from streamfold.jobs.lag import StreamLag
-from streamfold.lifecycle.checks import check_gate, check_named, source_tables, wanted_routes
-from streamfold.lifecycle.estimate import TableSize, estimate
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.jobs.rates import StreamLag
+from streamfold.lifecycle.backfill import Filling, RunHooks, TableSize, estimate, new_job
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.run_hooks import RunHooks
+from streamfold.lifecycle.sources import check_gate, check_named, source_tables, wanted_routes
 from streamfold.records.encoded import item_bytes
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.values import encode

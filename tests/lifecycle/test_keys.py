@@ -6,7 +6,7 @@ import pytest
 
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.lifecycle.keys import ItemKeys
+from streamfold.lifecycle.sources import ItemKeys
 from tests.helpers.records import change, item
 from tests.lifecycle.test_pages import app_of, keys, put, run_of
 

@@ -8,13 +8,12 @@ import pytest
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.ledger.item import BEFORE_ALL
+from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle import page
-from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.page_plan import PagePlan
+from streamfold.lifecycle.page import PagePlan, Pages
 from streamfold.lifecycle.verify import Verifier
+from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
-from streamfold.records.version import Version
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -12,12 +12,10 @@ from streamfold.batch.manifest import PARTIAL, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import NotStarted, SettingsError
-from streamfold.jobs.job import Jobs
-from streamfold.jobs.parts import run_here
-from streamfold.lifecycle.checks import source_tables
+from streamfold.jobs.job import Jobs, run_here
+from streamfold.lifecycle.backfill import end_job, job_options, job_parts, new_job
 from streamfold.lifecycle.exports import open_export
-from streamfold.lifecycle.filling import new_job
-from streamfold.lifecycle.job_parts import end_job, job_options, job_parts
+from streamfold.lifecycle.sources import source_tables
 from streamfold.lifecycle.state_machine import definition, place_in_s3, work
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources

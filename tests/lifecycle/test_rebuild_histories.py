@@ -5,12 +5,12 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold.derivations.search import copying, sending
-from streamfold.derivations.search.copying import Copying
-from streamfold.derivations.search.dirty import Dirty
-from streamfold.derivations.search.gather import known_items
-from streamfold.derivations.search.marks import Targets
-from streamfold.lifecycle.search_rebuild import Rebuild
+from streamfold.derivations.search import indexing
+from streamfold.derivations.search import maintenance as copying
+from streamfold.derivations.search.documents import known_items
+from streamfold.derivations.search.indexing import Dirty, Targets
+from streamfold.derivations.search.maintenance import Copying
+from streamfold.lifecycle.search import Rebuild
 from tests.helpers.rebuild_histories import KINDS, check
 
 each_kind = pytest.mark.parametrize("name", KINDS)
@@ -52,7 +52,7 @@ def source_before_number():
 
 @contextmanager
 def only_the_alias():
-    with patch.object(sending, "targets", lambda mark, alias, handler: Targets(alias)):
+    with patch.object(indexing, "targets", lambda mark, alias, handler: Targets(alias)):
         yield
 
 

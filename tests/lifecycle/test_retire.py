@@ -10,7 +10,7 @@ from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError
-from streamfold.ledger.item import LedgerItem
+from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle import retire
 from streamfold.lifecycle.retire import Retirement, check_retirable

@@ -10,8 +10,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.exports import ExportLine
-from streamfold.lifecycle.row_sums import ItemError, RowSum, compared, contributed, joined
-from streamfold.lifecycle.rows import RowDifference
+from streamfold.lifecycle.rows import ItemError, RowDifference, RowSum, compared, contributed, joined
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run

@@ -1,11 +1,11 @@
 """Rows of feeds, which no ledger accounts for: they are neither compared with a fold nor mended."""
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
+from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.lifecycle.explain import Explaining
-from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.row_repair import RowMending
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.replay.replay import newest_sources
 from tests.helpers.doorbells import follow, new_run, post, rows_of

@@ -3,11 +3,11 @@
 import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
-from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_event
+from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.lifecycle.explain import Explaining
-from streamfold.lifecycle.row_mending import RowMending
+from streamfold.lifecycle.row_repair import RowMending
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow

@@ -13,7 +13,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.errors import EngineError, ManifestError, SettingsError
 from streamfold.lambda_entry.verify import handle_verify
-from streamfold.lifecycle.scheduled import AskedSample, verify_sample
+from streamfold.lifecycle.verify import AskedSample, verify_sample
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements

@@ -3,15 +3,13 @@
 import pytest
 
 from streamfold.batch.process import process_changes
-from streamfold.derivations.search.aliases import LocalAliases
-from streamfold.derivations.search.declared import SearchIndex
+from streamfold.derivations.search.indexes import OPENED, LocalAliases, SearchIndex
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.names import own_alias
-from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.options import own_alias
 from streamfold.derivations.search.sink import Answer
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, SettingsError
-from streamfold.lifecycle.search_rebuild import Rebuild
+from streamfold.lifecycle.search import Rebuild
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings

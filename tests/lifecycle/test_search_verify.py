@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from streamfold.batch.process import process_changes
-from streamfold.derivations.search.compared import root_of
-from streamfold.derivations.search.declared import SearchIndex
+from streamfold.derivations.search.indexes import SearchIndex
 from streamfold.derivations.search.local import local_indexes
+from streamfold.derivations.search.maintenance import root_of
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import MemoryEngine
-from streamfold.lifecycle.search_verify import IndexVerifier, WrongDocument, repair
+from streamfold.lifecycle.search import IndexVerifier, WrongDocument, repair
 from streamfold.replay.replay import newest_sources
 from tests.derivations.search.applications import SONG, one_item, several
 from tests.helpers.records import change, item

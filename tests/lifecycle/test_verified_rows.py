@@ -5,18 +5,18 @@ from itertools import chain, count, cycle
 import pytest
 
 from streamfold import App, Count, Delete, Key, Max, Put, Router, Row, Sum, Top
-from streamfold.batch.knowledge import knowledge
 from streamfold.batch.process import process_changes
+from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import STATE
 from streamfold.lifecycle.explain import Explaining
-from streamfold.lifecycle.explained_rows import explain_row
 from streamfold.lifecycle.exports import open_export
-from streamfold.lifecycle.keys import PAGE_ITEMS
-from streamfold.lifecycle.offline import verify_exports
+from streamfold.lifecycle.other_rows import verify_exports
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import RowMending, lead_rows
+from streamfold.lifecycle.row_repair import RowMending, lead_rows
+from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
+from streamfold.lifecycle.sources import PAGE_ITEMS
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run

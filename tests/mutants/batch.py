@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import order, settling
+from streamfold.batch import already_applied, order
 from streamfold.batch.steps import Steps
-from streamfold.ledger.item import settled_texts
+from streamfold.ledger.contribution import settled_texts
 from streamfold.records.images import WatchedImage
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
@@ -91,7 +91,7 @@ def _() -> Iterator[None]:
     def whatever_was_left(found: Any, *more: Any) -> Any:
         return settled_texts({name: value for name, value in found.items() if not name.endswith(".u")}, *more)
 
-    with patch.object(settling, "settled_texts", whatever_was_left):
+    with patch.object(already_applied, "settled_texts", whatever_was_left):
         yield
 
 
@@ -105,7 +105,7 @@ def _() -> Iterator[None]:
         newer = {name: ALWAYS if name.endswith(".v") else value for name, value in found.items()}
         return settled_texts(newer, names, version)
 
-    with patch.object(settling, "settled_texts", whatever_came):
+    with patch.object(already_applied, "settled_texts", whatever_came):
         yield
 
 
@@ -115,7 +115,7 @@ def _() -> Iterator[None]:
     tests=REPEATED + "test_rows_that_a_dead_process_did_not_recompute_are_recomputed_though_nothing_is_derived",
 )
 def _() -> Iterator[None]:
-    with patch.object(settling, "needs_no_finishing", lambda *texts: True):
+    with patch.object(already_applied, "needs_no_finishing", lambda *texts: True):
         yield
 
 

@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
+from streamfold.commit.pending import Unfinished
 from streamfold.commit.replanning import Replanner
-from streamfold.commit.unfinished import Unfinished
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
 from tests.mutants.registry import mutant

@@ -6,13 +6,13 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import Change
-from streamfold.commit import older_changes, plan
+from streamfold.commit import plan, replanning
 from streamfold.commit.committer import Committer
-from streamfold.commit.older_changes import OlderChanges
+from streamfold.commit.replanning import OlderChanges
 from streamfold.derivations.audit import puts as audit_puts
-from streamfold.derivations.audit.digests import ROW, row_digest
 from streamfold.derivations.audit.kind import Audit
 from streamfold.derivations.audit.puts import audit_row
+from streamfold.derivations.audit.rows import ROW, row_digest
 from streamfold.derivations.copy.copies import Copies
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines import MemoryEngine
@@ -243,7 +243,7 @@ def _() -> Iterator[None]:
     tests=OLDER + "test_claims_of_another_item_whose_sort_key_begins_alike_are_not_asked",
 )
 def _() -> Iterator[None]:
-    with patch.object(older_changes, "claimed_identity", lambda key, beginning: key.removeprefix(beginning)):
+    with patch.object(replanning, "claimed_identity", lambda key, beginning: key.removeprefix(beginning)):
         yield
 
 
@@ -256,7 +256,7 @@ def _() -> Iterator[None]:
     read = MemoryEngine.read_entries
 
     def first(self: MemoryEngine, wanted: Any) -> Any:
-        return read(self, wanted) if wanted.before.endswith(older_changes.BEHIND_VERSIONS) else []
+        return read(self, wanted) if wanted.before.endswith(replanning.BEHIND_VERSIONS) else []
 
     with patch.object(MemoryEngine, "read_entries", first):
         yield

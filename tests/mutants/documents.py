@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.derivations.search import declared, equal, gather, indexing, make, options, root_runs, sending
+from streamfold.derivations.search import documents, indexes, indexing, options
+from streamfold.derivations.search import indexing as sending
 from streamfold.derivations.search.accepts import Accepts
-from streamfold.derivations.search.bulk import Sent
-from streamfold.derivations.search.gather import Root
+from streamfold.derivations.search.documents import Root
 from streamfold.derivations.search.indexing import Indexing
 from streamfold.derivations.search.kind import Search
-from streamfold.derivations.search.sink import Answer
+from streamfold.derivations.search.sink import Answer, Sent
 from streamfold.routes.route import Kind
 from tests.mutants.registry import mutant
 
@@ -59,7 +59,7 @@ def _() -> Iterator[None]:
 
 @mutant("a document whose item is gone stays", "search")
 def _() -> Iterator[None]:
-    with patch.object(root_runs, "hidden", lambda _: b'{"title":"gone"}'):
+    with patch.object(documents, "hidden", lambda _: b'{"title":"gone"}'):
         yield
 
 
@@ -94,7 +94,7 @@ def _() -> Iterator[None]:
 
 @mutant("only the first page of parts is gathered", None, tests=INDEXING + "test_a_document_has_the_parts_of_all_pages")
 def _() -> Iterator[None]:
-    with patch.object(gather, "range", lambda _: range(1), create=True):
+    with patch.object(documents, "range", lambda _: range(1), create=True):
         yield
 
 
@@ -173,11 +173,11 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     def first_and_last(root: Root) -> bool:
         images = root.changes[0].old, root.changes[-1].new
-        return options.options_of(root.route).skip_equal and equal._documents(root, images[0]) == equal._documents(
-            root, images[1]
-        )
+        return options.options_of(root.route).skip_equal and documents._sent_documents(
+            root, images[0]
+        ) == documents._sent_documents(root, images[1])
 
-    with patch.object(equal, "changes_nothing", first_and_last):
+    with patch.object(documents, "changes_nothing", first_and_last):
         yield
 
 
@@ -188,7 +188,7 @@ NAMES = "tests/derivations/search/test_index_names.py::"
     "real names of indexes are not compared", None, tests=NAMES + "test_two_searches_with_one_real_index_are_refused"
 )
 def _() -> Iterator[None]:
-    with patch.object(declared, "check_real_indexes", lambda *_: None):
+    with patch.object(indexes, "check_real_indexes", lambda *_: None):
         yield
 
 
@@ -198,7 +198,7 @@ def _() -> Iterator[None]:
     tests=NAMES + "test_tenants_do_not_meet_while_a_search_is_replaced",
 )
 def _() -> Iterator[None]:
-    with patch.object(make, "NEXT", "-next"):
+    with patch.object(documents, "NEXT", "-next"):
         yield
 
 

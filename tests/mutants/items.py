@@ -5,17 +5,17 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import Change
-from streamfold.batch import known_forms as kinds
 from streamfold.batch import process
+from streamfold.batch import stored_schema as kinds
 from streamfold.batch.steps import Steps
-from streamfold.derivations.attributes import bearing
-from streamfold.derivations.attributes import contributed as attributes_contributed
+from streamfold.derivations.attributes import write_back
+from streamfold.derivations.attributes import write_back as attributes_contributed
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.view import rows as part
 from streamfold.engines import keys, sources
 from streamfold.keys.table import DERIVED
-from streamfold.ledger import entries
+from streamfold.ledger import contribution
 from tests.mutants.registry import mutant
 
 WRITE_BACK = "tests/derivations/attributes/test_write_back.py::"
@@ -28,7 +28,7 @@ BEARING = "tests/derivations/attributes/test_bearing.py::"
     tests="tests/derivations/index/test_unique.py::test_a_row_that_an_item_lost_to_an_earlier_one_stays_when_that_leaves",
 )
 def _() -> Iterator[None]:
-    with patch.object(entries, "source_text", lambda _: "owner"):
+    with patch.object(contribution, "source_text", lambda _: "owner"):
         yield
 
 
@@ -67,13 +67,13 @@ def _() -> Iterator[None]:
 
 @mutant("attributes that nothing leads to any more stay on the item", "attributes")
 def _() -> Iterator[None]:
-    update = bearing._update
+    update = write_back._update
 
     def without_removals(*arguments: Any) -> Any:
         found = update(*arguments)
         return found._replace(removed=()) if found and found.values else None
 
-    with patch.object(bearing, "_update", without_removals):
+    with patch.object(write_back, "_update", without_removals):
         yield
 
 
@@ -152,7 +152,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(bearing, "_is_still", lambda own, unmarked, stored, marks: unmarked.name not in marks):
+    with patch.object(write_back, "_is_still", lambda own, unmarked, stored, marks: unmarked.name not in marks):
         yield
 
 
@@ -166,7 +166,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(bearing.Own, "knows", lambda *_, **__: True):
+    with patch.object(write_back.Own, "knows", lambda *_, **__: True):
         yield
 
 
@@ -176,8 +176,8 @@ def _() -> Iterator[None]:
     tests=BEARING + "test_of_two_applications_that_derive_one_name_the_first_keeps_it_and_the_other_is_told",
 )
 def _() -> Iterator[None]:
-    held = bearing._held
-    with patch.object(bearing, "_held", lambda own, item, marks, shown: held(own, item, {}, shown)):
+    held = write_back._held
+    with patch.object(write_back, "_held", lambda own, item, marks, shown: held(own, item, {}, shown)):
         yield
 
 
@@ -187,13 +187,13 @@ def _() -> Iterator[None]:
     tests=BEARING + "test_two_applications_that_write_at_once_lose_no_mark",
 )
 def _() -> Iterator[None]:
-    update = bearing._update
+    update = write_back._update
 
     def unguarded(*arguments: Any) -> Any:
         found = update(*arguments)
         return found and found._replace(absent=tuple(name for name in found.absent if name != DERIVED))
 
-    with patch.object(bearing, "_update", unguarded):
+    with patch.object(write_back, "_update", unguarded):
         yield
 
 

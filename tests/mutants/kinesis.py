@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch.manifest_rules import table_entry
+from streamfold.batch.manifest import table_entry
+from streamfold.records.change import SEQUENCE_DIGITS_MAX
 from streamfold.records.kinesis import KinesisChange
-from streamfold.records.version import SEQUENCE_DIGITS_MAX
 from tests.mutants.registry import mutant
 
 ANY_ORDER = (

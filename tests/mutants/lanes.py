@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from streamfold.commit.attempts import Places
 from streamfold.commit.plan import Chunk
+from streamfold.commit.transactions import Places
 from streamfold.run.pace import SendingPace
 from tests.mutants.registry import mutant
 

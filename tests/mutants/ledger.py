@@ -12,8 +12,8 @@ from streamfold.commit.plan import ledger_unit
 from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.ledger import step as ledger_module
+from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.difference import difference
-from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.step import replanned
 from streamfold.testing.names import FAULTS
 from streamfold.writes.guarded import LedgerWrite

@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import manifest
-from streamfold.commit import recompute
+from streamfold.commit import after_commit
 from streamfold.engines import applied
-from streamfold.ledger import difference, entries, step
+from streamfold.ledger import contribution, difference, step
 from streamfold.ledger.lives import KnownLives, Lives
 from streamfold.writes.guarded import AddRow
 from tests.mutants.registry import mutant, on_writes
@@ -80,12 +80,12 @@ def _() -> Iterator[None]:
     tests=EXPIRE + "test_claims_of_before_do_not_win_a_unique_row_that_expired",
 )
 def _() -> Iterator[None]:
-    partition = entries.partition
+    partition = contribution.partition
 
     def of_any_life(application: str, handler: str, name: str, row: Any, life: str = "") -> str:
         return partition(application, handler, name, row)
 
-    with patch.object(entries, "partition", of_any_life):
+    with patch.object(contribution, "partition", of_any_life):
         yield
 
 
@@ -95,12 +95,12 @@ def _() -> Iterator[None]:
     tests=EXPIRE + "test_what_a_process_left_of_a_row_that_expired_is_not_shown_by_the_next_one",
 )
 def _() -> Iterator[None]:
-    concerns = recompute._concerns
+    concerns = after_commit._concerns
 
     def in_any_life(row: Any, moved: Any) -> bool:
         return concerns({**row, "_sf_l": moved.life}, moved)
 
-    with patch.object(recompute, "_concerns", in_any_life):
+    with patch.object(after_commit, "_concerns", in_any_life):
         yield
 
 

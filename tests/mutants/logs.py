@@ -17,7 +17,7 @@ LOGS = "tests/test_logs.py::test_"
     ),
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.failure.public", lambda text: text):
+    with patch("streamfold.commit.outcome.public", lambda text: text):
         yield
 
 

@@ -5,9 +5,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.commit import after_commit, committer
-from streamfold.commit import recompute as recomputing
+from streamfold.commit import after_commit as recomputing
 from streamfold.commit.after_commit import recompute_rows, remove_empty
-from streamfold.commit.unfinished import NamedRows
+from streamfold.commit.pending import NamedRows
 from streamfold.ledger import difference
 from streamfold.ledger import step as ledger
 from streamfold.run import Run

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
-from streamfold.ledger.item import BEFORE_ALL
+from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import repaired
 from tests.mutants.registry import mutant
 

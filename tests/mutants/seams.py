@@ -6,7 +6,7 @@ from unittest.mock import patch
 from streamfold import Change
 from streamfold.derivations.feed.spreading import Spreading
 from streamfold.lambda_entry import Function
-from streamfold.read import merging
+from streamfold.read import feeds
 from streamfold.records import change
 from tests.mutants.registry import mutant
 
@@ -43,7 +43,7 @@ def _() -> Iterator[None]:
     tests=AGES + "test_a_post_that_lies_ahead_is_left_out_of_a_pulled_page_and_counted",
 )
 def _() -> Iterator[None]:
-    with patch.object(merging, "check_post", lambda *_: None):
+    with patch.object(feeds, "check_post", lambda *_: None):
         yield
 
 
@@ -53,7 +53,7 @@ def _() -> Iterator[None]:
     tests=AGES + "test_what_went_while_it_was_too_old_is_not_shown_when_posts_are_kept_longer",
 )
 def _() -> Iterator[None]:
-    with patch.object(merging, "shown_seconds", lambda route, _: merging.options_of(route).keep_seconds):
+    with patch.object(feeds, "shown_seconds", lambda route, _: feeds.options_of(route).keep_seconds):
         yield
 
 

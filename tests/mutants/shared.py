@@ -6,16 +6,16 @@ from unittest.mock import patch
 
 from streamfold.batch import order, steps
 from streamfold.cli import filling_run
-from streamfold.commit import recompute, refusals, replanning, unfinished
+from streamfold.commit import after_commit, pending, replanning, transactions
 from streamfold.commit.committer import Committer
-from streamfold.commit.progress import Progress
+from streamfold.commit.pending import Progress
 from streamfold.engines import MemoryEngine
 from streamfold.failures import repair
 from streamfold.keys.table import EDGE, OWNER
-from streamfold.ledger import difference, entries
+from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
-from streamfold.lifecycle import row_mending
-from streamfold.lifecycle.row_mending import RowsLed, RowsMended
+from streamfold.lifecycle import row_repair
+from streamfold.lifecycle.row_repair import RowsLed, RowsMended
 from streamfold.lifecycle.rows import VerifiedRows
 from streamfold.routes.application import Application
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
@@ -135,7 +135,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    moved = entries.moved
+    moved = contribution.moved
 
     def by_what_left(mark: Any, row: Any, before: Any, after: Any, *life: Any) -> Any:
         found = moved(mark, row, before, after, *life)
@@ -158,8 +158,8 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with (
-        patch.object(unfinished.NamedRows, "add", unfinished.NamedRows.hold),
-        patch.object(unfinished.NamedRows, "hold", lambda *_: None),
+        patch.object(pending.NamedRows, "add", pending.NamedRows.hold),
+        patch.object(pending.NamedRows, "hold", lambda *_: None),
     ):
         yield
 
@@ -170,12 +170,12 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_who_recomputes_late_leaves_a_plain_attribute",
 )
 def _() -> Iterator[None]:
-    show = recompute._show
+    show = after_commit._show
 
     def any_row(row: Any, moved: Any, shows: Any, values: Any, removed: Any) -> None:
         show({EDGE + moved.name: "", **row}, moved, shows, values, removed)
 
-    with patch.object(recompute, "_show", any_row):
+    with patch.object(after_commit, "_show", any_row):
         yield
 
 
@@ -278,7 +278,7 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_what_is_not_finished_stays_in_the_ledger",
 )
 def _() -> Iterator[None]:
-    with patch.object(unfinished.Unfinished, "fail", lambda *_: None):
+    with patch.object(pending.Unfinished, "fail", lambda *_: None):
         yield
 
 
@@ -369,7 +369,7 @@ AT_EACH_POINT = CORRECTED + "test_an_item_in_and_one_out_at_each_point_of_the_sc
 
 @mutant("one scan is enough for a marked row", None, tests=AT_EACH_POINT)
 def _() -> Iterator[None]:
-    with patch.object(row_mending, "_is_same", lambda *_: True):
+    with patch.object(row_repair, "_is_same", lambda *_: True):
         yield
 
 
@@ -390,7 +390,7 @@ def _() -> Iterator[None]:
 
 @mutant("a mark is an owner", None, tests=CORRECTED + "test_a_live_put_of_a_marked_row_that_others_add_to_adds")
 def _() -> Iterator[None]:
-    with patch.object(refusals, "_owner", lambda reason: (reason.item or {}).get(OWNER)):
+    with patch.object(transactions, "_owner", lambda reason: (reason.item or {}).get(OWNER)):
         yield
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.cli import summary
-from streamfold.commit import recompute, triage
+from streamfold.commit import after_commit, outcome
 from streamfold.commit.committer import Committer
 from streamfold.commit.plan import again
 from streamfold.commit.replanning import Replanner
@@ -52,7 +52,7 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_a_throttled_table_is_asked_once_a_round_and_not_once_a_row",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.sending.THROTTLED", frozenset()):
+    with patch("streamfold.commit.transactions.THROTTLED", frozenset()):
         yield
 
 
@@ -73,7 +73,7 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with (
-        patch("streamfold.commit.sending.is_fatal", lambda error: False),
+        patch("streamfold.commit.transactions.is_fatal", lambda error: False),
         patch.object(Committer, "_split_by_table", lambda self, attempt: False),
     ):
         yield
@@ -122,7 +122,7 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_what_is_forbidden_to_the_whole_batch_stops_the_invocation",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.progress.is_fatal", lambda error: False):
+    with patch("streamfold.commit.pending.is_fatal", lambda error: False):
         yield
 
 
@@ -132,7 +132,7 @@ def _() -> Iterator[None]:
     tests=TRIAGE + "test_what_is_forbidden_is_never_a_reason_to_park",
 )
 def _() -> Iterator[None]:
-    with patch.object(triage, "is_fatal", lambda error: False):
+    with patch.object(outcome, "is_fatal", lambda error: False):
         yield
 
 
@@ -165,7 +165,7 @@ def _() -> Iterator[None]:
     tests=TRIAGE + "test_row_that_another_item_still_has_says_nothing_of_the_record_that_takes_it",
 )
 def _() -> Iterator[None]:
-    with patch.object(triage, "RowTaken", TableThrottled):
+    with patch.object(outcome, "RowTaken", TableThrottled):
         yield
 
 
@@ -177,7 +177,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     with patch(
         "streamfold.commit.after_commit.recompute",
-        lambda engine, moved, pause, shown: recompute.recompute(engine, moved, pause),
+        lambda engine, moved, pause, shown: after_commit.recompute(engine, moved, pause),
     ):
         yield
 

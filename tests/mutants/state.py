@@ -5,8 +5,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import lambda_entry
-from streamfold.batch import known_forms as kinds
-from streamfold.batch import manifest, manifest_rules
+from streamfold.batch import manifest
+from streamfold.batch import manifest as manifest_rules
+from streamfold.batch import stored_schema as kinds
 from streamfold.derivations.view import rows as part
 from streamfold.ledger import contribution, forms
 from tests.mutants.registry import mutant

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.commit import recompute, triage
+from streamfold.commit import after_commit, outcome
 from streamfold.derivations.external import calls
 from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
 from streamfold.engines.guarded_items import GuardedItems
@@ -96,7 +96,7 @@ def _() -> Iterator[None]:
         parked = Parked(*values)
         return parked._replace(version="/".join(parked.version.split("/")[:3]))
 
-    with patch.object(triage, "Parked", by_version):
+    with patch.object(outcome, "Parked", by_version):
         yield
 
 
@@ -107,13 +107,13 @@ def _() -> Iterator[None]:
     "test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count",
 )
 def _() -> Iterator[None]:
-    read = recompute._read_once_each
+    read = after_commit._read_once_each
 
     def unbounded(*arguments: Any) -> Any:
-        with patch.object(recompute, "DISTINCT_MAX", float("inf")):
+        with patch.object(after_commit, "DISTINCT_MAX", float("inf")):
             return read(*arguments)
 
-    with patch.object(recompute, "_read_once_each", unbounded):
+    with patch.object(after_commit, "_read_once_each", unbounded):
         yield
 
 

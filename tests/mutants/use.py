@@ -6,15 +6,16 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.cli import grids, rows, show
-from streamfold.commit.triage import Triage
+from streamfold.commit.outcome import Triage
 from streamfold.derivations import yielded
-from streamfold.derivations.audit import options as recorded
+from streamfold.derivations.audit import kind as recorded
 from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine
-from streamfold.ledger import entries
-from streamfold.records import encoded, rounding, values
+from streamfold.ledger import contribution
+from streamfold.records import encoded, values
+from streamfold.records import values as rounding
 from streamfold.replay import local
-from streamfold.routes import signature
+from streamfold.routes import declaration
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from tests.mutants.registry import mutant
@@ -26,7 +27,7 @@ from tests.mutants.registry import mutant
     tests="tests/derivations/index/test_unique.py::test_the_smallest_key_is_that_whose_parts_come_first",
 )
 def _() -> Iterator[None]:
-    with patch.object(entries, "BETWEEN", "|"):
+    with patch.object(contribution, "BETWEEN", "|"):
         yield
 
 
@@ -36,7 +37,7 @@ def _() -> Iterator[None]:
     tests="tests/routes/test_signature.py::test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own",
 )
 def _() -> Iterator[None]:
-    with patch.object(signature, "_is_own", lambda *_: False):
+    with patch.object(declaration, "_is_own", lambda *_: False):
         yield
 
 

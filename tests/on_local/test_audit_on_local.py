@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import App, Key, Router
 from streamfold.cli.histories import all_rows, audited, rows_of
-from streamfold.derivations.audit.verify import findings
+from streamfold.derivations.audit.history import findings
 from streamfold.engines import DynamoEngine
 from streamfold.keys.table import MAIN
 from streamfold.read import as_of, history

@@ -8,10 +8,10 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.checks import source_tables
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import RowsVerifier
+from streamfold.lifecycle.sources import source_tables
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings

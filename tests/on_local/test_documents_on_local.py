@@ -19,7 +19,7 @@ def server(monkeypatch):
     """A server that has the index of products, and takes each document."""
     scripted = Scripted().on("POST", "/_bulk", bulk(201))
     scripted.on("GET", "/products/_alias", {"products~000001": {"aliases": {"products": FILTER}}})
-    monkeypatch.setattr("streamfold.derivations.search.connection._transport", lambda *_: scripted)
+    monkeypatch.setattr("streamfold.derivations.search.opensearch._transport", lambda *_: scripted)
     return scripted
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_event
-from streamfold.derivations.feed.mirrors import EDGES, Mirror, Mirrors, Sided
+from streamfold.derivations.feed.pairs import EDGES, Mirror, Mirrors, Sided
 from streamfold.engines import DynamoEngine
 from streamfold.engines.metering import Meter
 from streamfold.engines.threads import Threads

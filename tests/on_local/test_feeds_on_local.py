@@ -13,8 +13,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.engines.metering import Meter
 from streamfold.read import feed
-from streamfold.read.feeds import page, route_of
-from streamfold.read.queries import EngineQueries
+from streamfold.read.feeds import EngineQueries, page, route_of
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -3,8 +3,8 @@
 import pytest
 
 from streamfold import App, Key, Router, Table
+from streamfold.derivations.audit.kind import Recorded
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
-from streamfold.derivations.audit.options import Recorded
 from streamfold.engines import DynamoEngine
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import encode

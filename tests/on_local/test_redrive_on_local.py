@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from streamfold.failures.documents import StreamRange
+from streamfold.failures.failed_records import StreamRange
 from streamfold.failures.stream_range import fetch
 from streamfold.replay.stream import StreamReader
 from tests.helpers.commands import embedded_rows, shown

@@ -7,9 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from streamfold.replay.recording import record_stream
-from streamfold.replay.shards import FINISHED
-from streamfold.replay.stream import StreamError, StreamReader
+from streamfold.replay.stream import FINISHED, StreamError, StreamReader, record_stream
 from tests.helpers.tables import make_table
 
 KEYS = {"PK": "S"}

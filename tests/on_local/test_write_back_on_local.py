@@ -8,8 +8,7 @@ import pytest
 from streamfold import App
 from streamfold.engines import DynamoEngine
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.replay.recording import record_stream
-from streamfold.replay.stream import StreamReader
+from streamfold.replay.stream import StreamReader, record_stream
 from streamfold.settings import Settings
 from tests.derivations.attributes.test_write_back import ORDER, ORDER_ITEM, declare
 from tests.helpers.tables import make_table

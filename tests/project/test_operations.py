@@ -10,9 +10,9 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.checks import source_tables, wanted_routes
-from streamfold.lifecycle.filling import Filling, new_job
+from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.sources import source_tables, wanted_routes
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements

@@ -15,8 +15,7 @@ from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEng
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.observing import NAMESPACE, SAID
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
-from streamfold.lifecycle.scheduled import SPARE_SECONDS, AskedSample
-from streamfold.lifecycle.verify import READS_MAX
+from streamfold.lifecycle.verify import READS_MAX, SPARE_SECONDS, AskedSample
 from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.routes.route import ROWS_LOST
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name

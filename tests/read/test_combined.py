@@ -12,7 +12,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError
 from streamfold.keys.table import CONTRIBUTORS, EDGE
 from streamfold.read import rows
-from streamfold.read.combined import one, together
+from streamfold.read.derived_rows import one, together
 from streamfold.records.values import decode
 from streamfold.routes.ordered import Ordered
 from streamfold.routes.orderings import FORMS, Form, Ordering

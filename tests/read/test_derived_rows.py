@@ -123,7 +123,7 @@ def test_what_is_no_number_says_how_its_shards_are_combined():
 
 def test_a_throttled_table_is_asked_after_pauses_and_not_for_ever(monkeypatch):
     pauses = []
-    monkeypatch.setattr("streamfold.read.tables.Deadline", lambda: Deadline(pause=pauses.append))
+    monkeypatch.setattr("streamfold.read.derived_rows.Deadline", lambda: Deadline(pause=pauses.append))
     with pytest.raises(TimeoutError, match="left keys unread 8 times in a row"):
         sharded(Shards(answers=False), SALES, 2, day="1")
     assert len(pauses) == 7

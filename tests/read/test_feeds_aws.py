@@ -6,10 +6,9 @@ import boto3
 import pytest
 
 from streamfold import App, Key, Router, Row, Table
-from streamfold.derivations.feed.audience import PULL, UNTIL
-from streamfold.read import feed, merging
-from streamfold.read.feeds import page, route_of
-from streamfold.read.queries import EngineQueries
+from streamfold.derivations.feed.spreading import PULL, UNTIL
+from streamfold.read import feed, feeds
+from streamfold.read.feeds import EngineQueries, page, route_of
 from streamfold.records.values import decode
 from streamfold.testing import Clock, Twin
 
@@ -106,7 +105,7 @@ def left_by(read, monkeypatch, pages_max):
     """What the reader sees who has left two of three pulled authors, if one author is read for a page."""
     for author in range(1, PULLED):
         read.twin.delete(FOLLOW, reader_id="ana", author_id=f"a{author}")
-    monkeypatch.setattr(merging, "PULL_PAGES_MAX", pages_max)
+    monkeypatch.setattr(feeds, "PULL_PAGES_MAX", pages_max)
     queries = EngineQueries(read.twin.engine)
     return page(route_of(read.timeline), queries, {"reader_id": "ana"}, 100, None, 1, read.twin.clock.now)
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.records.alike import alike, is_zero
+from streamfold.records.values import alike, is_zero
 
 
 @pytest.mark.parametrize(

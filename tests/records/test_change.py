@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from streamfold import Change, Table, Version
 from streamfold.errors import ImageError, RecordError
 from streamfold.keys.table import MAIN
-from streamfold.records.change import ABSENT, EXPIRED_SECONDS_MAX, Origin
+from streamfold.records.change import ABSENT, BY_OURSELVES, EXPIRED_SECONDS_MAX, Origin, item_name, item_parts, typed
 from streamfold.records.images import hidden
-from streamfold.records.item_names import item_name, item_parts, typed
-from streamfold.records.version import BY_OURSELVES
 from tests.helpers.records import LABEL, VERSION_PREFIX, change, item, record
 
 OLD, NEW = item("ORDER#1", status="new"), item("ORDER#1", status="paid")

@@ -8,8 +8,8 @@ import pytest
 from streamfold import Table
 from streamfold.errors import RecordError
 from streamfold.keys.table import MAIN
+from streamfold.records.change import UNLABELLED
 from streamfold.records.envelope import Origins, Seen, number_of, records_of
-from streamfold.records.version import UNLABELLED
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.records import LABEL, item, record

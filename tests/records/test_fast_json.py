@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.records import fast_json
+from streamfold.records import encoded
 from streamfold.records.encoded import to_json
 
 TEXTS = st.text(st.characters(codec="utf-8")) | st.sampled_from(["\x7f", '\x00\x1f\n\t\b\f\r"\\/', "é", "\U0001f600"])
@@ -34,50 +34,50 @@ HALF_A_PAIR = "\ud800"
 def library(request, monkeypatch):
     """Both libraries, one after the other."""
     if request.param == "json":
-        monkeypatch.setattr(fast_json, "ORJSON", None)
+        monkeypatch.setattr(encoded, "ORJSON", None)
     return request.param
 
 
 @given(ITEMS)
 def test_an_item_has_the_same_text(item):
-    assert fast_json.item_text(item) == to_json(item)
+    assert encoded.item_text(item) == to_json(item)
 
 
 @given(ITEMS)
 def test_a_body_says_the_same(item):
-    assert json.loads(fast_json.body_json(item)) == json.loads(fast_json.BODIES.encode(item))
+    assert json.loads(encoded.body_json(item)) == json.loads(encoded.BODIES.encode(item))
 
 
 @given(st.dictionaries(TEXTS, VALUES))
 def test_an_answer_says_the_same(item):
     text = to_json(item).encode()
-    assert fast_json.parsed_answer(text) == json.loads(text)
+    assert encoded.parsed_answer(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("item", [{"n": 10**30}, {1: "a"}, {"text": HALF_A_PAIR}, {"ab"[:1]: {"S": "x"}}])
 def test_what_orjson_does_not_take_has_the_same_text(library, item):
-    assert fast_json.item_text(item) == to_json(item)
-    assert json.loads(fast_json.body_json(item)) == json.loads(fast_json.BODIES.encode(item))
+    assert encoded.item_text(item) == to_json(item)
+    assert json.loads(encoded.body_json(item)) == json.loads(encoded.BODIES.encode(item))
 
 
 def test_an_item_of_many_levels_has_the_same_text(library):
     item = {"S": "x"}
     for _ in range(300):
         item = {"M": {"a": item}}
-    assert fast_json.item_text(item) == to_json(item)
+    assert encoded.item_text(item) == to_json(item)
 
 
 def test_an_answer_with_half_a_pair_is_parsed(library):
-    assert fast_json.parsed_answer(rb'{"S": "\ud800"}') == {"S": HALF_A_PAIR}
+    assert encoded.parsed_answer(rb'{"S": "\ud800"}') == {"S": HALF_A_PAIR}
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a" 1}'])
 def test_what_is_no_json_is_an_error(library, text):
     with pytest.raises(json.JSONDecodeError if text != b"\xff" else UnicodeDecodeError):
-        fast_json.parsed_answer(text)
+        encoded.parsed_answer(text)
 
 
-@pytest.mark.parametrize("call", [fast_json.item_text, fast_json.body_json])
+@pytest.mark.parametrize("call", [encoded.item_text, encoded.body_json])
 def test_what_no_json_is_made_of_is_an_error(library, call):
     with pytest.raises(TypeError, match=r"not an attribute value|no part of a request"):
         call({"a": object()})

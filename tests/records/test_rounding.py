@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamfold import Count, Row, Sum, divide, rounded
 from streamfold.errors import HandlerError
-from streamfold.records.numbers import EXACT
+from streamfold.records.values import EXACT
 from tests.helpers.contributions import contribution
 from tests.helpers.records import image
 from tests.helpers.small_handlers import FIELDS, LINE, ORDER_ITEM, TOTAL, route

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.records.value_class import Nothing, Value, value
+from streamfold.records.values import Nothing, Value, value
 
 
 @value

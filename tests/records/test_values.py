@@ -14,8 +14,7 @@ from streamfold import rounded
 from streamfold.errors import HandlerError, RecordError
 from streamfold.records.encoded import ITEM_BYTES_MAX, digest, item_bytes, to_json
 from streamfold.records.images import Image, hidden
-from streamfold.records.numbers import EXACT, decode_number, number_text
-from streamfold.records.values import StoredMap, decode, encode, same
+from streamfold.records.values import EXACT, StoredMap, decode, decode_number, encode, number_text, same
 from tests.helpers.values import LARGEST, large, numbers, texts, values
 
 

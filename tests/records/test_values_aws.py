@@ -7,8 +7,7 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 from hypothesis import given
 
 from streamfold.records.encoded import to_json
-from streamfold.records.numbers import number_text
-from streamfold.records.values import decode, encode
+from streamfold.records.values import decode, encode, number_text
 from tests.helpers.values import large, numbers, values
 
 

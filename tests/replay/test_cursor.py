@@ -10,9 +10,8 @@ from streamfold import App, Collect, Count, Item, Key, Max, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine
 from streamfold.keys.table import STAMP
 from streamfold.records.envelope import Origins
-from streamfold.replay.cursor import ReplayCursor
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.replay import Replay
+from streamfold.replay.replay import Replay, ReplayCursor
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -250,7 +249,7 @@ def test_bad_records_before_the_place_are_told_again(place):
 
 
 def test_with_too_many_bad_records_the_place_stays(place, monkeypatch):
-    monkeypatch.setattr("streamfold.replay.cursor.KEPT_RECORDS_MAX", 2)
+    monkeypatch.setattr("streamfold.replay.replay.KEPT_RECORDS_MAX", 2)
     records = recorded(1)
     for record in records[5:10]:
         record["eventSourceARN"] = {}
@@ -271,7 +270,7 @@ def test_a_replay_that_stopped_at_a_bad_line_goes_on_once_the_line_may_be_skippe
 
 
 def test_with_too_many_records_that_come_again_the_place_stays(place, monkeypatch):
-    monkeypatch.setattr("streamfold.replay.cursor.KEPT_RECORDS_MAX", 2)
+    monkeypatch.setattr("streamfold.replay.replay.KEPT_RECORDS_MAX", 2)
     records = recorded(1)
     for record in records[5:10]:
         record["dynamodb"].get("NewImage", {}).pop("price", None)

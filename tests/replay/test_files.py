@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from streamfold.errors import SettingsError
 from streamfold.records.envelope import EXPECTED
 from streamfold.replay.files import RECORDS as RECORDS_FORM
-from streamfold.replay.files import RecordedFiles, check_files, read_bytes
-from streamfold.replay.lines import BadLine
+from streamfold.replay.files import BadLine, RecordedFiles, check_files, read_bytes
 
 RECORDS = [{"eventName": "INSERT", "dynamodb": {"SequenceNumber": str(number)}} for number in range(1, 6)]
 
@@ -227,7 +226,7 @@ def test_lines_that_are_parsed_together_are_read_as_each_is_alone(texts):
 
     first = json.dumps(RECORDS[0])  # so that the file is no document of several lines
     together = entries("\n".join([first, *texts]))
-    with patch("streamfold.replay.lines.LINES_TOGETHER_MAX", 1):
+    with patch("streamfold.replay.files.LINES_TOGETHER_MAX", 1):
         assert entries("\n".join([first, *texts])) == together
 
 

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from streamfold.replay import lines
-from streamfold.replay.files import RecordedFiles
-from streamfold.replay.lines import BadLine, elements, fits_at_once
+from streamfold.replay import files
+from streamfold.replay.files import BadLine, RecordedFiles, elements, fits_at_once
 from tests.helpers.commands import environment
 
 GROWTH_MB_MAX = 100
 READS = """
 import resource, sys
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.lines import BadLine
+from streamfold.replay.files import BadLine
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before = peak()
 bad = [entry.why for entry in RecordedFiles([sys.argv[1]]) if isinstance(entry, BadLine)]
@@ -54,7 +53,7 @@ def test_a_small_compressed_file_takes_no_more_than_100_megabytes(tmp_path, bomb
 
 
 def test_a_line_that_is_too_long_is_refused_and_reading_goes_on_behind_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 300)
+    monkeypatch.setattr(files, "LINE_BYTES_MAX", 300)
     record = {"dynamodb": {"SequenceNumber": "1"}}
     path = tmp_path / "a.jsonl"
     path.write_text(f"{json.dumps(record)}\n{'x' * 100_000}\n{json.dumps(record)}\n")
@@ -67,7 +66,7 @@ def test_a_line_that_is_too_long_is_refused_and_reading_goes_on_behind_it(tmp_pa
 
 def test_a_line_of_the_greatest_length_is_taken(tmp_path, monkeypatch):
     record = json.dumps({"dynamodb": {"SequenceNumber": "1"}})
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", len(record))
+    monkeypatch.setattr(files, "LINE_BYTES_MAX", len(record))
     path = tmp_path / "a.jsonl"
     path.write_text(f"{record}\n{record}\n{record} \n")
 
@@ -96,7 +95,7 @@ def test_objects_one_after_another_are_read_one_at_a_time(members, between):
 
 
 def test_a_line_of_firehose_with_many_records_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "VALUES_MAX", 40)
+    monkeypatch.setattr(files, "VALUES_MAX", 40)
     records = [{"dynamodb": {"SequenceNumber": str(number), "Keys": {}}} for number in range(100)]
     path = tmp_path / "a.json"
     path.write_text("".join(map(json.dumps, records)))
@@ -113,7 +112,7 @@ def test_what_is_no_list_of_records_is_not_split(text):
 
 
 def test_a_line_of_many_records_is_taken_one_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "VALUES_MAX", 40)
+    monkeypatch.setattr(files, "VALUES_MAX", 40)
     records = [{"dynamodb": {"SequenceNumber": str(number), "Keys": {}}} for number in range(100)]
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"Records": records}) + "\n" + json.dumps(records, indent=1).replace("\n", " "))

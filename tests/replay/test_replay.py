@@ -9,7 +9,7 @@ from streamfold import App, Count, Key, Router, Row
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, EngineUnreachable
 from streamfold.records.envelope import Origins
-from streamfold.replay.lines import Line
+from streamfold.replay.files import Line
 from streamfold.replay.replay import Replay
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -90,7 +90,7 @@ def test_cycles_are_searched_for_between_batches_and_not_within(monkeypatch):
         before.append((gc.isenabled(), sum(cycle() is not None for cycle in left)))
         left.append(ref(Cycle()))
 
-    monkeypatch.setattr("streamfold.replay.garbage.NEW_RECORDS", 2)
+    monkeypatch.setattr("streamfold.replay.replay.NEW_RECORDS", 2)
     of_single_records(app, MemoryEngine(app), put_sources=leaves_a_cycle).process(entries(5))
 
     assert before == [(False, 0), (False, 1), (False, 0), (False, 1), (False, 0)]
@@ -100,8 +100,8 @@ def test_cycles_are_searched_for_between_batches_and_not_within(monkeypatch):
 def test_all_values_are_searched_through_now_and_then(monkeypatch):
     collected = []
     monkeypatch.setattr(gc, "collect", collected.append)
-    monkeypatch.setattr("streamfold.replay.garbage.NEW_RECORDS", 1)
-    monkeypatch.setattr("streamfold.replay.garbage.ALL_RECORDS", 3)
+    monkeypatch.setattr("streamfold.replay.replay.NEW_RECORDS", 1)
+    monkeypatch.setattr("streamfold.replay.replay.ALL_RECORDS", 3)
     app = application()
 
     of_single_records(app, MemoryEngine(app)).process(entries(7))

@@ -11,10 +11,8 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError
 
-from streamfold.replay import recording
-from streamfold.replay.recording import record_stream
-from streamfold.replay.shards import EMPTY_PAGES_MAX, FINISHED, lambda_record
-from streamfold.replay.stream import StreamError, StreamReader
+from streamfold.replay import stream
+from streamfold.replay.stream import EMPTY_PAGES_MAX, FINISHED, StreamError, StreamReader, lambda_record, record_stream
 
 ARN = "arn:aws:dynamodb:us-east-1:111122223333:table/shop/stream/2026-03-01T10:00:00.000"
 SHARDS_PER_PAGE = 2
@@ -453,14 +451,14 @@ class Killed(BaseException):
 
 def kill_at(monkeypatch, function, call):
     """Ends the process before the given call of a function of the module."""
-    real, calls = getattr(recording, function), iter(range(100))
+    real, calls = getattr(stream, function), iter(range(100))
 
     def killing(*arguments):
         if next(calls) == call:
             raise Killed
         return real(*arguments)
 
-    monkeypatch.setattr(recording, function, killing)
+    monkeypatch.setattr(stream, function, killing)
 
 
 @pytest.mark.parametrize("call", range(9))

@@ -12,8 +12,7 @@ from streamfold import Average, Collect, Count, Distinct, First, Key, Latest, Ma
 from streamfold.derivations.view.rows import Making, row_part
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.ledger.contribution import stored_rows, stored_text
-from streamfold.ledger.entries import ENTRIES_MAX, partition, source_parts, source_text
+from streamfold.ledger.contribution import ENTRIES_MAX, partition, source_parts, source_text, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
 from streamfold.routes.ordered import COLLECT_MAX, ORDER_BYTES_MAX, TOP_MAX, order_text
 from tests.helpers.small_handlers import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route

@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import Key, Router
 from streamfold.errors import DeclarationError
-from streamfold.routes.policy import AGE_SECONDS_MAX, ATTEMPTS_MAX, RETRY, Policy
+from streamfold.routes.route import AGE_SECONDS_MAX, ATTEMPTS_MAX, RETRY, Policy
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("ORDER#{order_id}", "TOTAL")

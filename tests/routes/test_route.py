@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from streamfold import Key, Router, Table
 from streamfold.derivations.on.kind import ON, Filter
+from streamfold.routes.application import Dispatch, DispatchEntry, Listener, entries_of
 from streamfold.routes.checks import checked_routes
-from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of
 from streamfold.routes.route import SOURCE, Route, Target, owns
 from tests.helpers.records import change, item
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamfold import Item, Key, Row
 from streamfold.errors import DeclarationError
-from streamfold.routes.signature import check_handler, check_plain, place, wanted_fields
+from streamfold.routes.declaration import check_handler, check_plain, place, wanted_fields
 
 ORDER_ITEM = Key("ORDER#{order_id}", "{at:datetime}#{line:03d}")
 PAYMENT = Key("PAYMENT#{order_id}", "{day:date}")

@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from streamfold.derivations.search.connection import open_search
 from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.opensearch import open_search
 from streamfold.derivations.search.sink import VISIBLE
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.settings import Settings

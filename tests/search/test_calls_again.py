@@ -4,7 +4,7 @@ import pytest
 from opensearchpy.exceptions import ConnectionError as BrokenConnection
 from opensearchpy.exceptions import RequestError, TransportError
 
-from streamfold.derivations.search.calls import COMMAND_TRIES, SearchCalls
+from streamfold.derivations.search.opensearch import COMMAND_TRIES, SearchCalls
 from streamfold.errors import EngineError, EngineUnavailable
 
 BROKEN = BrokenConnection("N/A", "the connection was dropped", OSError())

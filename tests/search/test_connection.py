@@ -13,7 +13,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from streamfold.derivations.search.connection import open_search, service_of
+from streamfold.derivations.search.opensearch import open_search, service_of
 from streamfold.derivations.search.sink import Action
 from streamfold.errors import EngineError, SettingsError, public
 from streamfold.settings import Settings
@@ -211,7 +211,7 @@ class TestPackage:
     def test_it_is_imported_by_no_module(self):
         program = (
             "import sys; sys.modules['opensearchpy'] = None\n"
-            "from streamfold.derivations.search import bulk, connection, calls, local, opensearch, sink"
+            "from streamfold.derivations.search import documents, indexes, local, opensearch, sink"
         )
         subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -6,8 +6,8 @@ They run on OpenSearch 3.6.0. What Maven Central has of 2.19.6 lacks the analyze
 import pytest
 
 from handlers import app
-from streamfold.derivations.search.connection import open_search
-from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.indexes import OPENED
+from streamfold.derivations.search.opensearch import open_search
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles

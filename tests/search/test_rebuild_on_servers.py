@@ -8,15 +8,11 @@ import pytest
 
 from streamfold import App, Document, Key, Router
 from streamfold.batch.process import process_changes
-from streamfold.derivations.search.aliases import ServerAliases
-from streamfold.derivations.search.declared import SearchIndex
-from streamfold.derivations.search.indexes import create_index
-from streamfold.derivations.search.names import own_alias
-from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.indexes import OPENED, SearchIndex, ServerAliases, create_index
+from streamfold.derivations.search.options import own_alias
 from streamfold.engines import MemoryEngine, Segment
 from streamfold.keys.table import MAIN
-from streamfold.lifecycle.search_rebuild import Rebuild
-from streamfold.lifecycle.search_verify import IndexVerifier
+from streamfold.lifecycle.search import IndexVerifier, Rebuild
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from streamfold.derivations.search.connection import open_search
+from streamfold.derivations.search.opensearch import open_search
 from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, public
 from streamfold.settings import Settings
@@ -113,7 +113,7 @@ def test_a_host_that_is_not_known_is_not_reachable():
 
 
 def test_no_answer_in_time_leaves_the_outcome_open(monkeypatch):
-    monkeypatch.setattr("streamfold.derivations.search.connection.READ_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("streamfold.derivations.search.opensearch.READ_SECONDS_MAX", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         sink = open_search(Settings(search=f"http://127.0.0.1:{silent.getsockname()[1]}"))
         error = refused(sink)

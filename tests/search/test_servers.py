@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamfold.derivations.search.bulk import send
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge
+from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge, send
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, Unprocessable, public
 from streamfold.run import Run

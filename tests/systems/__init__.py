@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from handlers import app
-from streamfold.derivations.search.encoded import own_fields
+from streamfold.derivations.search.documents import own_fields
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines import EmbeddedEngine
 from streamfold.read import rows as present

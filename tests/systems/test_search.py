@@ -11,8 +11,7 @@ from handlers.music import SONG
 from handlers.search import orders, products, songs
 from handlers.shop import ORDER, ORDER_ITEM, ORDER_TOTAL, PRODUCT, PRODUCT_RATING, REVIEW
 from streamfold import Document, Part, Parts
-from streamfold.derivations.search.mapping import OWN_FIELDS
-from streamfold.derivations.search.options import options_of
+from streamfold.derivations.search.options import OWN_FIELDS, options_of
 from tests.systems import Replayed
 
 

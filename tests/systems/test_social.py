@@ -7,7 +7,7 @@ import pytest
 from handlers import social
 from handlers.social import FOLLOW, FOLLOWER, HOME, KEEP_DAYS, LIKE, POST, POST_COUNTS, PROFILE_COUNTS, timeline
 from streamfold import App, Router
-from streamfold.derivations.feed.options import MOST, options_of
+from streamfold.derivations.feed.kind import MOST, options_of
 from streamfold.read.feeds import route_of
 from streamfold.records.values import decode
 from tests.helpers.held_feeds import HeldFeeds, read_all

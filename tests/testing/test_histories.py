@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.records.numbers import number_text
+from streamfold.records.values import number_text
 from streamfold.testing.histories import Write, changes_of, recorded_shapes, shape, shapes_of
 from tests.helpers.records import change, item
 

@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.derivations.archive.archives import Archives
-from streamfold.derivations.attributes import contributed
+from streamfold.derivations.attributes import write_back
 from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.cascade.children import CascadeCursor, Children
 from streamfold.engines import applied, guarded_items, memory
@@ -107,7 +107,7 @@ def test_attributes_that_never_come_to_rest_are_said_with_their_handler(monkeypa
             yield Row(n=order.get("n", 0) + 1)
 
     # What was derived is taken for the writer's own.
-    monkeypatch.setattr(contributed, "without_derived", lambda raw: raw)
+    monkeypatch.setattr(write_back, "without_derived", lambda raw: raw)
     with pytest.raises(
         Diverged, match=r"handlers 'counted', item ORDER#\d / METADATA: they still wrote to it after 50"
     ):

@@ -3,8 +3,8 @@
 import pytest
 
 from streamfold import App, Key, Router
+from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
-from streamfold.records.version import BY_OURSELVES
 from streamfold.testing.store import Contents, ProofStore
 from streamfold.writes.guarded import DeleteSource, UpdateSource
 from tests.helpers.records import change, item

@@ -10,16 +10,15 @@ from streamfold import App, Collect, Count, Latest, Max, Min, Router, Row, Sum, 
 from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine, EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.jobs.job import Jobs
 from streamfold.keys.table import MAIN, STATE
-from streamfold.lifecycle.checks import wanted_routes
-from streamfold.lifecycle.filling import Filling, new_job
-from streamfold.lifecycle.job_parts import REBUILD
+from streamfold.lifecycle.backfill import REBUILD, Filling, new_job
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import lead_rows
+from streamfold.lifecycle.row_repair import lead_rows
 from streamfold.lifecycle.rows import RowsVerifier
+from streamfold.lifecycle.sources import wanted_routes
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.run import Run

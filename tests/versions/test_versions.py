@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from streamfold.batch import order
-from streamfold.lifecycle import row_mending
+from streamfold.lifecycle import row_repair
 from tests.versions.api import Broken, SqliteStore
 from tests.versions.history import History, broken
 from tests.versions.judge import judge
@@ -62,5 +62,5 @@ def test_the_removal_of_a_row_that_nobody_notices_is_told():
 
 
 def test_rows_that_are_not_made_anew_are_told():
-    with patch.object(row_mending.RowMending, "mend", lambda *_: row_mending.RowsMended([], [])):
+    with patch.object(row_repair.RowMending, "mend", lambda *_: row_repair.RowsMended([], [])):
         assert any("expected" in wrong for wrong in broken("lost", range(8)))

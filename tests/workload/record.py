@@ -19,8 +19,7 @@ from pathlib import Path
 import boto3
 from botocore.exceptions import ClientError
 
-from streamfold.replay.recording import record_stream
-from streamfold.replay.stream import StreamReader
+from streamfold.replay.stream import StreamReader, record_stream
 from tests.workload import bank, documents, gaming, iot, music, search, sessions, shop, social, tenants
 
 EVENTS = Path(__file__).parents[2] / "events"

@@ -1,4 +1,4 @@
-"""Works on the lanes of fan-outs, which go on after their records were acknowledged."""
+"""Work that a batch leaves: segments of fan-outs, and on a local store the chains of its own stream."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,22 +6,25 @@ from contextlib import suppress
 from decimal import localcontext
 from typing import NamedTuple
 
-from streamfold.batch.process import check_application
+from streamfold.batch.process import check_application, process_changes
 from streamfold.batch.report import Report, merge
-from streamfold.commit.failure import Failure
-from streamfold.commit.outcome import Tallies
-from streamfold.commit.triage import Triage
-from streamfold.commit.unfinished import Unfinished
+from streamfold.commit.outcome import Failure, Tallies, Triage
+from streamfold.commit.pending import Unfinished
 from streamfold.derivations.derivation import Finishing, derivation
-from streamfold.engines import Engine
+from streamfold.engines import OWN_VERSION, ChainEngine, Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import NotStarted, is_fatal
 from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment
-from streamfold.records.numbers import EXACT
+from streamfold.records.change import Change
+from streamfold.records.envelope import Origins
+from streamfold.records.values import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.run import Run, Rung
+
+BATCH_RECORDS_MAX = 1000
+"""Records of the engine's own stream in one batch."""
 
 
 def run_fan_outs(app: Application, engine: Engine, run: Run) -> Report:
@@ -146,3 +149,48 @@ def _route(app: Application, job: Job, run: Run) -> Route | None:
     if derivation(route).touches(route) and not run.source_items:
         return None  # it would change items of the application, which this store does not hold
     return route
+
+
+def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
+    """Processes the engine's own stream until it is empty. It ends, because declared chains have no cycle.
+
+    A run of one group reads the records of that group only; those of other groups wait until these run.
+    A kill in between is safe: the position in the stream is stored after each batch, and a record that comes twice
+    changes nothing. Failed records are kept and come again after ``engine.retry``.
+    """
+    report = Report()
+    # Records of the engine bear logical table names, whatever real names the settings give.
+    origins = Origins(app.tables, run.settings._replace(tables={name: name for name in app.tables}), run.warn)
+    merge(report, run_fan_outs(app, engine, run))
+    group = run.settings.group
+    while pending := engine.pending(BATCH_RECORDS_MAX, group):
+        changes = [with_own_version(origins.change(record.record)) for record in pending]
+        batch = process_changes(app, changes, engine, run)
+        failed = {failure.sequence for failure in batch.failures}
+        merge(report, batch)
+        done = [record.sequence for record in pending if str(record.sequence) not in failed]
+        engine.advance(pending[-1].sequence, done, group)
+        merge(report, run_fan_outs(app, engine, run))
+    if group is not None:
+        _tell_of_others(app, engine, run)
+    return report
+
+
+def _tell_of_others(app: Application, engine: ChainEngine, run: Run) -> None:
+    """Warns once of each group for which records wait: the state grows until that group runs."""
+    for other in sorted({route.group for route in app.routes} - {run.settings.group}):
+        if engine.pending(1, other):
+            run.warn_once(
+                ("waiting", other),
+                f"Changes of derived rows wait in this state for handlers of group {other!r}, and STREAMFOLD_GROUP is "
+                f"{run.settings.group!r}: run group {other!r} too, or leave STREAMFOLD_GROUP out.",
+            )
+
+
+def with_own_version(change: Change) -> Change:
+    """Gives a change of the own stream the version of its source item, if the record holds one.
+
+    A source item that a cascade removed has versions of its own; this stream's numbers do not compare with them.
+    """
+    change.version_text = change.record.get(OWN_VERSION, change.version_text)
+    return change

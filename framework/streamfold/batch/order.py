@@ -11,9 +11,8 @@ from streamfold.errors import told
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.numbers import decode_number
-from streamfold.routes.application import Application
-from streamfold.routes.dispatch import DispatchEntry, FoundEntries
+from streamfold.records.values import decode_number
+from streamfold.routes.application import Application, DispatchEntry, FoundEntries
 from streamfold.routes.route import ROWS_LOST, SOURCE, Fields, Route
 from streamfold.run import Run
 

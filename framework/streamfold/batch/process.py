@@ -1,36 +1,168 @@
-"""The batch loop that joins the rooms: changes are routed, derived, planned and committed. The run is passed in."""
+"""The batch loop: changes are routed, derived, planned, committed and finished.
 
-from collections.abc import Iterable, Mapping, Sequence
+Reading the manifest and a sample of the ledger comes first, because both decide how the batch is planned.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import localcontext
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from streamfold.batch.beginning import Beginning, begin
-from streamfold.batch.knowledge import Knowledge, knowledge
-from streamfold.batch.known_forms import keep_forms
-from streamfold.batch.manifest import check_manifest, note_expiring
-from streamfold.batch.planning import Batch
-from streamfold.batch.report import Report, add_failures
+from streamfold.batch.already_applied import Settling, looked_at, sample
+from streamfold.batch.manifest import begin_reading, check_manifest, note_expiring
+from streamfold.batch.order import ItemWork, by_item
+from streamfold.batch.report import Failing, Report, add_failures
+from streamfold.batch.steps import Settled, Steps
+from streamfold.batch.stored_schema import Knowledge, keep_forms, knowledge
 from streamfold.commit.committer import Committer
-from streamfold.commit.failure import Failure
-from streamfold.commit.outcome import Outcome, add_counts, reported
-from streamfold.commit.plan import Deferred, Plan
-from streamfold.commit.triage import Triage
-from streamfold.commit.unfinished import Unfinished, forget_left
+from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
+from streamfold.commit.pending import Unfinished, forget_left
+from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
-from streamfold.derivations.derivation import Derivation, Finishing, Work, derivation
-from streamfold.engines import Engine
+from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
+from streamfold.engines import Engine, StateItems
 from streamfold.engines.timed import Timed
-from streamfold.errors import EngineUnavailable, RecordError, SettingsError
-from streamfold.records.change import Change
+from streamfold.errors import EngineUnavailable, RecordError, SettingsError, SwitchedOff
+from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
-from streamfold.records.numbers import EXACT
-from streamfold.routes.application import Application
-from streamfold.routes.suggestions import unknown_handler
+from streamfold.records.values import EXACT
+from streamfold.routes.application import Application, unknown_handler
+from streamfold.routes.route import Route
 from streamfold.run import Run
 from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
+from streamfold.writes.guarded import StateKey
 
 ForRoute = TypeVar("ForRoute", Deferred, Work)
+
+
+class Batch:
+    """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done.
+
+    asked: items of it by the keys of ledger items that are being read, to tell whether it came before.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        changes: Sequence[Change],
+        engine: Engine,
+        run: Run,
+        knowledge: Knowledge,
+        triage: Triage | None = None,
+        asked: Mapping[StateKey, ItemKey] = MappingProxyType({}),
+    ) -> None:
+        self.application = application
+        self.run = run
+        self.failing = Failing(triage)
+        self.report = Report()
+        self.done: list[Change] = []
+        self.work = by_item(application, changes, run, self.report)
+        self.steps = Steps(application, engine, run, knowledge, self.work, self.failing, self.done)
+        self.settling = Settling(self.work, asked) if asked else None
+
+    def plan(self, sampled: StateItems | None = None) -> Plan:
+        """Derives every handler's effects and plans them; reads state only where an old image is not known.
+
+        sampled: holds the ledger items that were asked for, if they were read, and tells whether the batch came before;
+        then state is read too.
+        """
+        settled = Settled()
+        if self.settling is not None and sampled is not None:
+            settled = self.settling.settle(sampled, self.steps)
+        units = self.steps.units(settled)
+        works: dict[Route, list[Work]] = {}
+        for item in self.work.values():
+            for route in dict.fromkeys(item.off):
+                self._put_aside(route, item)
+            for work in item.works(item.others) if item.others else ():
+                works.setdefault(work.route, []).append(work)
+        planning = Planning(self.application, self.run, self.failing.fails, self._hold, self._count)
+        planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
+        chunks = pack([*units, *planned.units], self.run.chunk_actions)
+        return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
+
+    @property
+    def failed(self) -> list[Failed]:
+        """The failures that are reported."""
+        return self.failing.failed
+
+    @property
+    def heard(self) -> list[Work]:
+        """The work of routes that listen to an item without their handlers being called."""
+        return [work for item in self.work.values() if item.heard for work in item.works(item.heard)]
+
+    def _hold(self, route: Route, changes: Collection[Change]) -> None:
+        self.failing.failed += [Failed(change, route, Held(HELD)) for change in changes]
+
+    def _count(self, word: str, route: Route) -> None:
+        self.report.count(word, route.name)
+
+    def _put_aside(self, route: Route, work: ItemWork) -> None:
+        """The records of a handler that is switched off: parked where there is a place, else skipped and counted."""
+        changes = [change for change in work.changes if _may_take(route, change)]
+        if self.failing.triage is not None and self.run.parking is not None:
+            for change in changes:
+                self.failing.fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))
+            return
+        self.report.off[route.name] += len(changes)
+        self.run.warn_once(
+            ("off", route.name),
+            f"Handler {route.name!r} is switched off, and without a parking place (STREAMFOLD_PARK) its records are "
+            "skipped.",
+        )
+
+
+def _may_take(route: Route, change: Change) -> bool:
+    """Whether a handler may want a change; one that gets items sees derived attributes too."""
+    if route.kind.gets_items:
+        return True
+    try:
+        own = change.as_written()
+        return own is not None and route.takes(own)
+    except RecordError:  # an image that cannot be read: the handler would have failed on it
+        return True
+
+
+class Beginning(NamedTuple):
+    """A batch whose state is being read."""
+
+    asked: Mapping[StateKey, ItemKey]  # ledger items that tell whether it came before
+    read: Callable[[], StateItems]  # waits for the answer; raises the engine's errors
+
+    def answer(self) -> StateItems | None:
+        """What was read. None where the store did not answer and a ledger item may be to blame, as a throttled one is:
+        then the manifest is read alone. Raises ``EngineUnavailable`` where none was asked for.
+        """
+        try:
+            return self.read()
+        except EngineUnavailable:
+            if self.asked:
+                return None
+            raise
+
+
+def begin(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> Beginning:
+    """Begins to read the state for a batch."""
+    return _begin(app, looked_at(changes, run), engine, run)
+
+
+def begin_with_records(
+    app: Application, records: Sequence[RawRecord], origins: Origins, engine: Engine, run: Run
+) -> Beginning:
+    """Begins to read the state for records that are parsed meanwhile. One that is malformed tells nothing."""
+    return _begin(app, _parsed(looked_at(records, run), origins), engine, run)
+
+
+def _begin(app: Application, some: Iterable[Change], engine: Engine, run: Run) -> Beginning:
+    asked = sample(app, some, run)
+    return Beginning(asked, begin_reading(app, Timed(engine, run), run, knowledge(run, app, engine), asked))
+
+
+def _parsed(records: Iterable[RawRecord], origins: Origins) -> Iterator[Change]:
+    for record in records:
+        with suppress(RecordError):  # it is told when all of them are parsed
+            yield origins.change(record)
 
 
 def process_event(app: Application, event: Any, engine: Engine, run: Run) -> Report:

@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from streamfold.commit.failure import Failure, raised_at
-from streamfold.commit.outcome import Failed, Held, add_counts, add_tallies
+from streamfold.commit.outcome import Failed, Failure, Held, Triage, add_counts, add_tallies, explained, raised_at
+from streamfold.errors import is_fatal
+from streamfold.records.change import Change
+from streamfold.routes.route import Route
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfold.commit.outcome import Counts, Tallies
     from streamfold.keys.key import NearMiss
-
 Response = dict[str, list[dict[str, str]]]
 """What Lambda is told of a batch (Lambda Developer Guide, services-ddb-batchfailurereporting)."""
 PREFIXES_MAX = 1000
@@ -85,3 +86,25 @@ def add_failures(report: Report, failed: Iterable[Failed]) -> None:
             report.failed[route.name] += 1
             places = isinstance(error, Held), route.declared_at, raised_at(route, error)
             report.failures.append(Failure(change.sequence, change.name, route.name, error, *places))
+
+
+class Failing:
+    """Takes the failures of a batch. Without a ``triage`` (a dry run) every failure is reported."""
+
+    def __init__(self, triage: Triage | None) -> None:
+        self.triage = triage
+        self.failed: list[Failed] = []
+
+    def fails(self, change: Change, route: Route, error: Exception) -> bool:
+        """Whether a failure is reported. A parked record is not reported and holds back no later one.
+
+        Raises an error that is no record's fault; nothing of the batch is written yet.
+        """
+        if is_fatal(error):
+            raise error
+        failed: Failed | None = Failed(change, route, explained(route, error))
+        if failed is not None and self.triage is not None:
+            failed = self.triage(failed)
+        if failed is not None:
+            self.failed.append(failed)
+        return failed is not None

@@ -6,20 +6,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streamfold.batch.failing import Failing
-from streamfold.batch.knowledge import Knowledge
 from streamfold.batch.order import ItemWork, RoutedFields
-from streamfold.commit.ledger_reads import filled, read_lives
+from streamfold.batch.report import Failing
+from streamfold.batch.stored_schema import Knowledge
 from streamfold.commit.outcome import Failed
+from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
 from streamfold.commit.plan import Unit, ledger_unit
-from streamfold.commit.sending import read_state
-from streamfold.commit.unfinished import NamedByHandler, NamedRows, Unfinished
+from streamfold.commit.replanning import filled, read_lives
+from streamfold.commit.transactions import read_state
 from streamfold.derivations.derivation import contributing, contribution
 from streamfold.engines import Engine, StateItems
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.contribution import Contribution, left_rows, stored_rows, stored_text
+from streamfold.ledger.contribution import Contribution, LedgerItem, left_rows, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
-from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey

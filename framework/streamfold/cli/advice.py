@@ -11,7 +11,7 @@ from streamfold.cli.engines import DEFAULT_STATE, Store
 from streamfold.cli.grids import counted
 from streamfold.cli.output import echo
 from streamfold.cli.rows import samples
-from streamfold.derivations.search.declared import searches_of
+from streamfold.derivations.search.indexes import searches_of
 from streamfold.derivations.search.options import options_of, shown_index
 from streamfold.engines import Engine
 from streamfold.replay.replay import Summary

@@ -18,12 +18,11 @@ from streamfold.cli.grids import counted
 from streamfold.cli.histories import Audited, HistoryRow, all_rows, audited, handler_option, rows_of, time_option
 from streamfold.cli.output import echo
 from streamfold.cli.rows import typed_key
-from streamfold.derivations.audit.verify import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
+from streamfold.derivations.audit.history import AT_THE_END, MEANINGS, NOT_FOUND, Finding, behind, findings
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError, printable
 from streamfold.keys.field import datetime_text
-from streamfold.records.change import image_of
-from streamfold.records.item_names import typed
+from streamfold.records.change import image_of, typed
 
 FINDINGS_KEPT_MAX = 1000
 

@@ -17,8 +17,7 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.prints import prints_of_handlers
 from streamfold.errors import RecordError, SettingsError
 from streamfold.records.envelope import Origins, RawRecord
-from streamfold.replay.files import RecordedFiles, check_files
-from streamfold.replay.lines import BadLine, Line
+from streamfold.replay.files import BadLine, Line, RecordedFiles, check_files
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.grids import print_grid
 from streamfold.cli.output import echo
 from streamfold.errors import printable
-from streamfold.replay.lines import BadLine
+from streamfold.replay.files import BadLine
 
 if TYPE_CHECKING:
     from streamfold.records.change import Change

@@ -14,9 +14,8 @@ from streamfold.cli.opened import OpenedState, opened_state
 from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.diff import CodeDiff
-from streamfold.lifecycle.keys import pages
+from streamfold.lifecycle.sources import pages, wanted_routes
 from streamfold.records.encoded import to_json
 from streamfold.routes.route import Route
 

@@ -10,12 +10,10 @@ from streamfold.app import App
 from streamfold.cli.grids import print_long_grid
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text
-from streamfold.derivations.search.declared import index_fields, searches_of
-from streamfold.derivations.search.encoded import document_text, own_fields
+from streamfold.derivations.search.documents import document_text, index_of, index_template, own_fields
+from streamfold.derivations.search.indexes import index_fields, searches_of
 from streamfold.derivations.search.local import LocalIndex, local_indexes
-from streamfold.derivations.search.make import index_of, index_template
-from streamfold.derivations.search.names import GONE, GONE_AT
-from streamfold.derivations.search.options import options_of, shown_index
+from streamfold.derivations.search.options import GONE, GONE_AT, options_of, shown_index
 from streamfold.derivations.search.sink import Found
 from streamfold.engines import Engine
 from streamfold.keys.field import datetime_text

@@ -26,10 +26,10 @@ from streamfold.cli.provenance import (
 from streamfold.cli.rows import typed_key
 from streamfold.cli.search_servers import search_url_option, with_search
 from streamfold.cli.show_documents import Place, opened_sink
-from streamfold.derivations.search.declared import find_index
+from streamfold.derivations.search.indexes import find_index
 from streamfold.errors import SettingsError, parts_text
 from streamfold.lifecycle.explain import Explaining, explain_item
-from streamfold.lifecycle.explained_rows import explain_row, row_routes
+from streamfold.lifecycle.row_sources import explain_row, row_routes
 from streamfold.records.encoded import to_json
 from streamfold.writes.guarded import RowKey
 

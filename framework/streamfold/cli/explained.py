@@ -8,10 +8,9 @@ from streamfold.cli.items import item_object, item_text, row_object, row_text
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text
 from streamfold.errors import printable
-from streamfold.ledger.contribution import Contribution, RowPart
-from streamfold.ledger.entries import HeldEntries
+from streamfold.ledger.contribution import Contribution, HeldEntries, RowPart
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, time_of
-from streamfold.lifecycle.explained_rows import Contributor, RowExplained
+from streamfold.lifecycle.row_sources import Contributor, RowExplained
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import encode

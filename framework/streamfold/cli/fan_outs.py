@@ -8,11 +8,11 @@ from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, ring_open, run_
 from streamfold.batch.report import Report
 from streamfold.cli.engines import as_json
 from streamfold.cli.output import echo
-from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Failure
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, FanOuts, is_over
-from streamfold.lifecycle.run_hooks import FillingProgress, Tell
+from streamfold.lifecycle.backfill import FillingProgress, Tell
 from streamfold.run import Run
 
 FAILED_SHOWN = 20
@@ -25,7 +25,7 @@ def follow_fan_outs(app: App, engine: Engine, run: Run) -> Report:
     """
     if run.settings.jobs is None or isinstance(engine, OwnStream):
         return run_fan_outs(app, engine, run)
-    from streamfold.jobs.doorbell import Doorbell
+    from streamfold.jobs.fan_outs import Doorbell
 
     rung, run.rung = run.rung, []
     if rung:

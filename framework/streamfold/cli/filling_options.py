@@ -10,8 +10,8 @@ import click
 from streamfold.cli.engines import Store, state_options
 from streamfold.cli.shared_options import FilePath, price_option, read_units_option, segments_option
 from streamfold.cli.stream_lag import lag_options
-from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE
-from streamfold.lifecycle.keys import PAGE_ITEMS
+from streamfold.lifecycle.backfill import PRICE_READ, PRICE_WRITE
+from streamfold.lifecycle.sources import PAGE_ITEMS
 
 HERE, SPARK, ELSEWHERE = "processes", "spark", "elsewhere"
 RUNNERS = (HERE, SPARK, ELSEWHERE)

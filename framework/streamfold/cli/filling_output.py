@@ -16,9 +16,8 @@ from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.cli.verified_rows import mended_report, print_mended
 from streamfold.jobs.job import Job
 from streamfold.keys.table import Table
-from streamfold.lifecycle.estimate import Estimate
-from streamfold.lifecycle.row_mending import RowsLed
-from streamfold.lifecycle.run_hooks import FillingProgress
+from streamfold.lifecycle.backfill import Estimate, FillingProgress
+from streamfold.lifecycle.row_repair import RowsLed
 
 TABLES, EXPORT = "the tables", "the export"
 COUNTS = ("read", "written", "equal", "uncompared", "failed")

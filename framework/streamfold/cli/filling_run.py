@@ -31,19 +31,30 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table
-from streamfold.ledger.item import BEFORE_ALL
-from streamfold.lifecycle.checks import check_gate, source_tables, wanted_routes
-from streamfold.lifecycle.estimate import SAMPLE_ITEMS, Estimate, TableSize, estimate
+from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.lifecycle.backfill import (
+    EXPORT,
+    REBUILD,
+    RUNNER,
+    SAMPLE_ITEMS,
+    Estimate,
+    KeySource,
+    RunHooks,
+    TableSize,
+    end_job,
+    estimate,
+    job_options,
+    new_job,
+    segments_of,
+)
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.filling import KeySource, new_job, segments_of
-from streamfold.lifecycle.job_parts import EXPORT, REBUILD, RUNNER, end_job, job_options
-from streamfold.lifecycle.offline import LOADED_ITEMS
+from streamfold.lifecycle.other_rows import LOADED_ITEMS
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_mending import lead_rows
-from streamfold.lifecycle.run_hooks import RunHooks
+from streamfold.lifecycle.row_repair import lead_rows
+from streamfold.lifecycle.sources import check_gate, source_tables, wanted_routes
 
 if TYPE_CHECKING:
-    from streamfold.commit.failure import Failure
+    from streamfold.commit.outcome import Failure
 
 SEGMENTS = {"embedded": 1, "dynamodb": 16}
 """Segments of a table, by engine: what a kill repeats is a page, whatever they are."""

@@ -13,13 +13,10 @@ from streamfold.cli.output import echo
 from streamfold.cli.spark_filling import SparkRun
 from streamfold.cli.workers import joined
 from streamfold.errors import SettingsError
-from streamfold.jobs.job import Job
-from streamfold.jobs.parts import run_here
+from streamfold.jobs.job import Job, run_here
 from streamfold.keys.table import Table
-from streamfold.lifecycle.estimate import Estimate
+from streamfold.lifecycle.backfill import Estimate, FillingProgress, RunHooks, job_parts
 from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.job_parts import job_parts
-from streamfold.lifecycle.run_hooks import FillingProgress, RunHooks
 from streamfold.lifecycle.state_machine import JOB, SHARING, place_in_s3
 
 PROCESSES_MAX = 4

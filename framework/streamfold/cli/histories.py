@@ -8,15 +8,13 @@ import click
 
 from streamfold.app import App
 from streamfold.cli.rows import items_near
-from streamfold.derivations.audit.as_of import moment
-from streamfold.derivations.audit.kind import audit_routes
-from streamfold.derivations.audit.options import item_values, plain_row, typed_values
+from streamfold.derivations.audit.history import moment
+from streamfold.derivations.audit.kind import audit_routes, item_values, plain_row, typed_values
 from streamfold.engines import Engine
 from streamfold.errors import SettingsError, parts_text
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
-from streamfold.records.change import ItemKey
-from streamfold.records.item_names import item_name
+from streamfold.records.change import ItemKey, item_name
 from streamfold.records.values import decode
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey

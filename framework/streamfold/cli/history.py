@@ -11,7 +11,7 @@ from streamfold.cli.histories import HistoryRow, audited, handler_option, key_at
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text, typed_key
 from streamfold.cli.shared_options import check_one
-from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of
+from streamfold.derivations.audit.history import ItemAsOf, item_as_of
 from streamfold.errors import parts_text
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text
-from streamfold.derivations.audit.options import typed_values
+from streamfold.derivations.audit.kind import typed_values
 from streamfold.engines import Engine
 from streamfold.errors import RecordError, SettingsError, parts_text
 from streamfold.keys.key import Key
@@ -16,7 +16,7 @@ from streamfold.keys.table import MAIN, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.values import encode
-from streamfold.replay.lines import LINE_BYTES_MAX, bounded_lines
+from streamfold.replay.files import LINE_BYTES_MAX, bounded_lines
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey

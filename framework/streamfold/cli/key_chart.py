@@ -7,8 +7,7 @@ from typing import Any
 from streamfold.cli.grids import is_too_wide, print_grid
 from streamfold.cli.output import echo
 from streamfold.keys.key import Key
-from streamfold.routes.policy import RETRY
-from streamfold.routes.route import GROUP, SOURCE, Route
+from streamfold.routes.route import GROUP, RETRY, SOURCE, Route
 
 COLUMNS = (
     "sources",

@@ -1,7 +1,7 @@
 """What a run consumes of DynamoDB, as its answers say."""
 
 from streamfold.engines import Engine, OwnStream
-from streamfold.lifecycle.run_hooks import Metered
+from streamfold.lifecycle.backfill import Metered
 
 
 def metered(engine: Engine) -> Metered:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import streamfold
 from streamfold.cli.old_side import MODULE
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.side_rows import SideRows
+from streamfold.lifecycle.diff import SideRows
 from streamfold.records.encoded import to_json
 
 GIT_SECONDS_MAX = 120

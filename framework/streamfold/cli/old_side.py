@@ -14,7 +14,7 @@ from streamfold.app import App
 from streamfold.cli.application import load_application
 from streamfold.errors import StreamfoldError, plain
 from streamfold.ledger.forms import Forms
-from streamfold.lifecycle.side_rows import side_rows
+from streamfold.lifecycle.diff import side_rows
 
 MODULE = "streamfold.cli.old_side"
 

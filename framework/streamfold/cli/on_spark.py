@@ -21,8 +21,16 @@ from streamfold.errors import SettingsError
 from streamfold.keys.table import Table
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.row_sums import ItemError, RowSum, compared, contributed, joined
-from streamfold.lifecycle.rows import RowDifference, VerifiedRows, verified_routes
+from streamfold.lifecycle.rows import (
+    ItemError,
+    RowDifference,
+    RowSum,
+    VerifiedRows,
+    compared,
+    contributed,
+    joined,
+    verified_routes,
+)
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.run import Run

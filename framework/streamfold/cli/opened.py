@@ -5,22 +5,21 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from streamfold.app import App
-from streamfold.batch.chains import run_chains
-from streamfold.batch.knowledge import knowledge
+from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
+from streamfold.batch.stored_schema import knowledge
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store
 from streamfold.cli.fan_outs import FAILED_SHOWN, follow_fan_outs
 from streamfold.cli.output import echo
-from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Failure
 from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, printable
 from streamfold.keys.table import Table
-from streamfold.lifecycle.checks import check_named, wanted_routes
 from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.keys import LOCAL_SEGMENTS, SEGMENTS, ItemKeys
+from streamfold.lifecycle.sources import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, check_named, wanted_routes
 from streamfold.routes.route import Route
 from streamfold.run import Run
 

@@ -14,13 +14,10 @@ from streamfold.cli.repaired import check_failed_file, failed_keys
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs
-from streamfold.lifecycle.checks import check_gate, check_named, source_tables
-from streamfold.lifecycle.estimate import Estimate
-from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.openings import OpeningPages
-from streamfold.lifecycle.run_hooks import RunHooks
+from streamfold.lifecycle.backfill import Estimate, Filling, OpeningPages, RunHooks
+from streamfold.lifecycle.sources import check_gate, check_named, source_tables
+from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Route
-from streamfold.routes.suggestions import unknown_handler
 
 WHAT = "backfill --opening"
 

@@ -10,7 +10,7 @@ from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.derivations.derivation import Preview, derivation
 from streamfold.errors import plain, printable
 from streamfold.records.images import hidden
-from streamfold.replay.planned import PlannedWrites
+from streamfold.replay.replay import PlannedWrites
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     AddRow,

@@ -11,13 +11,13 @@ from streamfold.cli.grids import print_grid
 from streamfold.cli.items import item_object, item_text, typed_keys
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text, text
-from streamfold.derivations.attributes.bearing import shown_by
-from streamfold.derivations.attributes.stored import stored_of
+from streamfold.derivations.attributes.kind import stored_of
+from streamfold.derivations.attributes.write_back import shown_by
 from streamfold.derivations.feed.kind import feed_routes
-from streamfold.derivations.feed.options import options_of as feed_options
-from streamfold.derivations.search.compared import Comparing, root_of
-from streamfold.derivations.search.declared import SearchIndex
-from streamfold.derivations.search.gather import gathered, known_items
+from streamfold.derivations.feed.kind import options_of as feed_options
+from streamfold.derivations.search.documents import gathered, known_items
+from streamfold.derivations.search.indexes import SearchIndex
+from streamfold.derivations.search.maintenance import Comparing, root_of
 from streamfold.derivations.search.options import options_of as search_options
 from streamfold.derivations.search.sink import Sink
 from streamfold.engines import Engine
@@ -25,11 +25,10 @@ from streamfold.errors import printable
 from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining
-from streamfold.lifecycle.explained_rows import RowExplained, explain_row
-from streamfold.records.alike import alike
+from streamfold.lifecycle.row_sources import RowExplained, explain_row
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import derived_by
-from streamfold.records.values import encode
+from streamfold.records.values import alike, encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.settings import Settings

@@ -36,8 +36,7 @@ def command(table: str, endpoint_url: str | None, out: Path, follow: bool, json_
     there, after a kill too, and writes no record twice.
     """
     from streamfold.cli.clients import explained, make_clients
-    from streamfold.replay.recording import record_stream
-    from streamfold.replay.stream import StreamReader
+    from streamfold.replay.stream import StreamReader, record_stream
 
     if not out.parent.is_dir():
         raise SettingsError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import click
 
 from streamfold.app import App
-from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.report import Report
 from streamfold.cli.engines import (
     DEFAULT_STATE,
@@ -28,8 +28,7 @@ from streamfold.cli.redriven import RedriveTold
 from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
 from streamfold.cli.state_files import open_copy, open_embedded
 from streamfold.engines import ChainEngine, Engine
-from streamfold.failures.documents import StreamRange
-from streamfold.failures.places import Waiting, WaitingPlace, open_place
+from streamfold.failures.failed_records import StreamRange, Waiting, WaitingPlace, open_place
 from streamfold.failures.redrive import Redrive, Redriven
 from streamfold.failures.stream_range import Fetched
 from streamfold.records.envelope import Origins
@@ -212,10 +211,11 @@ class _Fetch:
 
     def __call__(self, part: StreamRange) -> Fetched:
         from streamfold.cli.clients import explained, make_streams_client
-        from streamfold.failures import kinesis_range, stream_range
+        from streamfold.failures import stream_range
+        from streamfold.failures import stream_range as kinesis_range
 
         service, fetch = (
-            ("kinesis", kinesis_range.fetch) if part.is_kinesis else ("dynamodbstreams", stream_range.fetch)
+            ("kinesis", kinesis_range.fetch_kinesis) if part.is_kinesis else ("dynamodbstreams", stream_range.fetch)
         )
         with explained("Kinesis" if part.is_kinesis else "DynamoDB"):
             if part.stream_arn not in self._clients:

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from streamfold.errors import RecordError, SettingsError
-from streamfold.failures.documents import Delivered, StreamRange, left_of
-from streamfold.failures.places import Waiting, WaitingPlace
+from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingPlace, left_of
 from streamfold.failures.redrive import is_local
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins

@@ -23,7 +23,7 @@ from streamfold.cli.repaired import (
 from streamfold.cli.rows import typed_key
 from streamfold.cli.shared_options import FilePath
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.checks import source_tables
+from streamfold.lifecycle.sources import source_tables
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 

@@ -15,10 +15,9 @@ from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.work_lines import error_text
 from streamfold.errors import SettingsError, printable
-from streamfold.lifecycle.keys import pages
-from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.page_report import ItemFailed, PageReport
-from streamfold.lifecycle.run_hooks import KeepFailed
+from streamfold.lifecycle.backfill import KeepFailed
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.sources import pages
 from streamfold.records.change import ItemKey
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

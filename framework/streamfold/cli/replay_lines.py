@@ -13,8 +13,7 @@ from streamfold.cli.output import echo
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins, RawRecord
-from streamfold.replay.files import RecordedFiles
-from streamfold.replay.lines import BadLine, Line
+from streamfold.replay.files import BadLine, Line, RecordedFiles
 
 PROGRESS_EVERY_RECORDS = 200
 PROGRESS_EVERY_SECONDS = 60

@@ -33,13 +33,12 @@ from streamfold.commit.plan import Plan
 from streamfold.derivations.derivation import derivation
 from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.lifecycle.checks import check_whole
+from streamfold.lifecycle.sources import check_whole
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins
-from streamfold.replay.cursor import ReplayCursor
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.others import warn_of_others
-from streamfold.replay.replay import PutSources, Replay, Summary
+from streamfold.replay.local import warn_of_others
+from streamfold.replay.replay import PutSources, Replay, ReplayCursor, Summary
 from streamfold.run import Run
 from streamfold.settings import Settings
 

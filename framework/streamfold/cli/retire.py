@@ -17,8 +17,7 @@ from streamfold.derivations import kept_words
 from streamfold.errors import printable
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import PartKept, Retirement, check_no_run, check_retirable
-from streamfold.lifecycle.retire_kept import KeptRetirement
+from streamfold.lifecycle.retire import KeptRetirement, PartKept, Retirement, check_no_run, check_retirable
 
 SHOWN_MAX = 100
 

@@ -19,7 +19,7 @@ from streamfold.cli.rows import typed_key
 from streamfold.errors import SettingsError, printable
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.records.numbers import decode_number
+from streamfold.records.values import decode_number
 from streamfold.routes.route import SOURCE, Route
 
 NEAREST_MAX = 3

@@ -15,8 +15,7 @@ from streamfold.errors import EngineError, SettingsError, printable, shortened
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import hidden
-from streamfold.records.sortable import sortable
-from streamfold.records.values import decode
+from streamfold.records.values import decode, sortable
 
 SAMPLE_ROWS = 3
 SAMPLE_ROWS_MAX = 100

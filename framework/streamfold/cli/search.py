@@ -14,9 +14,7 @@ from streamfold.cli.search_servers import NamedIndex, index_options, named_index
 from streamfold.errors import printable
 
 if TYPE_CHECKING:
-    from streamfold.derivations.search.declared import SearchIndex
-    from streamfold.derivations.search.differences import IndexDifference
-    from streamfold.derivations.search.indexes import Tried
+    from streamfold.derivations.search.indexes import IndexDifference, SearchIndex, Tried
 
 
 @click.group("search", short_help="Create, compare, rebuild and tidy the indexes of searches.")

@@ -12,11 +12,17 @@ from streamfold.app import App
 from streamfold.batch.process import check_application
 from streamfold.cli.engines import Store, application_and_settings, make_run, open_store, state_options
 from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
-from streamfold.derivations.search.aliases import Aliases, LocalAliases, ServerAliases
-from streamfold.derivations.search.calls import COMMAND_TRIES
-from streamfold.derivations.search.declared import SearchIndex, accepts_of, find_index
+from streamfold.derivations.search.indexes import (
+    OPENED,
+    Aliases,
+    LocalAliases,
+    SearchIndex,
+    ServerAliases,
+    accepts_of,
+    find_index,
+)
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.opensearch import COMMAND_TRIES
 from streamfold.engines import Engine
 from streamfold.run import Run
 from streamfold.settings.loopback import is_loopback

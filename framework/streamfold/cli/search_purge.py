@@ -10,13 +10,13 @@ from streamfold.cli.engines import as_json
 from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
-from streamfold.derivations.search.calls import COMMAND_TRIES
+from streamfold.derivations.search.opensearch import COMMAND_TRIES
 from streamfold.errors import SettingsError
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
-    from streamfold.derivations.search.purge import PurgedPage
+    from streamfold.derivations.search.maintenance import PurgedPage
 
 
 @click.command("purge", short_help="Remove documents that were hidden long ago.")
@@ -49,7 +49,7 @@ def command(
       streamfold search purge products --dry-run
       streamfold search purge products --older-than 90 --yes
     """
-    from streamfold.derivations.search.purge import count_hidden, purge
+    from streamfold.derivations.search.maintenance import count_hidden, purge
 
     named = named_index(application, name, search_url)
     days = _days(older_than, named.settings)

@@ -15,7 +15,7 @@ from streamfold.cli.shared_options import (
     tolerance_option,
 )
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.keys import PAGE_ITEMS
+from streamfold.lifecycle.sources import PAGE_ITEMS
 
 
 @click.command("rebuild", short_help="Build an index anew beside the live one, and move its alias.")

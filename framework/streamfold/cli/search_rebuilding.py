@@ -11,15 +11,13 @@ from streamfold.cli.metered import metered
 from streamfold.cli.output import echo
 from streamfold.cli.rows import name_text
 from streamfold.cli.search_places import Asked, SearchPlace, confirm_place
-from streamfold.derivations.search.marks import BOTH, BUILDING, SWAPPED, IndexMark
-from streamfold.derivations.search.names import own_alias
+from streamfold.derivations.search.indexing import BOTH, BUILDING, SWAPPED, IndexMark
+from streamfold.derivations.search.options import own_alias
 from streamfold.errors import printable
 from streamfold.jobs.job import Job, Jobs
-from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.page_report import ItemFailed
-from streamfold.lifecycle.search_rebuild import Rebuild, told_phase
-from streamfold.lifecycle.search_take_over import TakeOver
-from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex
+from streamfold.lifecycle.backfill import Filling
+from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.search import IndexVerifier, Rebuild, TakeOver, VerifiedIndex, told_phase
 
 WHAT = "search rebuild"
 SHOWN = 20

@@ -11,7 +11,7 @@ from streamfold.app import App
 from streamfold.cli.application import application_option
 from streamfold.cli.engines import application_and_settings
 from streamfold.cli.output import can_ask, echo
-from streamfold.derivations.search.declared import SearchIndex, find_index, searches_of
+from streamfold.derivations.search.indexes import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
 from streamfold.run import Run
 from streamfold.settings import Settings
@@ -66,7 +66,7 @@ def with_search(settings: Settings, url: str | None) -> Settings:
 @contextmanager
 def opened_server(settings: Settings) -> Iterator["OpenSearchIndex"]:
     """The search server of the settings. Raises ``SettingsError`` where none is set."""
-    from streamfold.derivations.search.connection import open_search
+    from streamfold.derivations.search.opensearch import open_search
 
     if settings.search is None:
         raise SettingsError(f"No search server is named: expected {OPTION} https://HOST, or STREAMFOLD_SEARCH.")
@@ -80,7 +80,7 @@ def documents_to_server(app: App, run: Run) -> Iterator[None]:
 
     Raises ``SettingsError`` for an application without a search.
     """
-    from streamfold.derivations.search.places import OPENED
+    from streamfold.derivations.search.indexes import OPENED
 
     if not searches_of(app.routes):
         raise SettingsError(f"{OPTION} is where documents go: the application has no search.")

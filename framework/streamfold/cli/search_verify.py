@@ -13,7 +13,7 @@ from streamfold.cli.search_places import Asked, SearchPlace, asked_options, conf
 from streamfold.cli.search_rebuilding import tell_wrong
 from streamfold.cli.shared_options import check_sample, sample_option, tolerance_option
 from streamfold.errors import SettingsError, printable
-from streamfold.lifecycle.search_verify import IndexVerifier, VerifiedIndex, repair
+from streamfold.lifecycle.search import IndexVerifier, VerifiedIndex, repair
 
 
 @click.command("verify", short_help="Compare an index with the items, and mend what differs.")

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.search_verify import SAMPLE
+from streamfold.lifecycle.search import SAMPLE
 from streamfold.settings.readers import read_path
 
 

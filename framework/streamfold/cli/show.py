@@ -44,7 +44,7 @@ from streamfold.keys.table import Table
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.explain import Explaining
 from streamfold.records.encoded import to_sorted_json
-from streamfold.routes.suggestions import unknown_handler
+from streamfold.routes.application import unknown_handler
 from streamfold.settings import Settings
 
 SORTED_ITEMS_MAX = 200_000

@@ -12,7 +12,7 @@ from streamfold.cli.engines import Store, check_names, make_settings, open_store
 from streamfold.cli.output import echo
 from streamfold.cli.rows import print_some
 from streamfold.cli.search_servers import opened_server, with_search
-from streamfold.derivations.search.declared import find_index
+from streamfold.derivations.search.indexes import find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.settings import Settings
 

@@ -8,17 +8,15 @@ from streamfold.app import App
 from streamfold.cli.engines import Store, as_json, open_store, real_tables
 from streamfold.cli.output import echo
 from streamfold.cli.rows import print_items
-from streamfold.derivations.feed.kind import feed_routes
-from streamfold.derivations.feed.options import post_seconds
+from streamfold.derivations.feed.kind import feed_routes, post_seconds
 from streamfold.engines import Engine
 from streamfold.errors import KeyValueError, SettingsError
 from streamfold.keys.key import Key
-from streamfold.read.feeds import LIMIT, PULLS_MOST, Feed, page
-from streamfold.read.queries import BotoQueries, EngineQueries, Queries
+from streamfold.read.feeds import LIMIT, PULLS_MOST, BotoQueries, EngineQueries, Feed, Queries, page
 from streamfold.records.encoded import to_sorted_json
 from streamfold.records.values import encode
+from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Fields, Route
-from streamfold.routes.suggestions import unknown_handler
 from streamfold.settings import Settings
 
 

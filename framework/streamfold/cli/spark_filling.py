@@ -18,17 +18,15 @@ from streamfold.engines import Engine
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
 from streamfold.ledger.forms import Forms
-from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.job_parts import job_parts
-from streamfold.lifecycle.row_sums import FAILED, contributed
-from streamfold.lifecycle.run_hooks import FillingProgress, RunHooks
+from streamfold.lifecycle.backfill import Filling, FillingProgress, RunHooks, job_parts
+from streamfold.lifecycle.rows import FAILED, contributed
 from streamfold.records.change import ItemKey
 from streamfold.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from streamfold.commit.failure import Failure
+    from streamfold.commit.outcome import Failure
 
 AskedLag = tuple[float | None, str | None]
 """``--max-lag`` and ``--function``."""

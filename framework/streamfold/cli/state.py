@@ -10,7 +10,7 @@ from streamfold.cli.opened import opened_state
 from streamfold.cli.output import echo
 from streamfold.cli.progress import item_progress
 from streamfold.cli.rows import name_text
-from streamfold.lifecycle.garbage import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
+from streamfold.lifecycle.state_size import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
 
 SHOWN_MAX = 100
 NUMBERS = ("items", "bytes", "expiring")

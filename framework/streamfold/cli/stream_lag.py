@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from streamfold.errors import SettingsError
-from streamfold.jobs.lag import StreamLag, iterator_age
+from streamfold.jobs.rates import StreamLag, iterator_age
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from streamfold.cli.grids import counted, print_grid
 from streamfold.cli.output import echo
 from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planned_lines, write_line
 from streamfold.cli.rows import Sample, print_items, samples
-from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Failure
 from streamfold.commit.plan import Plan
 from streamfold.derivations import SAYS
 from streamfold.engines import Engine

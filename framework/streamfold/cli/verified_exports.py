@@ -14,10 +14,10 @@ from streamfold.cli.work_lines import FailedElsewhere
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN, STATE
-from streamfold.lifecycle.checks import wanted_routes
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.offline import VerifiedExports, check_exports, exported_routes, verify_exports
-from streamfold.lifecycle.page_report import ItemFailed
+from streamfold.lifecycle.other_rows import VerifiedExports, check_exports, exported_routes, verify_exports
+from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.sources import wanted_routes
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

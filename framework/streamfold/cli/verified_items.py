@@ -12,7 +12,7 @@ from streamfold.cli.items import item_object, item_text
 from streamfold.cli.output import echo
 from streamfold.cli.repaired import failed_object, print_failed
 from streamfold.ledger.contribution import stored_rows
-from streamfold.lifecycle.page_report import Difference
+from streamfold.lifecycle.page import Difference
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
 

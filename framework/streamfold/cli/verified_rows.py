@@ -15,10 +15,10 @@ from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.errors import printable
-from streamfold.lifecycle.checks import unfilled
 from streamfold.lifecycle.other_rows import OtherRows, is_compared
-from streamfold.lifecycle.row_mending import RowLeft, RowMending, RowsMended
+from streamfold.lifecycle.row_repair import RowLeft, RowMending, RowsMended
 from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
+from streamfold.lifecycle.sources import unfilled
 from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

@@ -28,10 +28,9 @@ from streamfold.cli.verified_rows import (
 )
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.checks import unfilled
-from streamfold.lifecycle.keys import pages
 from streamfold.lifecycle.other_rows import is_compared
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.sources import pages, unfilled
 from streamfold.lifecycle.verify import Verified, Verifier
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route

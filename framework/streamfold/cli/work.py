@@ -34,10 +34,18 @@ from streamfold.cli.work_lines import failed_line, page_line, part_line
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError, shortened
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.job_parts import REBUILD, end_job, job_parts, job_to_carry
-from streamfold.lifecycle.page_report import ItemFailed
-from streamfold.lifecycle.row_mending import lead_rows
-from streamfold.lifecycle.run_hooks import FillingProgress, KeepFailed, RunHooks, Tell
+from streamfold.lifecycle.backfill import (
+    REBUILD,
+    FillingProgress,
+    KeepFailed,
+    RunHooks,
+    Tell,
+    end_job,
+    job_parts,
+    job_to_carry,
+)
+from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.row_repair import lead_rows
 from streamfold.lifecycle.state_machine import definition
 from streamfold.run import Run
 
@@ -47,8 +55,8 @@ LINE_LETTERS_MAX = 100
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from streamfold.commit.failure import Failure
-    from streamfold.lifecycle.filling import Filling
+    from streamfold.commit.outcome import Failure
+    from streamfold.lifecycle.backfill import Filling
 
 
 @click.command("work", short_help="Do parts of a run that backfill or rebuild began, here or on any machine.")

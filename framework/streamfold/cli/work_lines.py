@@ -6,9 +6,8 @@ from typing import Any
 from streamfold.app import App
 from streamfold.cli.engines import as_json
 from streamfold.cli.items import item_object, item_of
-from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.page_report import ItemFailed, PageReport
-from streamfold.lifecycle.run_hooks import FillingProgress
+from streamfold.lifecycle.backfill import Filling, FillingProgress
+from streamfold.lifecycle.page import ItemFailed, PageReport
 
 PART, DONE = "part", "done"
 COUNTS = ("items", "written", "equal", "uncompared", "rows")

@@ -18,7 +18,7 @@ from streamfold.cli.filling_options import FillingOptions
 from streamfold.cli.output import echo
 from streamfold.cli.work_lines import DONE, PART, add_page
 from streamfold.errors import EngineError, shortened
-from streamfold.lifecycle.filling import Filling
+from streamfold.lifecycle.backfill import Filling
 
 DEATHS_MAX = 3
 """Processes in a row that may die of one part, before the run stops."""

@@ -1,23 +1,206 @@
-"""What follows the transactions of a plan: keyed puts, the removal of empty rows, and rows that are recomputed."""
+"""What follows the transactions: keyed puts, removal of empty rows, and rows that are recomputed from their entries."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
+from streamfold.commit.pending import MovedByRow, Progress
 from streamfold.commit.plan import KeyedPut
-from streamfold.commit.progress import Progress
-from streamfold.commit.recompute import recompute
-from streamfold.commit.sending import by_table
-from streamfold.engines import Engine, Inserted
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
+from streamfold.commit.transactions import by_table, in_lanes, may_pass, not_shown, read_rows
+from streamfold.engines import Engine, Entries, Inserted
+from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, told
+from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
+from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, made, order_of
 from streamfold.limits import STATEMENTS_MAX
-from streamfold.run import Lanes, Run
+from streamfold.records.values import encode
+from streamfold.routes.ordered import DISTINCT_MAX
+from streamfold.routes.orderings import FORMS, Ordering
+from streamfold.run import TRIES_MAX, Lanes, Run
 from streamfold.run.pace import Emptying
-from streamfold.writes.guarded import RowKey
+from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import PutRow
+PAGE_ENTRIES = 100
+"""Entries that are read at once where each value counts once."""
+
+COMPARED = (str, int, Decimal, set)
+"""Types of values that are equal in the store where they are in Python; a list may hold ``True`` for ``1``."""
+UNCHANGED, WRITTEN, AGAIN = "unchanged", "written", "again"
+"""What comes of one try with a row."""
+
+RowValues = Mapping[str, Any]
+EntryRead = tuple[str, str]
+"""The place of an entry and the text of its value."""
+
+
+class Shows(NamedTuple):
+    """The entries that count for a row."""
+
+    contents: tuple[str, ...]  # their values, as texts, in the order in which they count
+    edge: str  # the cut-off: the place of the last one; "" if all entries count
+    places: tuple[str, ...] = ()  # the place of each
+
+
+def recompute(
+    engine: Engine, touched: MovedByRow, run: Run, written: set[RowKey] | None = None
+) -> dict[RowKey, Exception]:
+    """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
+    failed: dict[RowKey, Exception] = {}
+    left, written = touched, set() if written is None else written
+    try:
+        for _ in run.tries(TRIES_MAX if touched else 0):
+            left = _round(engine, run.lanes, left, failed, written)
+            if not left:
+                break
+    except EngineError as error:
+        return failed | dict.fromkeys(left, error)
+    busy = Contended(f"Refused {TRIES_MAX} times in a row, because the row is changed or throttled; it comes again.")
+    return failed | dict.fromkeys(left, busy)
+
+
+def _round(
+    engine: Engine, lanes: Lanes, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
+) -> MovedByRow:
+    """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
+
+    ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
+    """
+    rows = read_rows(engine, lanes, touched, failed)
+    calls = (
+        (key, partial(_recomputed, engine, key, rows[key], moved)) for key, moved in touched.items() if key in rows
+    )
+    settled = {key for key in touched if key not in rows}
+    for key, done in in_lanes(lanes, calls, stops=lambda error: isinstance(error, TableThrottled)):
+        if isinstance(done, TableThrottled):
+            continue
+        if isinstance(done, EngineError | HandlerError):
+            failed[key] = done
+        elif done is AGAIN:
+            continue
+        elif done is WRITTEN:
+            written.add(key)
+        settled.add(key)
+    return {key: moved for key, moved in touched.items() if key not in settled}
+
+
+def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved]) -> str:
+    """Makes the row what its entries make of it. Tells if another process moved entries meanwhile."""
+    known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
+    concerned = [each for each in known if STAMP in row and _concerns(row, each)]
+    values: dict[str, Any] = {}
+    removed: list[str] = []
+    for each in concerned:
+        _show(row, each, _read(engine, each.partition, Ordering.of(each.ordering)), values, removed)
+    differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
+    gone = tuple(name for name in removed if name in row and name not in values)
+    if not differing and not gone:
+        return UNCHANGED
+    refused = engine.transact([RecomputedRow(key, row[STAMP], differing, gone)], 0)
+    if refused is None:
+        return WRITTEN
+    reason = next(reason for reason in refused.reasons if reason is not None)
+    if not may_pass(reason):
+        raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
+    return AGAIN
+
+
+def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
+    """What moved, with the ordering that the row knows if the code at hand knows none; None if neither knows one."""
+    if moved.ordering:
+        return moved
+    ordering, _, _ = str(row.get(EDGE + moved.name, "")).partition(" ")
+    return moved._replace(ordering=ordering) if ordering else None
+
+
+def _concerns(row: RowValues, moved: Moved) -> bool:
+    """Whether an entry that counts may have moved, as far as the row's life and cut-off tell."""
+    if row.get(LIFE, "") != moved.life:
+        return False  # the row expired, and the one that is there has entries of its own
+    ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
+    if ordering != moved.ordering or not edge:
+        return True
+    form = FORMS[Ordering.of(ordering).form]
+    return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in moved.places)
+
+
+def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
+    """The entries that count."""
+    form = FORMS[ordering.form]
+    if form.once:
+        return _read_once_each(engine, partition, ordering)
+    more = form.collects or not form.in_store  # one more tells whether there are more, or whether there is a tie
+    found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
+    shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
+    edge = shown[-1][0] if shown and len(found) >= ordering.most + form.collects else ""
+    places, contents = zip(*shown, strict=True) if shown else ((), ())
+    return Shows(contents, edge, places)
+
+
+def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:
+    """The entries that count, if equal values are stored in the opposite of the order in which they count.
+
+    ``found`` has one entry more than count, which tells whether there is a tie at the cut-off.
+    """
+    form, shown, beyond = FORMS[ordering.form], found[: ordering.most], found[ordering.most :]
+    if beyond and (tied := order_of(beyond[0][0])) == order_of(shown[-1][0]):
+        shown = [entry for entry in shown if order_of(entry[0]) != tied]
+        rest = ordering.most - len(shown)
+        shown += engine.read_entries(Entries(partition, rest, tied, form.largest_key, before=tied + BEYOND))
+    return in_order(form, shown)
+
+
+def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows:
+    """The entries that count if each value counts once: page by page, skipping the rest of a page's last value."""
+    found: dict[str, str] = {}
+    after = ""
+    while page := engine.read_entries(Entries(partition, PAGE_ENTRIES, after)):
+        for place, content in page:
+            found.setdefault(order_of(place), content)
+        after = order_of(page[-1][0]) + BEYOND  # greater each time, so that this ends
+        if not ordering.most and len(found) > DISTINCT_MAX:
+            raise HandlerError(
+                f"Distinct has more than {DISTINCT_MAX} values on one row, all of which each change reads: the row "
+                "keeps its last count. Count on a row for each value, or on more rows."
+            )
+        if len(page) < PAGE_ENTRIES or 0 < ordering.most < len(found):
+            break
+    if 0 < ordering.most < len(found):
+        kept = list(found)[: ordering.most]
+        return Shows(tuple(found[order] for order in kept), kept[-1] + BEYOND)
+    return Shows(tuple(found.values()), "")
+
+
+def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
+    """Adds to ``values`` and ``removed`` what one attribute's entries make of the row."""
+    edge, names = EDGE + moved.name, [moved.name]
+    if moved.name == PLAIN_ENTRY:
+        names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
+    removed.append(PLACES + moved.name)
+    if not shows.contents:
+        # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
+        removed += [*names, edge] if edge in row else []
+        return
+    ordering = Ordering.of(moved.ordering)
+    value = made(ordering, shows.contents)
+    values[edge] = f"{moved.ordering} {shows.edge}"
+    if FORMS[ordering.form].placed:
+        values[PLACES + moved.name] = list(shows.places)
+    if moved.name == PLAIN_ENTRY:
+        values.update(value)
+        values[PLAIN_NAMES] = sorted(value)
+        removed += [name for name in names if name not in values]
+    else:
+        values[moved.name] = value
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if type(one) is type(other) and type(one) in COMPARED:
+        return bool(one == other)
+    return encode(one) == encode(other)
 
 
 def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: Progress) -> None:

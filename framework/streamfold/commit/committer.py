@@ -27,16 +27,19 @@ from itertools import groupby
 from typing import Any
 
 from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
-from streamfold.commit.attempts import Attempt, Attempts, most_shared_first
-from streamfold.commit.lanes import join_all
-from streamfold.commit.older_changes import OlderChanges
 from streamfold.commit.outcome import Outcome, Triages
+from streamfold.commit.pending import Progress, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.progress import Progress
-from streamfold.commit.refusals import only_empty
-from streamfold.commit.replanning import Named, Replanner, writes_any
-from streamfold.commit.sending import SENDS_MAX, is_throttled
-from streamfold.commit.unfinished import Unfinished
+from streamfold.commit.replanning import Named, OlderChanges, Replanner, writes_any
+from streamfold.commit.transactions import (
+    SENDS_MAX,
+    Attempt,
+    Attempts,
+    is_throttled,
+    join_all,
+    most_shared_first,
+    only_empty,
+)
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
 from streamfold.ledger.lives import Lives

@@ -12,14 +12,14 @@ from itertools import groupby
 from typing import NamedTuple, Protocol, TypeGuard
 
 from streamfold.keys.table import OWNER
+from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.difference import NO_LIVES
-from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.value_class import Value, value
+from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread
 from streamfold.writes.guarded import (
     AddRow,

@@ -1,39 +1,234 @@
-"""Plans units again, from what a refusal says or what the ledger holds.
+"""Units are planned again, from what a refusal says or what the ledger holds."""
 
-| what was refused                           | the unit is then                                                   |
-| ------------------------------------------ | ------------------------------------------------------------------ |
-| the guard of a ledger unit                 | planned again, from the item that came with the refusal            |
-| the claim of an ``on`` handler             | done: an earlier attempt took effect                               |
-| a row that is as new as the write          | sent without the write                                             |
-| an addition that would leave a row empty   | planned again with a note of the row, as it is removed afterwards  |
-| an addition to a row that somebody removed | sent without the addition, and counted; a row that is there is     |
-|                                            | recomputed                                                         |
-| an addition to a row of another life       | planned again: it comes to that row, or it changes nothing         |
-| an amendment of a whole row that expired   | planned again: it changes nothing                                  |
-| a whole row, which others add to           | planned again, so that it adds to the row too                      |
-| a row of another item, by several handlers | split by handler, so that only the one that wants the row fails    |
-| a row of another item, by one handler      | tried again behind all units while one gets through, then failed   |
-"""
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
-
-from streamfold.commit.ledger_reads import filled
-from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, noted, without, without_row
-from streamfold.commit.progress import Progress
-from streamfold.commit.refusals import counts_contributors, is_added_to, is_stale, not_its_row, would_be_empty
-from streamfold.commit.sending import read_state
-from streamfold.commit.unfinished import NamedByHandler, writers
-from streamfold.engines import Engine
-from streamfold.errors import EngineError, HandlerError, RowTaken
-from streamfold.ledger.item import LedgerItem
+from streamfold.commit.pending import NamedByHandler, Progress, writers
+from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, noted, pack, without, without_row
+from streamfold.commit.transactions import (
+    counts_contributors,
+    in_lanes,
+    is_added_to,
+    is_stale,
+    not_its_row,
+    read_rows,
+    read_state,
+    send,
+    would_be_empty,
+)
+from streamfold.engines import Engine, Entries
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, told
+from streamfold.keys.table import CONTRIBUTORS, VERSION
+from streamfold.ledger.contribution import Contribution, LedgerItem, elsewhere, kept_text
+from streamfold.ledger.lives import Lives
+from streamfold.ledger.state_keys import claimed_identity, names_of_rows, part_key, row_name, version_of
+from streamfold.routes.route import Route
 from streamfold.run import Run
-from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
+from streamfold.writes.guarded import (
+    CONDITION,
+    AddRow,
+    GuardedPut,
+    GuardedWrite,
+    LedgerWrite,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+)
 
 if TYPE_CHECKING:
-    from streamfold.commit.unfinished import ItemAndHandler
+    from streamfold.commit.pending import ItemAndHandler
+Coming = tuple[Route, Contribution, Contribution]
+"""A handler, what an item contributed through it as far as that is known, and what the item contributes now."""
+READS_MAX = 3
+"""Times that a ledger item and its large contributions are read until they match each other."""
+
+CLAIMS_READ, CLAIMS_READ_MAX = 20, 1_280
+"""Claims of newer changes that are read at first, the newest of them, and at most; each read takes four times as many
+as the one before. The newest claim names the rows of most handlers.
+"""
+BEHIND_VERSIONS = ":"
+"""Sorts behind every version, because a version begins with a digit."""
+
+Newer = Mapping[RowKey, str]
+"""Rows of an older change, each with the version of the newest change whose claim names it."""
 
 Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
+
+
+def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
+    """Reads rows that expire, that items come to, and whose life the process does not know.
+
+    A row that is read too late costs a refused transaction, which tells the life that the row has.
+    """
+    rows = dict.fromkeys(
+        row for route, before, after in steps for row in lives.unknown(route, after) if row not in before
+    )
+    if rows:
+        lives.read(engine.read_rows(rows, consistent=consistent))
+
+
+def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
+    """A ledger item with the large contributions of these handlers.
+
+    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records come again.
+    """
+    for _ in range(READS_MAX):
+        whole = _with_large_parts(engine, key, found, handlers)
+        if whole is not None:
+            return whole
+        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
+    raise EngineUnavailable(f"Ledger item {told(key.pk)} changed while it was read.")
+
+
+def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:
+    """The ledger item with its large parts; None if the digest of one of them does not match."""
+    large = {part_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)}
+    if not large:
+        return found
+    items = engine.read_state(large, consistent=True)
+    parts = dict(found.parts)
+    for place, name in large.items():
+        text = items[place]["s"] if place in items else ""
+        if kept_text(text) != parts[name].text:
+            return None
+        parts[name] = parts[name]._replace(text=text)
+    return found._replace(parts=parts)
+
+
+class ClaimsPlace(NamedTuple):
+    """Where the claims of one handler and item are, in the order of their changes."""
+
+    partition: str
+    beginning: str  # of their sort keys; those of other items may begin so too
+
+    @classmethod
+    def of(cls, unit: Unit) -> "ClaimsPlace":
+        return cls(unit.guard.key.pk, unit.guard.key.sk.removesuffix(unit.changes[0].identity_text))
+
+
+class OlderChanges:
+    """Finds the changes of one plan that are older than what their rows were, and leaves out or takes back the rows."""
+
+    def __init__(self, engine: Engine, run: Run, progress: Progress) -> None:
+        self.engine = engine
+        self.run = run
+        self.progress = progress
+        self.redriven: list[Unit] = []  # as they were planned, with all of their rows
+
+    def without_newer(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """The chunks without rows that newer changes wrote or deleted. Units fail whose item's claims are not read."""
+        late = [unit for chunk in chunks for unit in chunk.units if not unit.steps and self._may_be_late(unit)]
+        if not late:
+            return chunks
+        newer, failed = self._newer(late)
+        if self.run.late:
+            self.redriven = [unit for unit in late if unit.guard.key not in failed]
+        if not failed and not any(newer.values()):
+            return chunks
+        self._fail(late, failed)
+        units = [unit for chunk in chunks for unit in chunk.units if unit.guard.key not in failed]
+        wanted = [without(unit, newer[unit.guard.key]) if newer.get(unit.guard.key) else unit for unit in units]
+        return pack(wanted, self.run.chunk_actions)
+
+    def take_back(self) -> None:
+        """Takes back the rows of older changes that a newer change, as its claim now says, wrote or deleted."""
+        units = self.redriven or self._overtaken()
+        if not units:
+            return
+        newer, wrong = self._newer(units)
+        unread: dict[RowKey, Exception] = {}
+        keys = dict.fromkeys(row for named in newer.values() for row in named)
+        rows = read_rows(self.engine, self.run.lanes, keys, unread) if keys else {}
+        for unit in units:
+            named = newer.get(unit.guard.key, {})
+            try:
+                for row in named:
+                    if row in unread:
+                        raise unread[row]
+                self._replace_older(unit, named, rows)
+            except (EngineError, HandlerError) as error:
+                wrong[unit.guard.key] = error
+        self._fail(units, wrong)
+
+    def _replace_older(self, unit: Unit, named: Newer, rows: Mapping[RowKey, Mapping[str, Any]]) -> None:
+        """Puts tombstones of newer changes in the place of older rows."""
+        for effect in unit.effects:
+            if not isinstance(effect, GuardedPut) or effect.key not in named:
+                continue
+            row, newest = rows.get(effect.key, {}), named[effect.key]
+            if row.get(CONTRIBUTORS) != 0 and row.get(VERSION, newest) < newest:
+                # Refused if the row is newer by now, or another item's: then there is nothing to be taken back.
+                refused = send(self.engine, [effect._replace(attributes=None, version=newest)], self.run)
+                self.progress.outcome.tally(unit.routes[0].name).removed += refused is None
+
+    def _may_be_late(self, unit: Unit) -> bool:
+        return (self.run.late or not unit.changes[0].in_order) and _puts(unit)
+
+    def _overtaken(self) -> list[Unit]:
+        """Units that were new, and are older than a change of their table that was known. So this batch came before."""
+        newest: dict[str, str] = {}
+        for unit in self.progress.known:
+            (change,) = unit.changes
+            if change.in_order:
+                newest[change.item[0]] = max(newest.get(change.item[0], ""), change.version_text)
+        return [
+            unit
+            for unit in (self.progress.claimed if newest else ())
+            if unit.changes[0].version_text < newest.get(unit.item[0], "") and _puts(unit)
+        ]
+
+    def _newer(self, units: Iterable[Unit]) -> tuple[dict[StateKey, Newer], dict[StateKey, Exception]]:
+        """The rows of units that newer claims name, and why the claims of some were not read, by the units' claims."""
+        places: dict[ClaimsPlace, list[Unit]] = {}
+        for unit in units:
+            places.setdefault(ClaimsPlace.of(unit), []).append(unit)
+        newer: dict[StateKey, Newer] = {}
+        failed: EngineError | HandlerError | None = None
+        calls = ((place, partial(_named, self.engine, place, own)) for place, own in places.items())
+        for _, answer in in_lanes(self.run.lanes, calls, stops=lambda _: True, count=self.run.lanes.reads):
+            if isinstance(answer, EngineError | HandlerError):
+                failed = failed or answer
+            else:
+                newer |= answer
+        unread = [unit for own in places.values() for unit in own if unit.guard.key not in newer]
+        return newer, {unit.guard.key: failed for unit in unread if failed is not None}
+
+    def _fail(self, units: Iterable[Unit], failed: Mapping[StateKey, Exception]) -> None:
+        for unit in units:
+            if (error := failed.get(unit.guard.key)) is not None:
+                self.progress.fail([unit], error)
+
+
+def _puts(unit: Unit) -> bool:
+    """Whether a change puts a row: only a row that comes back is wrong."""
+    return any(isinstance(effect, GuardedPut) and effect.attributes is not None for effect in unit.effects)
+
+
+def _put_rows(unit: Unit) -> dict[str, RowKey]:
+    """The rows that a change puts or deletes, by their names in claims."""
+    return {row_name(effect.key): effect.key for effect in unit.effects if isinstance(effect, GuardedPut)}
+
+
+def _named(engine: Engine, place: ClaimsPlace, units: Sequence[Unit]) -> dict[StateKey, Newer]:
+    """The rows of an item's changes that claims of newer changes name. A claim of older code names none."""
+    older = [(unit.changes[0], _put_rows(unit), dict[RowKey, str]()) for unit in units]
+    first = place.beginning + min(change.version_text for change, _, _ in older)
+    before, most = place.beginning + BEHIND_VERSIONS, CLAIMS_READ
+    while True:
+        claims = engine.read_entries(Entries(place.partition, most, first, descending=True, before=before))
+        for sort_key, text in claims:
+            if (identity := claimed_identity(sort_key, place.beginning)) is None:
+                continue
+            for change, rows, newest in older:
+                # Of two changes with one version neither is newer, and the first to come has the row.
+                if change.version_text < identity != change.identity_text:
+                    for name in rows.keys() & names_of_rows(text):
+                        newest.setdefault(rows[name], version_of(identity))
+        if len(claims) < most or all(len(newest) == len(rows) for _, rows, newest in older):
+            return {unit.guard.key: newest for unit, (_, _, newest) in zip(units, older, strict=True)}
+        before, most = claims[-1][0], min(most * 4, CLAIMS_READ_MAX)
 
 
 class Replanner:

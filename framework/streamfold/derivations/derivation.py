@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamfold.errors import is_fatal
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from streamfold.commit.outcome import Failed, Outcome, Triages
+    from streamfold.commit.pending import NamedRows, Unfinished
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
-    from streamfold.commit.unfinished import NamedRows, Unfinished
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.engines import Engine
     from streamfold.errors import Unprocessable
@@ -192,8 +192,7 @@ class Derivation(Kind):
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
         """Reconciles several items; reports failures with the changes of their work."""
-        from streamfold.commit.outcome import Failed, Outcome
-        from streamfold.commit.triage import explained
+        from streamfold.commit.outcome import Failed, Outcome, explained
 
         outcome = Outcome()
         for work in works:
@@ -301,3 +300,16 @@ def contributing(route: Route) -> Contributing:
 def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
     """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
     return contributing(route).contribution(route, image, fields, forms) if image else {}
+
+
+class Expiring(Contributing):
+    """A kind that aggregates: a shared row shows the time to live of its contributors, and one may have none."""
+
+    def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
+        return self._outlived(route, change, after)
+
+    @cached_property  # an import statement costs, and this is called for each item
+    def _outlived(self) -> Callable[[Route, Change, Contribution], bool]:
+        from streamfold.derivations.view.expiry import outlived
+
+        return outlived

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.engines import StoredItem
-from streamfold.records.change import Change, ItemKey
-from streamfold.records.item_names import item_name
+from streamfold.records.change import Change, ItemKey, item_name
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 

@@ -10,10 +10,10 @@ from streamfold.keys.key import KeyValues
 from streamfold.keys.table import RESERVED_PREFIX, Table, checked_attribute_name
 from streamfold.records.change import Change
 from streamfold.records.images import HIDDEN, Image
-from streamfold.records.rounding import inexact_text
+from streamfold.records.values import inexact_text
+from streamfold.routes.application import check_tenant
 from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
 from streamfold.routes.route import Fields, Route, Target
-from streamfold.routes.tenants import check_tenant
 from streamfold.writes.guarded import RowKey
 
 MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier", "invalid format string")

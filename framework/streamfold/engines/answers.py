@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import local
 from typing import Any
 
-from streamfold.records.fast_json import parsed_answer
+from streamfold.records.encoded import parsed_answer
 
 READS = ("BatchGetItem", "GetItem", "Query", "Scan")
 BINARY = re.compile(rb'"BS?"')

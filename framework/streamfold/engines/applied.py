@@ -23,8 +23,7 @@ from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
 from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.numbers import Number, decode_number, number_text
-from streamfold.records.values import decode, encode
+from streamfold.records.values import Number, decode, decode_number, encode, number_text
 from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,

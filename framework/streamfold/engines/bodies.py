@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamfold.engines.answers import called, watch
-from streamfold.records.fast_json import body_json
+from streamfold.records.encoded import body_json
 
 Operation = Callable[..., Any]
 

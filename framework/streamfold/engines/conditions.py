@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION
-from streamfold.records.numbers import WIDE, Number, decode_number
-from streamfold.records.values import encode, same
+from streamfold.records.values import WIDE, Number, decode_number, encode, same
 from streamfold.writes.guarded import AddRow, CorrectRow, GuardedPut, LedgerWrite, PutPair, RecomputedRow
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from streamfold.engines import OwnRecord
 from streamfold.engines.own_records import lambda_form
 from streamfold.engines.state_file import StateFile
-from streamfold.records.fast_json import item_text
+from streamfold.records.encoded import item_text
 
 BEHIND = "SELECT sequence, record FROM stream WHERE grp = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"

@@ -12,10 +12,8 @@ from streamfold.engines.bodies import Bodies
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
 from streamfold.engines.expressions import Requests
 from streamfold.errors import EngineError, EngineUnavailable, TableThrottled, told
-from streamfold.keys.real_names import check_real_names
-from streamfold.keys.table import STATE, Table
-from streamfold.records.numbers import decode_number
-from streamfold.records.values import decode
+from streamfold.keys.table import STATE, Table, check_real_names
+from streamfold.records.values import decode, decode_number
 from streamfold.run import Deadline
 from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey
 

@@ -24,7 +24,7 @@ from streamfold.engines.state_file import StateFile
 from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
-from streamfold.records.fast_json import item_text
+from streamfold.records.encoded import item_text
 from streamfold.writes.guarded import ENTRIES, DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
 
 PLACE = itemgetter(0, 1, 2)

@@ -11,8 +11,7 @@ from streamfold.engines.state_file import StateFile
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey, item_key
-from streamfold.records.sortable import sortable
-from streamfold.records.values import encode
+from streamfold.records.values import encode, sortable
 from streamfold.writes.guarded import StateKey
 
 HIGHEST = "\U0010ffff"

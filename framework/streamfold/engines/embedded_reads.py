@@ -14,8 +14,7 @@ from streamfold.engines.sources import NEW_IMAGES
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError
 from streamfold.records.change import ItemKey
-from streamfold.records.sortable import sortable
-from streamfold.records.values import decode
+from streamfold.records.values import decode, sortable
 from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
 
 ROW = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?"

@@ -9,8 +9,7 @@ from streamfold.engines.casts import VALUES, Casts, add_cast, ledger_cast
 from streamfold.engines.clauses import Expression, aliased, clauses, has_revision, once_each
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.table import CONTRIBUTORS, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
-from streamfold.records.numbers import number_text
-from streamfold.records.values import encode
+from streamfold.records.values import encode, number_text
 from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,

@@ -13,8 +13,7 @@ from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey
-from streamfold.records.sortable import sortable
-from streamfold.records.values import decode, encode
+from streamfold.records.values import decode, encode, sortable
 from streamfold.writes.guarded import RowKey, StateKey
 
 NONE: tuple[str, StoredItem | None] = ("", None)

@@ -13,8 +13,7 @@ from zlib import crc32
 from streamfold.engines import ScanPlace, Segment
 from streamfold.keys.table import STATE
 from streamfold.records.encoded import COMPACT
-from streamfold.records.sortable import sortable
-from streamfold.records.values import decode, encode
+from streamfold.records.values import decode, encode, sortable
 from streamfold.writes.guarded import RowKey, StateKey
 
 HASH_BITS = 32

@@ -9,8 +9,8 @@ from typing import Any
 
 from streamfold.engines import OWN_VERSION, Page, StoredItem
 from streamfold.keys.table import Table
+from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import decode, encode, same
-from streamfold.records.version import BY_OURSELVES
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, Reason, SourceWrite, UpdateSource
 
 NEW_IMAGES = "Only records with new images bring them."

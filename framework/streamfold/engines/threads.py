@@ -8,7 +8,7 @@ from time import sleep
 from typing import Any
 
 from streamfold.limits import LANES_MAX, READ_LANES_MAX
-from streamfold.records.numbers import EXACT
+from streamfold.records.values import EXACT
 from streamfold.run import Flight, Joined, LaneCall, Lanes, made
 
 GIVE_WAY_SECONDS = 0.001

@@ -11,26 +11,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from streamfold.batch.chains import with_own_version
+from streamfold.batch.fan_outs import with_own_version
 from streamfold.batch.process import check_application, plan_changes, process_changes
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines import OWN_VERSION, Engine, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
-from streamfold.failures.documents import Delivered, LeftDocument, StreamRange, left_of
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Delivered, LeftDocument, StreamRange, Waiting, left_of
 from streamfold.failures.repair import Repair, Repaired, led_by_item
 from streamfold.failures.stream_range import Fetched
 from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
-from streamfold.records.change import Change
+from streamfold.records.change import BY_OURSELVES, Change, Version
 from streamfold.records.envelope import Origins, RawRecord, Seen
-from streamfold.records.version import BY_OURSELVES, Version
 from streamfold.replay.replay import PutSources, newest_sources
-from streamfold.routes.application import Application
+from streamfold.routes.application import Application, unknown_handler
 from streamfold.routes.route import Route
-from streamfold.routes.suggestions import unknown_handler
 from streamfold.run import Run
 
 What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]

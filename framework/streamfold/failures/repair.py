@@ -11,30 +11,27 @@ from dataclasses import dataclass, field
 from decimal import localcontext
 from typing import NamedTuple
 
-from streamfold.batch.knowledge import Knowledge, knowledge
-from streamfold.batch.known_forms import keep_forms
 from streamfold.batch.manifest import note_expiring
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.commit.ledger_reads import filled
+from streamfold.batch.stored_schema import Knowledge, keep_forms, knowledge
+from streamfold.commit.after_commit import recompute
+from streamfold.commit.outcome import explained
+from streamfold.commit.pending import NamedRows, Unfinished
 from streamfold.commit.plan import without_row
-from streamfold.commit.recompute import recompute
-from streamfold.commit.refusals import counts_contributors, is_added_to, not_the_owner
-from streamfold.commit.sending import check_passing, is_throttled
-from streamfold.commit.triage import explained
-from streamfold.commit.unfinished import NamedRows, Unfinished
+from streamfold.commit.replanning import filled
+from streamfold.commit.transactions import check_passing, counts_contributors, is_added_to, is_throttled, not_the_owner
 from streamfold.derivations.derivation import LOST, Finishing, Work, contributing, contribution, derivation
 from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import Contended, Unprocessable, is_fatal
-from streamfold.ledger.contribution import Contribution
+from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem
 from streamfold.ledger.forms import Forms
-from streamfold.ledger.item import BEFORE_ALL, LedgerItem
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, Transition, repaired
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
-from streamfold.records.numbers import EXACT
+from streamfold.records.values import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import ROWS_LOST, Fields, Route
 from streamfold.run import TRIES_MAX, Run

@@ -1,13 +1,15 @@
-"""Reads a range of a shard again, to get the records of a failed batch back from their sequence numbers."""
+"""Reads a range of a DynamoDB or Kinesis shard again, to get the records of a failed batch by their numbers."""
 
-from collections.abc import Iterable, Iterator
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from streamfold.failures.documents import StreamRange
-from streamfold.replay.shards import (
+from streamfold.failures.failed_records import StreamRange
+from streamfold.records.kinesis import SOURCE
+from streamfold.replay.stream import (
     EMPTY_PAGES_MAX,
     NOT_FOUND,
     TRIMMED,
@@ -24,6 +26,11 @@ filtered-out records between them."""
 KEEPS = "a stream keeps them for 24 hours"
 NumberedRecords = list[tuple[int, StreamRecord]]
 """The records of one page in Lambda's form, each with its sequence number."""
+
+KINESIS_KEEPS = "a stream of Kinesis keeps them for 24 hours, unless its retention period was raised"
+"""Developer Guide of Kinesis Data Streams, kinesis-extended-retention."""
+INVALID = "InvalidArgumentException"
+"""Kinesis returns it for a sequence number of another stream: the stream was deleted and created again."""
 
 
 class Fetched(NamedTuple):
@@ -97,3 +104,52 @@ def gone(part: StreamRange, why: str, keeps: str) -> str:
 def shard_gone(part: StreamRange) -> str:
     """The reason for a range whose shard or stream does not exist."""
     return f"shard {part.shard_id} is no longer in stream {part.stream_arn}, or never was"
+
+
+def fetch_kinesis(kinesis: Client, part: StreamRange) -> Fetched:
+    """Reads a range from its stream, in the form in which Lambda delivers its records.
+
+    kinesis: a low-level client of Kinesis in the stream's account and region.
+
+    Missing records raise nothing: ``Fetched.gone`` describes them.
+    """
+    try:
+        answer = kinesis.get_shard_iterator(
+            StreamARN=part.stream_arn,
+            ShardId=part.shard_id,
+            ShardIteratorType="AT_SEQUENCE_NUMBER",
+            StartingSequenceNumber=part.first,
+        )
+        return fetched(part, _kinesis_pages(kinesis, part, answer["ShardIterator"]), KINESIS_KEEPS)
+    except ClientError as error:
+        if error_code(error) not in (NOT_FOUND, INVALID):
+            raise
+    return Fetched([], gone(part, shard_gone(part), KINESIS_KEEPS))
+
+
+def _kinesis_pages(kinesis: Client, part: StreamRange, iterator: str | None) -> Iterator[NumberedRecords]:
+    """The pages from an iterator to the end of the shard. An empty page ends them only at the tip of the stream."""
+    while iterator is not None:
+        page = kinesis.get_records(StreamARN=part.stream_arn, ShardIterator=iterator)
+        yield [(int(record["SequenceNumber"]), kinesis_record(record, part)) for record in page["Records"]]
+        is_at_tip = not page["Records"] and page.get("MillisBehindLatest", 0) == 0
+        iterator = None if is_at_tip else page.get("NextShardIterator")
+
+
+def kinesis_record(record: Mapping[str, Any], part: StreamRange) -> StreamRecord:
+    """The Lambda form of a record that boto3's ``get_records`` returned (Lambda Developer Guide, with-kinesis)."""
+    return {
+        "kinesis": {
+            "kinesisSchemaVersion": "1.0",
+            "partitionKey": record["PartitionKey"],
+            "sequenceNumber": record["SequenceNumber"],
+            "data": b64encode(record["Data"]).decode(),
+            "approximateArrivalTimestamp": record["ApproximateArrivalTimestamp"].timestamp(),
+        },
+        "eventSource": SOURCE,
+        "eventVersion": "1.0",
+        "eventID": f"{part.shard_id}:{record['SequenceNumber']}",
+        "eventName": "aws:kinesis:record",
+        "awsRegion": part.stream_arn.split(":")[3],
+        "eventSourceARN": part.stream_arn,
+    }

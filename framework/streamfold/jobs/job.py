@@ -1,7 +1,4 @@
-"""A job and its segments, each an item of the state: whoever runs them may be killed, or run twice at once.
-
-A segment moves on only after its page is done, under its revision. So a page may be done twice, and none is left out.
-"""
+"""A job and its segments, each an item of the state: a process that runs them may be killed, or run twice at once."""
 
 import json
 import time
@@ -10,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, SettingsError, damaged
@@ -25,6 +22,8 @@ JOBS_MAX = 1000
 """Jobs that are listed, the newest first."""
 SEGMENTS_MAX = 1_000_000
 """Segments of a parallel scan (API Reference, Scan)."""
+
+ENDLESS = Deadline()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,3 +233,26 @@ def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
         return kind(**{name: value for name, value in json.loads(text).items() if name in known})
     except (AttributeError, TypeError, ValueError):
         raise damaged(f"Job {identity}") from None
+
+
+class RunParts(Protocol):
+    """The parts of a run, by number."""
+
+    def left(self) -> list[int]:
+        """The parts that are not done."""
+        ...
+
+    def run_part(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
+        """Does a part from its cursor on, while ``until`` has time, and returns its cursor.
+
+        The cursor moves after each page. A page that is done again changes nothing. Raises what reading and writing
+        raise, and ``SettingsError`` where somebody ended the job.
+        """
+        ...
+
+
+def run_here(parts: RunParts, done: Callable[[int], None] = lambda _: None) -> None:
+    """Carries a run in this process, part after part; ``done`` is told each part that is done."""
+    for number in parts.left():
+        parts.run_part(number)
+        done(number)

@@ -6,14 +6,12 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
-from streamfold.keys.field import equal_values, time_spec
+from streamfold.keys.field import contains, equal_values, overlaps, time_spec
 from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix, looks_like
-from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name
-from streamfold.keys.template_language import contains, overlaps
+from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name, merged
 
 if TYPE_CHECKING:
     from streamfold.keys.key_part import FieldMiss
-
 PARTITION_BYTES_MAX = 2048
 SORT_BYTES_MAX = 1024
 """Size of key values: DynamoDB Developer Guide, ServiceQuotas."""
@@ -308,3 +306,47 @@ def _sort_message(partition: str, sort: str | None, table: Table) -> str:
             f'Give one, Key({partition!r}, "METADATA"), or a table without one: table=Table("{table.name}", sort=None).'
         )
     return f"Key({partition!r}, {sort!r}) has a sort template, but table {table.name!r} has a partition key only."
+
+
+def check_in_partition(who: str, what: str, parent: Key, child: Key) -> None:
+    """Raises ``DeclarationError`` unless every item of the child's template has one parent, in its own partition.
+
+    ``who`` names the declaration, ``what`` the child: "the child", "the part".
+    """
+    if merged(child.table, parent.table) is None or child.partition.text != parent.partition.text:
+        raise DeclarationError(
+            f"{who} has {what} {child!r}, which is not in the partition of {parent!r}: it is found by a query of "
+            f"that partition. Expected a template Key({parent.partition.text!r}, ...) of table {parent.table.name!r}."
+        )
+    if child.overlaps(parent):
+        raise DeclarationError(
+            f"{who} would reach its own parent: {child!r} takes keys of {parent!r} too. Give {what} a "
+            "sort key with a literal that the parent does not have."
+        )
+    missing = [
+        name
+        for name, field in parent.types.items()
+        if child.types.get(name) is None or field.spec != child.types[name].spec
+    ]
+    if missing:
+        raise DeclarationError(
+            f"{who} has {what} {child!r}, which several items of {parent!r} would share: its template must "
+            f"hold every field of the parent's key. Missing: {', '.join(missing)}."
+        )
+
+
+def sort_prefix(child: Key, fields: Mapping[str, Any]) -> str:
+    """How the sort keys of a parent's children begin; ``""`` where that cannot be told."""
+    assert child.sort is not None
+    text = ""
+    for piece in child.sort.pieces:
+        if not isinstance(piece, str) and (piece.name not in fields or piece.attribute_type != "S"):
+            break
+        text += piece if isinstance(piece, str) else str(piece.write(fields[piece.name]))
+    return text
+
+
+def child_fields(child: Key, fields: Mapping[str, Any], partition: Any, sort: Any) -> dict[str, Any] | None:
+    """The fields of a key if it is one of a child of the parent with these fields, else None."""
+    found = child.match_values(partition, sort)
+    return found if found is not None and all(found[name] == value for name, value in fields.items()) else None

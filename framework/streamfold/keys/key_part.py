@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
-from streamfold.keys.field import KINDS, Field, Unreadable, make_field, nearest_spec
-from streamfold.keys.template_language import Atoms, literal
+from streamfold.keys.field import KINDS, Atoms, Field, Unreadable, literal, make_field, nearest_spec
 
 KeyValue = str | int | Decimal | bytes
 LETTER_BYTES_MAX = 4

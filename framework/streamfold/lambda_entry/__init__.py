@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
-from streamfold.batch.beginning import Beginning, begin_with_records
-from streamfold.batch.process import check_settings, process_changes, read_changes, undeclared_names
+from streamfold.batch.process import (
+    Beginning,
+    begin_with_records,
+    check_settings,
+    process_changes,
+    read_changes,
+    undeclared_names,
+)
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.dynamodb import DynamoEngine
@@ -32,7 +38,7 @@ from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
-    from streamfold.jobs.doorbell import Doorbell
+    from streamfold.jobs.fan_outs import Doorbell
     from streamfold.run import Learned, Rung
 
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
@@ -131,7 +137,7 @@ class Function:
         if not rung or self.settings.jobs is None:
             return rung
         if self.doorbell is None:
-            from streamfold.jobs.doorbell import Doorbell
+            from streamfold.jobs.fan_outs import Doorbell
 
             self.doorbell = Doorbell(self.app.name, self.settings.jobs, self.warn)
         return self.doorbell.ring(rung, enough_time or run.enough_time)

@@ -9,10 +9,10 @@ from typing import Any
 
 from streamfold.batch.fan_outs import Open, watch_open, work_on
 from streamfold.batch.report import Report, Response, merge, response_of
-from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Failure
 from streamfold.engines import Engine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
-from streamfold.jobs.doorbell import read_message
+from streamfold.jobs.fan_outs import read_message
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import Function, function_of
 from streamfold.lambda_entry.lines import log

@@ -11,7 +11,7 @@ from streamfold.errors import public
 from streamfold.lambda_entry import garbage, in_public, keep_quiet
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import measuring, start_log
-from streamfold.lifecycle.scheduled import AskedSample, verify_sample
+from streamfold.lifecycle.verify import AskedSample, verify_sample
 from streamfold.routes.application import Application
 from streamfold.run import Run, time_left
 from streamfold.settings import Settings

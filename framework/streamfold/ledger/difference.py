@@ -5,13 +5,24 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES, is_in_state
-from streamfold.ledger.contribution import NO_PART, Contribution, RowPart, left_rows, stored_text
-from streamfold.ledger.entries import NOTHING, PLAIN_ENTRY, HeldByName, Mark, all_held, moved, taken
-from streamfold.ledger.entries import writes as entry_writes
+from streamfold.ledger.contribution import (
+    NO_PART,
+    NOTHING,
+    PLAIN_ENTRY,
+    Contribution,
+    HeldByName,
+    Mark,
+    RowPart,
+    all_held,
+    left_rows,
+    moved,
+    stored_text,
+    taken,
+)
+from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, target_of
-from streamfold.records.change import ItemKey
-from streamfold.records.item_names import item_name
-from streamfold.records.numbers import WIDE, Number
+from streamfold.records.change import ItemKey, item_name
+from streamfold.records.values import WIDE, Number
 from streamfold.routes.route import Route, Target, may_expire
 from streamfold.writes.guarded import (
     NO_VALUES,

@@ -21,8 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.keys.table import LIFE, is_in_state
-from streamfold.ledger.contribution import Contribution, RowPart
-from streamfold.ledger.entries import NOTHING
+from streamfold.ledger.contribution import NOTHING, Contribution, RowPart
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, PutRow, RowKey
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey
-from streamfold.records.numbers import decode_number, number_text
+from streamfold.records.values import decode_number, number_text
 from streamfold.writes.guarded import RowKey, StateKey
 
 NO_SORT = "-"

@@ -7,7 +7,18 @@ from hashlib import blake2b
 from typing import NamedTuple
 from zlib import crc32
 
-from streamfold.ledger.contribution import LEFT_STAMP_LETTERS, Contribution, stored_rows, stored_text
+from streamfold.ledger.contribution import (
+    LEFT_STAMP_LETTERS,
+    LETTERS_KEPT,
+    REFERENCE,
+    Contribution,
+    LedgerItem,
+    Mark,
+    elsewhere,
+    kept_text,
+    stored_rows,
+    stored_text,
+)
 from streamfold.ledger.difference import (
     NO_LIVES,
     difference,
@@ -17,12 +28,10 @@ from streamfold.ledger.difference import (
     marked,
     owner_of,
 )
-from streamfold.ledger.entries import Mark
-from streamfold.ledger.item import LETTERS_KEPT, REFERENCE, LedgerItem, elsewhere, kept_text
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
 from streamfold.ledger.state_keys import part_key
 from streamfold.records.change import ItemKey
-from streamfold.records.value_class import Value, value
+from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import (
     DeleteRow,

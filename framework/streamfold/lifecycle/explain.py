@@ -1,29 +1,99 @@
-"""Why an item, or a derived row, is as it is: what handlers make of an item, and which items a row stands on."""
+"""Why an item is as it is: what handlers make of it, and whether the state holds what they made."""
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import localcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from streamfold.commit.ledger_reads import filled
-from streamfold.commit.triage import explained
+from streamfold.commit.outcome import explained
+from streamfold.commit.replanning import filled
 from streamfold.derivations.derivation import contribution
-from streamfold.engines import Engine
+from streamfold.engines import Engine, OwnStream, StoredItem
 from streamfold.errors import is_fatal
-from streamfold.ledger.contribution import Contribution, RowPart, stored_rows, stored_text
-from streamfold.ledger.entries import HeldEntries, partition, place, source_text
+from streamfold.ledger.contribution import (
+    REFERENCE,
+    Contribution,
+    HeldEntries,
+    LedgerItem,
+    RowPart,
+    partition,
+    place,
+    source_text,
+    stored_rows,
+    stored_text,
+)
 from streamfold.ledger.forms import Forms
-from streamfold.ledger.item import LedgerItem
 from streamfold.ledger.lives import as_stored
-from streamfold.ledger.state_keys import ledger_key
-from streamfold.records.change import ItemKey, image_of
+from streamfold.ledger.state_keys import ledger_key, source_of
+from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
-from streamfold.records.numbers import EXACT
-from streamfold.records.values import decode
-from streamfold.records.version import Version
+from streamfold.records.values import EXACT, decode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey, StateKey
+
+T = TypeVar("T")
+
+
+def state_key(stored: StoredItem) -> StateKey:
+    """The key of a state item."""
+    return StateKey(stored["pk"]["S"], stored["sk"]["S"])
+
+
+def found_in_state(engine: Engine, wanted: Callable[[StoredItem], T | None]) -> Iterator[T]:
+    """What ``wanted`` makes of each state item, but for None.
+
+    A local store is read to its end before the first is given: it is not written while it is read.
+    """
+    found = (made for stored in engine.state_items() if (made := wanted(stored)) is not None)
+    return iter(list(found)) if isinstance(engine, OwnStream) else found
+
+
+class NamedEntry(NamedTuple):
+    """An entry that a ledger item names."""
+
+    row: RowKey
+    key: StateKey
+
+
+def entry_keys(application: str, handler: str, item: ItemKey, row: RowKey, part: RowPart) -> Iterator[StateKey]:
+    """The keys of the entries that an item has below a row."""
+    for name, held in part.ordered.items():
+        where = partition(application, handler, name, row, part.life)
+        for order in held.entries:
+            yield StateKey(where, place(order, source_text(item)))
+
+
+def entries_of(app: Application, key: StateKey, ledger: LedgerItem) -> Iterator[NamedEntry]:
+    """The entries that a ledger item names, but for those of contributions that are kept apart."""
+    source = source_of(key)
+    if source is None:
+        return
+    for name, stored in ledger.parts.items():
+        rows = {} if stored.text.startswith(REFERENCE) else stored_rows(stored.text)
+        for row, part in rows.items():
+            for entry in entry_keys(app.name, name, source.item, row, part):
+                yield NamedEntry(row, entry)
+
+
+def rows_lacking_entries(app: Application, engine: Engine, ledgers: Sequence[StateKey]) -> set[RowKey]:
+    """The rows below which entries of these ledger items are missing."""
+    if not ledgers:
+        return set()
+    stored = engine.read_state(ledgers, consistent=True)
+    named = [entry for key, item in stored.items() for entry in entries_of(app, key, LedgerItem.of(item))]
+    there = engine.read_state({entry.key for entry in named}, consistent=True) if named else {}
+    return {entry.row for entry in named if entry.key not in there}
+
+
+def missing_entries(
+    app: Application, engine: Engine, handler: str, item: ItemKey | None, row: RowKey, part: RowPart
+) -> list[StateKey]:
+    """The entries that an item has below a row by its ledger item, and that are not there."""
+    keys = [] if item is None else list(entry_keys(app.name, handler, item, row, part))
+    there = engine.read_state(keys, consistent=True) if keys else {}
+    return [key for key in keys if key not in there]
 
 
 class ItemExplained(NamedTuple):

@@ -21,7 +21,7 @@ from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
-from streamfold.replay.lines import PIECE_BYTES, bounded_lines, fits_at_once
+from streamfold.replay.files import PIECE_BYTES, bounded_lines, fits_at_once
 from streamfold.settings.readers import read_path
 
 FILES = "manifest-files.json"

@@ -7,9 +7,9 @@ a query that is not strongly consistent (Developer Guide, read-write-operations)
 from math import ceil
 from typing import NamedTuple
 
-from streamfold.derivations.feed.lanes import PAGE
-from streamfold.lifecycle.estimate import PRICE_READ, PRICE_WRITE, READ_BYTES
-from streamfold.lifecycle.page_plan import WRITE_BYTES
+from streamfold.derivations.feed.fan_outs import PAGE
+from streamfold.lifecycle.backfill import PRICE_READ, PRICE_WRITE, READ_BYTES
+from streamfold.lifecycle.page import WRITE_BYTES
 from streamfold.read.feeds import LIMIT
 
 PRICE_STORED = 0.25

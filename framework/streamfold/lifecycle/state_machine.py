@@ -11,9 +11,8 @@ from streamfold.batch.process import check_application
 from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
+from streamfold.lifecycle.backfill import REBUILD, Filling, end_job, job_parts, job_to_carry
 from streamfold.lifecycle.exports import S3
-from streamfold.lifecycle.filling import Filling
-from streamfold.lifecycle.job_parts import REBUILD, end_job, job_parts, job_to_carry
 from streamfold.routes.application import Application
 from streamfold.run import Run
 

@@ -1,17 +1,35 @@
-"""Whether what handlers made of items is what they make of them now. Nothing that moves is called different."""
+"""Whether rows are what handlers make of their items now, by command or on a schedule. Nothing is written."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
+from typing import Any, NamedTuple
 
-from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.page_report import Difference, ItemFailed, PageReport
+from streamfold.batch.manifest import RETIRED, read_manifest
+from streamfold.batch.process import check_application
+from streamfold.engines import Engine
+from streamfold.errors import NotStarted, SettingsError
+from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
+from streamfold.lifecycle.sources import ItemKeys, pages, reconcilable
 from streamfold.records.change import ItemKey
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
+from streamfold.run import Run
 
 READS_MAX = 3
 """Times that a suspicion is looked at again before its item counts as moving."""
 
 SUSPECTED_MAX = 500
 """Suspicions that wait together before they are looked at again."""
+
+SAMPLE_ITEMS = 2_000
+SAMPLE_ITEMS_MAX = 1_000_000
+TOLERANCE_SECONDS = 60
+TOLERANCE_SECONDS_MAX = 250
+"""Three waits have to fit into the 900 seconds of an invocation (Lambda Developer Guide, Quotas)."""
+SPARE_SECONDS = 30
+"""What is left of the time when no further page is begun, beside the waits for the tolerance."""
 
 
 @dataclass(slots=True)
@@ -81,3 +99,86 @@ class Verifier:
         self.found.failed += failed
         self.found.equal += len(suspected) - len(again) - len(failed)
         return [each for each in again if each not in before]
+
+
+class AskedSample(NamedTuple):
+    """What the event of a schedule asks for."""
+
+    items: int = SAMPLE_ITEMS
+    tolerance_seconds: int = TOLERANCE_SECONDS
+
+    @classmethod
+    def of(cls, event: Any) -> "AskedSample":
+        """The ``sample`` and ``tolerance`` of an event; all else is left alone. Raises ``SettingsError``."""
+        given = event if isinstance(event, Mapping) else {}
+        return cls(
+            _whole("sample", given.get("sample", SAMPLE_ITEMS), 1, SAMPLE_ITEMS_MAX),
+            _whole("tolerance", given.get("tolerance", TOLERANCE_SECONDS), 0, TOLERANCE_SECONDS_MAX),
+        )
+
+
+class SampleReport(NamedTuple):
+    """What a scheduled comparison found, without keys or contents of items."""
+
+    counts: Mapping[str, int]  # verified, different, moving, verify_failed, undecided
+    different: Mapping[str, int]  # parts, by handler
+    failed: Mapping[str, int]  # items on which a handler raises, by handler
+
+
+def verify_sample(app: Application, engine: Engine, run: Run, asked: AskedSample, random: Random) -> SampleReport:
+    """Compares a sample of the items with what the state holds of them, as far as the invocation's time goes.
+
+    Raises ``ManifestError`` where the code does not fit the state, and ``EngineError`` where it cannot be read.
+    """
+    check_application(app, engine, run, write=False)
+    routes = _routes(app, engine, run)
+    verifier = Verifier(
+        Pages(app, engine, run, {route.name for route in routes}, dry_run=True), asked.tolerance_seconds
+    )
+    undecided = False
+    if routes:
+        try:
+            _look(verifier, ItemKeys(app, engine, routes), asked, random)
+            verifier.settle()
+        except NotStarted:
+            undecided = True
+    return _report(verifier.found, undecided=undecided)
+
+
+def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random) -> None:
+    """Looks at pages while there is time for them, and for what has to be read again."""
+    needed = asked.tolerance_seconds * READS_MAX + SPARE_SECONDS
+    for page in pages(keys.sample(asked.items, random)):
+        if verifier.pages.run.seconds_left() < needed:
+            return
+        verifier.look(page)
+
+
+def _routes(app: Application, engine: Engine, run: Run) -> list[Route]:
+    """The handlers that a function has named, whose records are processed, and of which the ledger holds something."""
+    known, settings = read_manifest(app.name, engine).handlers, run.settings
+    return [
+        route
+        for route in reconcilable(app)
+        if route.kind.contributes
+        and settings.runs(route.name, route.group)
+        and RETIRED not in known.get(route.name, {RETIRED: ""})
+    ]
+
+
+def _report(found: Verified, *, undecided: bool) -> SampleReport:
+    counts = {
+        "verified": found.items,
+        "different": len(found.different),
+        "moving": found.moving,
+        "verify_failed": len(found.failed),
+        "undecided": int(undecided),
+    }
+    different = Counter(each.handler for each in found.different)
+    return SampleReport(counts, different, Counter(each.handler for each in found.failed))
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise SettingsError(f"The event's {name} does not fit: expected a whole number from {least} to {most}.")
+    return value

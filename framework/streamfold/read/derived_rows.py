@@ -8,19 +8,189 @@ Tombstones, and rows that nothing contributes to any more, count as absent, but 
     table.query(**filtered(ORDER.query(order_id="1")))
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
 from streamfold.derivations.view.shards import SHARD
 from streamfold.errors import plain, shown
 from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, EDGE, VERSION
-from streamfold.read.combined import Combine, one, together
-from streamfold.read.tables import PlainRow, TablePlace, read_keys
+from streamfold.keys.table import CONTRIBUTORS, EDGE, PLACES, PLAIN_NAMES, VERSION
+from streamfold.ledger.contribution import PLAIN_ENTRY, in_order
 from streamfold.records.images import hidden
-from streamfold.records.numbers import DIGITS_MAX
+from streamfold.records.values import DIGITS_MAX, WIDE, decode, encode, number_text
 from streamfold.routes.aggregates import COUNT_SUFFIX, SUM_SUFFIX
+from streamfold.routes.ordered import order_text
+from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering, Together
+from streamfold.run import TRIES_MAX, Deadline
+
+BotoTable = Any
+"""boto3's ``Table``, whose classes exist only at run time."""
+TablePlace = BotoTable | tuple[Any, str]
+"""Where rows lie: boto3's ``Table``, or a client and the table's name."""
+PlainRow = dict[str, Any]
+"""A row in plain values."""
+
+ShardRow = Mapping[str, Any]
+Combine = Mapping[str, Callable[[Sequence[Any]], Any]]
+
+
+def queried(table: TablePlace, query: Mapping[str, Any]) -> Iterator[PlainRow]:
+    """The items of a query, all pages. A client takes and gives DynamoDB attribute values, a ``Table`` plain ones."""
+    if not isinstance(table, tuple):
+        for page in table.meta.client.get_paginator("query").paginate(TableName=table.name, **query):
+            yield from page["Items"]
+        return
+    client, name = table
+    values = coded(query["ExpressionAttributeValues"], encode)
+    pages = client.get_paginator("query").paginate(TableName=name, **{**query, "ExpressionAttributeValues": values})
+    for page in pages:
+        yield from (coded(item, decode) for item in page["Items"])
+
+
+def read_keys(table: TablePlace, keys: Sequence[Mapping[str, Any]]) -> Iterator[PlainRow]:
+    """The items of keys, in any order."""
+    is_client = isinstance(table, tuple)
+    client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
+    wanted: Any = {name: {"Keys": [coded(key, encode) for key in keys] if is_client else list(keys)}}
+    found: list[PlainRow] = []
+    for _ in Deadline().tries():
+        answer = client.batch_get_item(RequestItems=wanted)
+        found.extend(answer["Responses"].get(name, ()))
+        wanted = answer.get("UnprocessedKeys")
+        if not wanted:
+            return (coded(item, decode) for item in found) if is_client else iter(found)
+    raise TimeoutError(f"Table {name!r} left keys unread {TRIES_MAX} times in a row: it is throttled.")
+
+
+def plain_item(item: Mapping[str, Any]) -> PlainRow:
+    """An item whose bytes are ``bytes``: boto3's ``Table`` gives them as ``Binary``, which no row can hold."""
+    return {name: _plain(value) for name, value in item.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return plain_item(value)
+    if isinstance(value, list | set):
+        return type(value)(_plain(member) for member in value)
+    return value.value if type(value).__name__ == "Binary" else value
+
+
+def coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:
+    """An item with each value in another form."""
+    return {name: code(value) for name, value in item.items()}
+
+
+def together(shards: Sequence[ShardRow], keys: Iterable[str], combine: Combine) -> dict[str, Any]:
+    """All attributes of a row except its key, merged from its shards. ``combine``: functions that merge an attribute.
+
+    Raises ``TypeError`` for an attribute that cannot be merged without such a function.
+    """
+    plain = _winner(shards)
+    names = dict.fromkeys(name for row in shards for name in row if not hidden(name) and name not in keys)
+    return {
+        name: combine[name]([row[name] for row in shards if name in row]) if name in combine else one(shards, name)
+        for name in names
+        if name in combine or name in plain or not _is_won(shards, name)
+    }
+
+
+def one(shards: Sequence[ShardRow], name: str) -> Any:
+    """One attribute of a row, merged from its shards. Raises ``TypeError`` if it cannot be merged."""
+    if _is_won(shards, name):
+        return _winner(shards)[name]
+    having = [row for row in shards if name in row]
+    orderings = [_ordering(row, name) for row in having]
+    found = [ordering for ordering in orderings if ordering is not None]
+    if not found:
+        return _total(name, [row[name] for row in having])
+    if len({ordering.form for ordering in found}) > 1 or len(found) < len(having):
+        said = ", ".join(sorted({str(ordering or "a number") for ordering in orderings}))
+        raise TypeError(
+            f"Attribute {name!r} is made differently in its shards ({said}), because the view has changed: say how "
+            f"they are combined, combine={{{name!r}: list}}, until the older items have changed too."
+        )
+    # A shard without changes since the view asked for more still lists fewer: only the common number is exact.
+    return _ordered(name, having, found[0].form, min(ordering.most for ordering in found))
+
+
+def _ordering(row: ShardRow, name: str) -> Ordering | None:
+    """How a row says that one of its attributes is made; None for what is added up."""
+    text, _, _ = str(row.get(EDGE + name, "")).partition(" ")
+    return Ordering.of(text) if text else None
+
+
+def _ordered(name: str, shards: Sequence[ShardRow], text: str, most: int) -> Any:
+    form = FORMS.get(text)
+    if form is None or form.together is None:
+        raise TypeError(
+            f"Attribute {name!r} is made in the form {text!r}, of which this code does not know how shards are put "
+            f"together: say how, combine={{{name!r}: list}}, or read with the code that writes it."
+        )
+    if form.made is len:
+        raise TypeError(
+            f"Attribute {name!r} counts different values, and two shards may have the same one: they cannot be added "
+            "up. Count them in a view without shards=, or take the shards' counts for what they are, "
+            f"combine={{{name!r}: list}}."
+        )
+    if form.together is Together.PLACES:
+        placed = [each for row in shards for each in zip(row[PLACES + name], row[name], strict=True)]
+        return [value for _, value in in_order(form, placed)][:most]
+    if form.together is Together.FIRST:
+        return _first(shards, EDGE + name, form)[name]
+    if form.together is Together.VALUES:
+        return _listed(name, [value for row in shards for value in row[name]], form, most)
+    if form.made is not list:
+        raise TypeError(f"Attribute {name!r} cannot be put together: say how, combine={{{name!r}: list}}.")
+    raise TypeError(
+        f"Attribute {name!r} is a list whose shards do not say in which order it stands, because its view has no "
+        f"shards=: say how they are combined, combine={{{name!r}: list}}."
+    )
+
+
+def _listed(name: str, values: list[Any], form: Form, most: int) -> Any:
+    """The smallest values of all; of a set each once, so that they need no more than their order."""
+    by_order = sorted(((order_text(_bytes(value), lambda: name), value) for value in values), key=_place)
+    if form.once:
+        by_order = list(dict(by_order).items())
+    return form.made([value for _, value in by_order[:most]])
+
+
+def _place(placed: tuple[str, Any]) -> str:
+    return placed[0]
+
+
+def _bytes(value: Any) -> Any:
+    """A value whose bytes are no ``Binary`` of boto3, which has them as its value."""
+    return getattr(value, "value", value)
+
+
+def _first(shards: Sequence[ShardRow], edge: str, form: Form) -> ShardRow:
+    """The shard whose one entry counts first of all."""
+    return in_order(form, [(str(row[edge]).partition(" ")[2], row) for row in shards])[0][1]
+
+
+def _is_won(shards: Sequence[ShardRow], name: str) -> bool:
+    """Whether an attribute is one of the plain attributes of which one source has all, ``Row(wins=...)``."""
+    return any(name in row.get(PLAIN_NAMES, ()) for row in shards)
+
+
+def _winner(shards: Sequence[ShardRow]) -> dict[str, Any]:
+    """The plain attributes of the source that wins."""
+    having = [row for row in shards if EDGE + PLAIN_ENTRY in row]
+    if not having:
+        return {}
+    row = _first(having, EDGE + PLAIN_ENTRY, FORMS[PLAIN])
+    return {name: row[name] for name in row[PLAIN_NAMES]}
+
+
+def _total(name: str, values: Sequence[Any]) -> Decimal:
+    if not all(isinstance(value, Decimal | int) and not isinstance(value, bool) for value in values):
+        raise TypeError(f"Attribute {name!r} is no number: say how its shards are combined, combine={{{name!r}: max}}.")
+    total = Decimal(0)
+    for value in values:
+        total = WIDE.add(total, value)  # of some of the shards it may need more digits than of all
+    return Decimal(number_text(total))
 
 
 def rows(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

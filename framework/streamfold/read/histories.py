@@ -1,16 +1,19 @@
-"""The history of an item, as its audit rows tell it."""
+"""The history of an item, as its audit rows tell it, and the items that archives keep."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
 
-from streamfold.derivations.audit.as_of import ItemAsOf, is_of_history, item_as_of
-from streamfold.derivations.audit.options import default_target, item_values, plain_row
+from streamfold.derivations.audit.history import ItemAsOf, is_of_history, item_as_of
+from streamfold.derivations.audit.kind import default_target, item_values, plain_row
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table
-from streamfold.read.tables import PlainRow, TablePlace, queried
-from streamfold.records.item_names import item_name
+from streamfold.read.derived_rows import PlainRow, TablePlace, queried
+from streamfold.records.change import item_name
+
+if TYPE_CHECKING:
+    from streamfold.derivations.archive.archives import ArchivedItem
 
 
 def audit_item(key: Mapping[str, Any], table: Table = MAIN) -> str:
@@ -48,3 +51,23 @@ def as_of(table: TablePlace, source: Key, time: datetime, into: Key | None = Non
     ``table`` and ``into`` are those of ``history``. Raises ``ValueError`` for a time without a time zone.
     """
     return item_as_of(history(table, source, into, **fields), time, source.key(**fields))
+
+
+def archived(
+    place: str,
+    handler: str,
+    *,
+    first: date | None = None,
+    last: date | None = None,
+    client: Any = None,
+) -> Iterator["ArchivedItem"]:
+    """The removed items that ``router.archive`` has kept, each once, day by day.
+
+    ``place`` is what ``to=`` or the setting says, ``handler`` the name of the declaration
+    (``archive_session_metadata``, if it gives none), ``first`` and ``last`` the days (UTC, both included), ``client``
+    boto3's client for S3. One day's versions are remembered at a time.
+    """
+    from streamfold.derivations.archive.archives import open_place, read_archive
+    from streamfold.parking import make_client
+
+    return read_archive(open_place(place, (lambda _: client) if client else make_client), handler, first, last)

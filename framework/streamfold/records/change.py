@@ -1,9 +1,10 @@
-"""One change of one item, out of a raw stream record: keys, images decoded where they are read, version, time."""
+"""One change of one item, out of a raw stream record: name and keys, lazily decoded images, version, time."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from streamfold.errors import ImageError, RecordError, shown, told
@@ -11,8 +12,21 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
-from streamfold.records.values import AttributeValue, RawImage, decode, same
-from streamfold.records.version import LOCALSTACK_DIGITS, SEQUENCE, SEQUENCE_DIGITS_MAX, Version, sequence_text
+from streamfold.records.values import AttributeValue, RawImage, decode, number_text, same
+
+SEQUENCE_DIGITS_MAX = 40
+"""Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
+LOCALSTACK_DIGITS = 56
+"""Length of LocalStack's sequence numbers: those of the Kinesis records behind its DynamoDB streams."""
+SEQUENCE = rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}|[0-9]{{{LOCALSTACK_DIGITS}}}"
+LONGER = ":"
+"""Begins a number of more than 40 digits in a version: it sorts after every digit, so after every shorter number."""
+BY_OURSELVES = "+"
+"""Begins a suffix of the version, for a change that a cascade or derived attributes made to a source item in a store
+without a stream: the version sorts after the one that led to the change, and before every later one.
+"""
+UNLABELLED = "0000-00-00T00:00:00.000"
+"""The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
 
 Event = Literal["INSERT", "MODIFY", "REMOVE"]
 EVENTS: tuple[Event, ...] = ("INSERT", "MODIFY", "REMOVE")
@@ -29,6 +43,56 @@ TIME_TEXT = re.compile(r"\d{4}-\d\d-\d\dT")
 
 ItemKey = tuple[str, KeyValue, KeyValue | None]
 """An item anywhere: logical table, partition key, sort key."""
+
+NAME_BYTES_MAX = 2000
+"""A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
+PLAIN_WORD = r"[\w@%+=:,./-][\w@%+=:,./#-]*"
+"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
+
+
+def sequence_text(sequence: str) -> str:
+    """A sequence number as text whose order is the order of the numbers: padded to 40 digits.
+
+    LocalStack's longer numbers are ``:`` and their 56 digits. Padding all to 56 would change every version, and make
+    every state item larger.
+    """
+    if len(sequence) <= SEQUENCE_DIGITS_MAX or len(sequence := sequence.lstrip("0")) <= SEQUENCE_DIGITS_MAX:
+        return sequence.zfill(SEQUENCE_DIGITS_MAX)
+    return LONGER + sequence.zfill(LOCALSTACK_DIGITS)
+
+
+class Version(NamedTuple):
+    """A text that sorts in the order of the changes of one item: ``epoch/stream label/sequence number``.
+
+    The number is padded to 40 digits, or has the form of ``sequence_text`` for longer ones. Sequence numbers differ in
+    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
+    For Kinesis the label is ``kinesis``, and the number is the time of the change in microseconds.
+    """
+
+    text: str
+
+    @classmethod
+    def of(cls, epoch: int, label: str, sequence: int | str) -> "Version":
+        return cls(f"{epoch:02d}/{label}/{sequence_text(str(sequence))}")
+
+    @property
+    def epoch(self) -> int:
+        return int(self.text[:2])
+
+    @property
+    def label(self) -> str:
+        return self._bare[3:].rpartition("/")[0]
+
+    @property
+    def sequence(self) -> int:
+        return int(self._bare.rpartition("/")[2].removeprefix(LONGER))
+
+    @property
+    def _bare(self) -> str:
+        return self.text.partition(BY_OURSELVES)[0]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Origin(NamedTuple):
@@ -386,3 +450,36 @@ def is_time_to_live(identity: object) -> bool:
         return False
     names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}
     return all(names.get(name) == value for name, value in TIME_TO_LIVE.items())
+
+
+def item_name(item: ItemKey) -> str:
+    """One text for an item's key, different for any two items of a table: ``ORDER#1|ITEM#a``.
+
+    A name that is too long for a key after ``AUDIT#`` is replaced by its digest.
+    """
+    texts = [value if type(value) is str else key_text(value) for value in item[1:] if value is not None]
+    name = "|".join(texts)
+    if name.count("|") >= len(texts) or "%" in name:
+        name = "|".join([text.replace("%", "%25").replace("|", "%7C") for text in texts])
+    if len(name) * 4 <= NAME_BYTES_MAX or len(name.encode()) <= NAME_BYTES_MAX:
+        return name
+    return f"sha256:{sha256(name.encode()).hexdigest()}"
+
+
+def item_parts(name: str) -> list[str]:
+    """The texts of the key values in an item's name; a digest is returned as it is."""
+    return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
+
+
+def typed(name: str) -> str:
+    """The arguments of a command for an item's name: partition and sort, quoted where a shell needs it."""
+    from shlex import quote  # only messages for a person need it, and a function's start should not pay for it
+
+    return " ".join(part if re.fullmatch(PLAIN_WORD, part) else quote(part) for part in item_parts(name))
+
+
+def key_text(value: KeyValue) -> str:
+    """A key value as text: a number in its shortest form, bytes in hexadecimal."""
+    if isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else number_text(value)

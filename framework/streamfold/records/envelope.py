@@ -5,12 +5,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.errors import RecordError, shown
-from streamfold.keys.real_names import check_real_names
-from streamfold.keys.table import MAIN, Table
-from streamfold.records.change import Change, Origin
+from streamfold.keys.table import MAIN, Table, check_real_names
+from streamfold.records.change import UNLABELLED, Change, Origin
 from streamfold.records.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
 from streamfold.records.kinesis import SOURCE as KINESIS_SOURCE
-from streamfold.records.version import UNLABELLED
 from streamfold.settings import Settings, environment_name
 
 EXPECTED = (

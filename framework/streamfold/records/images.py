@@ -5,8 +5,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from streamfold.errors import AttributeMissing, RecordError, shown
 from streamfold.keys.table import DERIVED, RESERVED_PREFIX
-from streamfold.records.numbers import decode_number
-from streamfold.records.values import RawImage, decode, expected_content
+from streamfold.records.values import RawImage, decode, decode_number, expected_content
 
 LEGACY_REPLICATION_PREFIX = "aws:rep:"
 """Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""

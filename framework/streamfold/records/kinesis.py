@@ -16,6 +16,7 @@ from typing import Any
 from streamfold.errors import RecordError, shown
 from streamfold.records.change import (
     EVENTS,
+    SEQUENCE_DIGITS_MAX,
     Change,
     Origin,
     broken_image,
@@ -26,7 +27,6 @@ from streamfold.records.change import (
     item_key,
 )
 from streamfold.records.encoded import CANONICAL
-from streamfold.records.version import SEQUENCE_DIGITS_MAX
 
 SOURCE = "aws:kinesis"
 LABEL = "kinesis"

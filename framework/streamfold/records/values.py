@@ -1,21 +1,53 @@
-"""DynamoDB's attribute values, in the form in which Lambda and the stream files carry them, to Python and back.
+"""DynamoDB's attribute values to Python and back: exact numbers, equality, order, rounding on purpose.
 
-boto3's deserialiser cannot do this: it refuses binary values given as base64 text, which is how Lambda delivers them,
-and the pure rooms may not import it. Python values: ``str``, ``int`` or ``Decimal`` (exact, 38 digits), ``bytes``,
-``bool``, ``None``, ``list``, ``dict`` and sets of text, numbers or bytes.
+Values lie in the form in which Lambda and the stream files carry them.
 """
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
-from typing import Any
+from decimal import (
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+    DecimalException,
+    DivisionByZero,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+    Rounded,
+    Underflow,
+)
+from typing import Any, Self, TypeVar, cast, dataclass_transform
 
-from streamfold.errors import HandlerError, RecordError, shown
+from streamfold.errors import HandlerError, RecordError, shown, told
 from streamfold.keys.field import Unreadable, datetime_text
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import checked_attribute_name
-from streamfold.records.numbers import decode_number, number_text
+
+DIGITS_MAX = 38
+WHOLE_MAX = 10**DIGITS_MAX - 1
+WHOLE_MIN = -WHOLE_MAX
+EXPONENT_MAX, EXPONENT_MIN = 125, -130
+"""Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
+EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
+"""The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
+HOW_TO_ROUND = "To round on purpose: divide(a, b, places=2) or rounded(n, places=2), of streamfold."
+"""The end of each message about a number that is not exact; docs/numbers.md has the rest."""
+WIDE = Context(prec=300, traps=[Inexact, InvalidOperation])
+"""Holds every sum and difference of two numbers exactly; one with more than 38 digits is refused when it is written."""
+Number = int | Decimal
+
+LONG = Context(prec=300, traps=[])
+"""A quotient of two numbers of 38 digits that is no tie differs from every tie before its 80th digit: a quotient of so
+many digits rounds as the exact one would."""
+
+EXPONENT_OFFSET = 500
+NINES = str.maketrans("0123456789", "9876543210")
+
+T = TypeVar("T")
 
 LEVELS_MAX = 32
 """Levels of lists and maps in an item, the innermost value being one (Developer Guide, ServiceQuotas)."""
@@ -23,6 +55,169 @@ LEVELS_MAX = 32
 
 AttributeValue = Mapping[str, Any]
 RawImage = Mapping[str, AttributeValue]
+
+
+def decode_number(text: str) -> int | Decimal:
+    """The number of a text, exactly; whole numbers as ``int``."""
+    return int(text) if text.isdigit() or (text[1:].isdigit() and text[0] == "-") else Decimal(text)
+
+
+def number_text(value: int | Decimal) -> str:
+    """The one spelling of a number: ``1.5``, ``100``, ``0``.
+
+    Raises ``HandlerError`` where DynamoDB could not hold it.
+    """
+    if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:
+        return f"{value}"
+    if isinstance(value, int):  # too large, or of a class with a text of its own
+        value = Decimal(int(value))
+    text = str(value)
+    # The usual number is its own text, less zeros at its end; exponents, NaN and Infinity hold a capital letter.
+    if len(text) <= DIGITS_MAX and "E" not in text and "N" not in text and "I" not in text:
+        text = text.rstrip("0").rstrip(".") if "." in text else text
+        return "0" if text == "-0" else text
+    if not value.is_finite():
+        raise HandlerError(f"Number {told(value)} cannot be stored: expected a finite number.")
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)).lstrip("0")
+    bare = text.rstrip("0")
+    if not bare:
+        return "0"
+    shift = cast("int", exponent) + len(text) - len(bare)
+    if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
+        raise HandlerError(
+            f"Number {told(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "
+            f"1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. {HOW_TO_ROUND}"
+        )
+    return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two decoded values are equal: numbers by value, ``True`` and ``False`` to themselves alone."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(alike(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other)
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a decoded value is the number 0, which means the same as no attribute."""
+    return value is not False and bool(value == 0)
+
+
+def divide(dividend: Number, divisor: Number, /, *, places: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+    """A quotient, rounded once, to so many places: ``divide(2, 3, places=2)`` is ``Decimal("0.67")``.
+
+    ``rounding`` is one of decimal's, ``decimal.ROUND_HALF_UP``; the default rounds a tie to the even digit. Raises
+    ``HandlerError`` for a divisor of 0, for a float, and for a quotient of more than 38 digits.
+    """
+    said = f"divide({shown(dividend)}, {shown(divisor)}, places={shown(places)})"
+    above, below = _exact(dividend, said), _exact(divisor, said)
+    if not below:
+        raise HandlerError(f"{said} divides by zero: yield nothing for such an item, or say what stands for it.")
+    return _rounded(LONG.divide(above, below), places, rounding, said)
+
+
+def rounded(value: Number, /, *, places: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+    """A number with so many places: ``rounded(Decimal("2.345"), places=2)`` is ``Decimal("2.34")``.
+
+    A whole number has them too: ``f"{rounded(3, places=2)}"`` is ``3.00``. Takes and raises what ``divide`` does.
+    """
+    said = f"rounded({shown(value)}, places={shown(places)})"
+    return _rounded(_exact(value, said), places, rounding, said)
+
+
+def inexact_text(error: DecimalException) -> str:
+    """What a handler did whose arithmetic is refused, and what to do instead."""
+    signals = error.args[0] if error.args and isinstance(error.args[0], list) else [type(error)]
+    names = {signal.__name__ for signal in signals}
+    if isinstance(error, DivisionByZero) or "DivisionUndefined" in names:
+        return "divided by zero: yield nothing for such an item, or say what stands for it."
+    if "ConversionSyntax" in names:
+        return "made a Decimal of text that is no number: yield nothing for such an item."
+    what = type(error).__name__
+    return (
+        f"computed a number that {DIGITS_MAX} digits cannot hold exactly ({what}). Results are never rounded on the "
+        f"way. {HOW_TO_ROUND}"
+    )
+
+
+def _exact(value: Any, said: str) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise HandlerError(f"{said} takes {shown(value)} of type {type(value).__name__}: expected int or Decimal.")
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise HandlerError(f"{said} takes {shown(value)}: expected a finite number.")
+    return Decimal(value)
+
+
+def _rounded(value: Decimal, places: Any, rounding: str, said: str) -> Decimal:
+    if isinstance(places, bool) or not isinstance(places, int) or not 0 <= places < DIGITS_MAX:
+        raise HandlerError(f"{said} has places={shown(places)}: expected a whole number from 0 to {DIGITS_MAX - 1}.")
+    context = Context(prec=DIGITS_MAX, rounding=rounding, traps=[InvalidOperation])
+    try:
+        found = value.quantize(Decimal(1).scaleb(-places), context=context)
+    except InvalidOperation:
+        raise HandlerError(f"{said} has more than {DIGITS_MAX} digits: expected fewer places.") from None
+    return found or abs(found)  # no minus before a zero
+
+
+def sortable(value: KeyValue | None) -> str:
+    """Text for a key value; ``""`` for none. Types do not mix within one key attribute."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else _number(Decimal(number_text(value)))
+
+
+def _number(value: Decimal) -> str:
+    if not value:
+        return "1"
+    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
+    text = f"{value.adjusted() + EXPONENT_OFFSET:03d}{digits}"
+    # A negative number of more digits is smaller: complement, and end above every digit.
+    return f"2{text}" if value > 0 else f"0{text.translate(NINES)}~"
+
+
+class Nothing(dict[str, Any]):
+    """The empty mapping. Unlike other dicts it may be the default of an attribute; nobody adds to it."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
+class Value:
+    """What all values can do."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._held() == other._held()
+
+    def __hash__(self) -> int:
+        return hash(self._held())
+
+    def __repr__(self) -> str:
+        held = zip(self.__slots__, self._held(), strict=True)
+        return f"{type(self).__name__}({', '.join(f'{name}={content!r}' for name, content in held)})"
+
+    def _held(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, name) for name in self.__slots__])
+
+    def _replace(self, **changes: Any) -> Self:
+        """A copy with other contents of some attributes."""
+        return type(self)(**{**dict(zip(self.__slots__, self._held(), strict=True)), **changes})
+
+
+@dataclass_transform(frozen_default=True)
+def value(made: type[T]) -> type[T]:
+    """Makes a class of values. Type checkers refuse changes of an instance; nothing watches for them at run time."""
+    return dataclass(slots=True, eq=False, repr=False, match_args=False)(made)
 
 
 def decode(value: AttributeValue, level: int = 0) -> Any:

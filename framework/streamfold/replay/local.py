@@ -1,7 +1,4 @@
-"""Runs an application in this process, without AWS: an event, then the records of the engine's own stream.
-
-A state file also gets the source items, as in a replay: cascades, redrives and ``show --source`` read them.
-"""
+"""Runs an application in this process, without AWS: an event, then the records of the engine's own stream."""
 
 import logging
 import os
@@ -11,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from streamfold.batch.chains import run_chains
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
+from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
-from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Failure
 from streamfold.derivations import SAYS
 from streamfold.engines import Engine, OwnStream
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, public
+from streamfold.ledger.state_keys import manifest_key
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
-from streamfold.replay.others import warn_of_others
 from streamfold.replay.replay import newest_sources
 from streamfold.routes.application import Application
 from streamfold.run import Learned, Run
@@ -33,6 +30,27 @@ FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 """Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""
 
 log = logging.getLogger("streamfold")
+
+
+def warn_of_others(app: Application, engine: EmbeddedEngine, run: Run) -> None:
+    """Warns an application that is new to a state of others that write the same rows. Reads their manifests.
+
+    Two applications may add to one row on purpose. But an application under another name is another one: what it folded
+    under the old name stays in the rows.
+    """
+    if read_manifest(app.name, engine).revision:
+        return
+    own = {key.place for route in app.routes for key in route.writes}
+    begins = manifest_key("").pk
+    for partition in engine.state_partitions(begins):
+        name = partition.removeprefix(begins)
+        entries = read_manifest(name, engine).handlers.values()
+        if shared := own & {target for entry in entries for target in entry.get("targets", ())}:
+            run.warn(
+                f"Application {app.name!r} is new to this state, and {name!r} writes the same rows in it "
+                f"({min(shared)}). Is it a new name of {name!r}? Then every item counts twice: keep the name, or begin "
+                "anew with replay --fresh."
+            )
 
 
 @dataclass(slots=True)

@@ -1,27 +1,42 @@
 """Replays recorded records on a store: the loop behind ``streamfold replay``, without its options and its output."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.batch.chains import run_chains
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
-from streamfold.commit.failure import Failure
+from streamfold.commit.outcome import Failure
 from streamfold.commit.plan import Plan
 from streamfold.engines import Engine, OwnStream
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
+from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
-from streamfold.replay.cursor import ReplayCursor
-from streamfold.replay.garbage import garbage_between_batches
-from streamfold.replay.lines import BadLine, Line
-from streamfold.replay.planned import PlannedWrites
+from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.routes.application import Application
 from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.writes.guarded import AddRow
+
+if TYPE_CHECKING:
+    from streamfold.engines.embedded import EmbeddedEngine
+NEW_RECORDS, ALL_RECORDS = 1_000, 500_000
+"""Records after which what they left is searched through, and after which all values are."""
+YOUNGEST, ALL = 0, 2
+
+KEPT_RECORDS_MAX = 10_000
+"""Records that come again; with more, the place stays where it is, and all behind it is read again."""
+FORM = 2
+"""Of what is kept. The place of a replay that kept something else is not found, so that it begins anew."""
+
+FileEntry = tuple[Line, RawRecord] | BadLine
 
 BATCH_RECORDS = 10_000
 """Records in a batch, if not said otherwise: large batches touch each item and row once."""
@@ -32,6 +47,181 @@ FAILURES_KEPT_MAX = 100
 
 SourceImage = tuple[ItemKey, RawImage | None, str]
 PutSources = Callable[[Iterable[SourceImage]], None]
+
+
+class Garbage:
+    """Searches for cycles once enough records are done."""
+
+    def __init__(self) -> None:
+        self._new = self._all = 0  # records since what is new, and since everything, was searched through
+
+    def done(self, records: int) -> None:
+        """Tells that a batch of so many records is done, and nothing is held of it."""
+        self._new += records
+        self._all += records
+        if self._all >= ALL_RECORDS:
+            gc.collect(ALL)
+            self._new = self._all = 0
+        elif self._new >= NEW_RECORDS:
+            gc.collect(YOUNGEST)
+            self._new = 0
+
+
+@contextmanager
+def garbage_between_batches() -> Iterator[Garbage]:
+    """Stops Python's usual search for cycles while a replay runs."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield Garbage()
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(slots=True)
+class PlannedWrites:
+    """The writes of plans, and what else would follow them: how many writes that makes, the store decides."""
+
+    transactions: int = 0
+    writes: int = 0
+    writes_behind: int = 0  # of these, behind the transactions
+    made_of_entries: int = 0  # rows that are computed once their entries are written
+    removed_if_empty: int = 0  # rows that lose a contributor, and go if it was the last one
+    other_steps: int = 0  # what kinds do afterwards
+
+    def add(self, plan: Plan) -> None:
+        """Counts the plan of one more batch."""
+        within = [write for chunk in plan.chunks for write in chunk.writes]
+        rows = sum(hasattr(each, "row") for each in plan.deferred)
+        behind = len(plan.puts) + rows
+        self.transactions += len(plan.chunks)
+        self.writes += len(within) + behind
+        self.writes_behind += behind
+        added = [write for write in within if isinstance(write, AddRow)]
+        self.made_of_entries += len({write.key for write in added if write.moved})
+        self.removed_if_empty += len({write.key for write in added if write.may_empty})
+        self.other_steps += len(plan.deferred) - rows
+
+
+class ReplayPlace(NamedTuple):
+    """How far a replay came."""
+
+    entries: int  # records and bad lines that were read
+    digest: str  # of what was read of the files
+    handlers: list[str]  # that had the records
+
+
+class KeptRecord(NamedTuple):
+    """A record that comes again, and where it stands."""
+
+    file: str
+    number: int
+    is_bad: bool
+    record: RawRecord
+
+    @property
+    def text(self) -> str:
+        return to_json(self._asdict())
+
+
+class ReplayCursor:
+    """How far a replay has read its files, kept in the state. Nothing is kept for standard input.
+
+    ``went_on`` is told how many records lie behind a replay that goes on, before the first is read.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        settings: Settings,
+        engine: "EmbeddedEngine",
+        files: RecordedFiles,
+        went_on: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.engine = engine
+        self._went_on = went_on
+        self._files = files
+        self._progress = engine.progress
+        self._name = json.dumps([FORM, app.name, settings.group, *files.paths])
+        self._handlers = sorted({route.name for route in app.routes}.difference(settings.handlers_off))
+        self._is_kept = STANDARD_INPUT not in files.paths
+        self._records = 0  # that are kept to come again
+        self._taken = 0  # of these, since the last batch
+        self._entries = 0
+        self._bad: list[KeptRecord] = []  # since the last batch
+        self.behind = 0  # records that an earlier run has dealt with
+
+    def entries(self, lines: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """The entries that are left to do: kept records, what is bad in the lines before, then the lines behind."""
+        place = self._place()
+        read = iter(lines)
+        before = [entry for entry in islice(read, place.entries if place else 0) if isinstance(entry, BadLine)]
+        if place is not None and self._files.digest() == place.digest:
+            self._entries = place.entries
+            kept = [KeptRecord(**json.loads(text)) for text in self._progress.records(self._name)]
+            self.behind = place.entries - len(before) - sum(each.is_bad for each in kept)
+            self._went_on(self.behind)
+            yield from self._again(kept)
+            yield from before
+        else:
+            read = iter(lines) if place else read
+            self._begin()
+        for entry in read:
+            self._entries += 1
+            yield entry
+
+    def keep(self, line: Line, record: RawRecord) -> None:
+        """Keeps a bad record with the next batch: a replay that goes on must not pass it over."""
+        if self._is_kept:
+            self._bad.append(KeptRecord(line.file, line.number, True, record))
+        if len(self._bad) > KEPT_RECORDS_MAX:
+            self.stay()
+            self._bad.clear()
+
+    def note(self, batch: Sequence[tuple[Line, Change]], report: Report, waiting: Sequence[Change]) -> None:
+        """Stores how far the replay is, in the transaction of a batch; ``waiting`` have work at the replay's end."""
+        if not self._is_kept:
+            return
+        failed = {(failure.sequence, failure.item) for failure in report.failures}
+        waits = {id(change) for change in waiting}
+        kept = [*self._bad]
+        for line, change in batch if failed or waits else ():
+            if id(change) in waits or (change.sequence, change.name) in failed:
+                kept.append(KeptRecord(line.file, line.number, False, change.record))
+        self._bad.clear()
+        self._records += len(kept)
+        if self._records - self._taken > KEPT_RECORDS_MAX:
+            self._is_kept = False
+            return
+        self._progress.drop_first(self._name, self._taken)
+        self._records, self._taken = self._records - self._taken, 0
+        self._progress.add_records(self._name, (each.text for each in kept))
+        place = ReplayPlace(self._entries, self._files.digest(), self._handlers)
+        self._progress.put_place(self._name, to_json(place._asdict()))
+
+    def stay(self) -> None:
+        """Keeps the place where it is from now on: what follows could not be made good from behind it."""
+        self._is_kept = False
+
+    def end(self) -> None:
+        """The files were replayed to their end: the next replay of them begins anew."""
+        self._progress.end(self._name)
+
+    def _place(self) -> ReplayPlace | None:
+        text = self._progress.place(self._name) if self._is_kept else None
+        place = ReplayPlace(**json.loads(text)) if text else None
+        return place if place and place.handlers == self._handlers else None
+
+    def _begin(self) -> None:
+        with self.engine.batch():
+            self._progress.end(self._name)
+
+    def _again(self, kept: Sequence[KeptRecord]) -> Iterator[FileEntry]:
+        self._records = len(kept)
+        for each in kept:
+            self._taken += 1
+            yield Line(each.file, each.number), each.record
 
 
 class FailedRecord(NamedTuple):

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from decimal import Decimal
 
 from streamfold.errors import HandlerError, shown
-from streamfold.records.numbers import WHOLE_MAX, WHOLE_MIN, Number, number_text
+from streamfold.records.values import WHOLE_MAX, WHOLE_MIN, Number, number_text
 
 Amounts = tuple[tuple[str, Number], ...]
 """Attributes of a row, each with what is added to it."""

@@ -1,18 +1,198 @@
-"""The declarations of an application, checked as a whole. Processes, tests and threads may share the value."""
+"""The declarations of an application, checked as a whole, and the routes of a key. Threads may share it."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from streamfold.errors import DeclarationError
-from streamfold.keys.key import Key
-from streamfold.keys.real_names import check_variables
-from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, is_name, merged
+from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
+from streamfold.keys.key import Key, NearMiss
+from streamfold.keys.key_part import KeyPart, KeyValue
+from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, check_variables, is_name, merged
 from streamfold.records.change import ItemKey
 from streamfold.routes.checks import chained, checked_routes
-from streamfold.routes.dispatch import Dispatch, DispatchEntry, Listener, entries_of, targets_of
-from streamfold.routes.route import SOURCE, Fields, Route
-from streamfold.routes.tenants import apart
+from streamfold.routes.route import SOURCE, Fields, Route, Target
+
+
+def unknown_handler(said: str, name: str, known: Iterable[str]) -> SettingsError:
+    """The error for a handler's name that a setting or an option gives, with the names that are near it."""
+    from difflib import get_close_matches  # only needed where a name is wrong
+
+    names = list(known)
+    near = get_close_matches(name, names)
+    expected = " or ".join(near) if near else f"one of {', '.join(names)}"
+    return SettingsError(f"{said} names {name!r}, which is no handler of the application: expected {expected}.")
+
+
+def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
+    """The routes with targets that take rows of their source's tenant only.
+
+    Raises ``DeclarationError`` for a source or target without the field, and where it is of different kinds.
+    """
+    places = [(route, what, key) for route in routes for what, key in _keys(route)]
+    for route, what, key in places:
+        if tenant not in key.types:
+            raise DeclarationError(_missing(route, what, key, tenant))
+    for route, _, key in places:
+        _, _, first = places[0]
+        if key.types[tenant].spec != first.types[tenant].spec:
+            raise DeclarationError(
+                f"The tenant's field is {first.types[tenant]} in {first!r} ({first.declared_at}) and "
+                f"{key.types[tenant]} in {key!r} ({key.declared_at}), which {route.name!r} ({route.declared_at}) "
+                "names: values of different kinds do not compare. Write it the same way everywhere."
+            )
+    return tuple(
+        replace(route, targets=tuple(target._replace(tenant=tenant) for target in route.targets)) for route in routes
+    )
+
+
+def check_tenant(target: Target, effect: Any, fields: Fields) -> None:
+    """Raises ``HandlerError`` for a row that would be another tenant's than its source."""
+    tenant = target.tenant
+    if tenant is None or tenant not in effect.values:
+        return
+    field = target.key.types[tenant]
+    given, own = effect.values[tenant], fields[tenant]
+    if field.write(given) != field.write(own):
+        raise HandlerError(
+            f"{shown(effect)} gives {tenant}={shown(given)}, but its source is of tenant {shown(own)}: a row belongs "
+            f"to the tenant of its source. Leave {tenant} out; it comes from the source's key."
+        )
+
+
+def _keys(route: Route) -> Iterator[tuple[str, Key]]:
+    yield from (("reads", key) for key in route.sources)
+    yield from (("writes", key) for key in route.writes)
+
+
+def _missing(route: Route, what: str, key: Key, tenant: str) -> str:
+    why = "whose its items are could not be told" if what == "reads" else "rows of all tenants would meet there"
+    remedy = route.kind.tenant_remedy(route, tenant) if what == "writes" else f"Put {{{tenant}}} into the template."
+    return (
+        f"The application has tenant={tenant!r}, and {route.kind} {route.name!r} ({route.declared_at}) {what} {key!r} "
+        f"({key.declared_at}), which has no field {{{tenant}}}: {why}. {remedy}"
+    )
+
+
+class Listener(NamedTuple):
+    """A route that changes of an item reach, and the role of the item for the route."""
+
+    route: Route
+    role: str
+    called: bool
+
+
+class DispatchEntry(NamedTuple):
+    """A key with the routes that its changes reach, in the order of their declaration."""
+
+    key: Key
+    listeners: tuple[Listener, ...] = ()
+
+
+FoundEntries = list[tuple[DispatchEntry, dict[str, Any]]]
+Segments = tuple[str | None, str | None]
+
+
+class Dispatch:
+    """From key values to entries, by the first segment of partition and sort key: fifty keys cost what one does."""
+
+    def __init__(self, entries: Iterable[DispatchEntry], delimiter: str) -> None:
+        self.delimiter = delimiter
+        self.entries: dict[Segments, list[DispatchEntry]] = {}
+        for entry in entries:
+            self.entries.setdefault(self._segments(entry.key), []).append(entry)
+        firsts = dict.fromkeys([None, *(first for first, _ in self.entries)])
+        self._fitting = {first: self._of_partition(first) for first in firsts}
+
+    def find(self, partition: KeyValue, sort: KeyValue | None) -> FoundEntries:
+        """The entries whose key matches, each with the values of its fields."""
+        found = []
+        for entry in self.candidates(partition, sort):
+            values = entry.key.match_values(partition, sort)
+            if values is not None:
+                found.append((entry, values))
+        return found
+
+    def candidates(self, partition: KeyValue, sort: KeyValue | None) -> list[DispatchEntry]:
+        """The entries whose first segments fit."""
+        delimiter = self.delimiter
+        first = second = None
+        if isinstance(partition, str):
+            first = partition[: partition.find(delimiter) + 1] or partition
+        if isinstance(sort, str):
+            second = sort[: sort.find(delimiter) + 1] or sort
+        fitting = self._fitting.get(first) or self._fitting[None]
+        return fitting.get(second) or fitting[None]
+
+    def _of_partition(self, first: str | None) -> dict[str | None, list[DispatchEntry]]:
+        """The entries that fit a first segment of partition keys, by that of sort keys; None: any other one."""
+        partitions = dict.fromkeys((first, None))
+        known = dict.fromkeys([None, *(second for own, second in self.entries if own in partitions)])
+        return {
+            second: [
+                entry
+                for partition in partitions
+                for sort in dict.fromkeys((second, None))
+                for entry in self.entries.get((partition, sort), ())
+            ]
+            for second in known
+        }
+
+    def near_misses(self, partition: KeyValue, sort: KeyValue | None) -> list[NearMiss]:
+        """The templates that this key misses by one field, unless a narrower template matches it."""
+        candidates = [entry.key for entry in self.candidates(partition, sort)]
+        matched = [key for key in candidates if key.match_values(partition, sort) is not None]
+        misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
+        return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
+
+    def is_alone(self, key: Key) -> bool:
+        """Whether no other key fits the first segments of an item that this one matches: such an item misses none."""
+        own = self._segments(key)
+        fit = [entry.key for segments, entries in self.entries.items() if _meet(own, segments) for entry in entries]
+        return fit == [key]
+
+    def _segments(self, key: Key) -> Segments:
+        return self._template_segment(key.partition), None if key.sort is None else self._template_segment(key.sort)
+
+    def _template_segment(self, part: KeyPart) -> str | None:
+        text = part.pieces[0]
+        if not isinstance(text, str):
+            return None
+        end = text.find(self.delimiter)
+        if end >= 0:
+            return text[: end + 1]
+        return text if len(part.pieces) == 1 else None
+
+
+def _meet(one: Segments, other: Segments) -> bool:
+    """Whether one item may have both first segments; None stands for any."""
+    return all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+ROW = "row"
+"""The role of a row for a route that adds to it."""
+
+
+def targets_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
+    """The keys of one table that routes write, each with the routes that watch its rows."""
+    watchers: dict[Key, list[Listener]] = {}
+    for route in routes:
+        watched = route.kind.watches(route)
+        for key in route.into:
+            if key.table.name == table_name:
+                watchers.setdefault(key, []).extend([Listener(route, ROW, False)] if key in watched else [])
+    return [DispatchEntry(key, tuple(found)) for key, found in watchers.items()]
+
+
+def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
+    """The keys of one table whose changes reach routes."""
+    listeners: dict[Key, list[Listener]] = {}
+    for called in (True, False):  # keys of sources come first
+        for route in routes:
+            for each in route.kind.listens(route):
+                if each.called is called and each.key.table.name == table_name:
+                    listeners.setdefault(each.key, []).append(Listener(route, each.role, each.called))
+    return [DispatchEntry(key, tuple(found)) for key, found in listeners.items()]
 
 
 class Application:

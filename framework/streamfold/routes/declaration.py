@@ -1,17 +1,50 @@
 """What every declaration has: sources, targets, a name, a group and a policy, checked where it stands."""
 
+import dis
+import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from hashlib import sha256
-from typing import Any, TypedDict
+from types import CodeType, FunctionType
+from typing import Any, NoReturn, TypedDict
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN
-from streamfold.routes.policy import OnError, Policy, checked_policy
-from streamfold.routes.route import GROUP, Kind, Route
-from streamfold.routes.signature import wanted_fields
+from streamfold.routes.route import GROUP, Kind, OnError, Policy, Route, checked_policy
+
+RETURN_ROW = "return Row(...)"
+EXAMPLE = {"on": "return Put(...)", "search": "return Document(...)"}
+RETURN = r"\breturn\b(\s+)(?=\w+\()"
+EFFECT = r"^(?=(Row|Put|Add|Delete|Document)\()"
+"""Expressions that correct a line. They are compiled for a message: no start has to wait for that."""
+ACCEPTED: dict[type, tuple[str, ...]] = {
+    str: ("str",),
+    int: ("int",),
+    date: ("date",),
+    datetime: ("datetime",),
+    Decimal: ("Decimal", "int"),
+    bytes: ("bytes",),
+}
+CHECKED = {name for names in ACCEPTED.values() for name in names} | {"float", "bool", "list", "dict"}
+BYTES = 2
+"""Bytes of an operation of Python's code, its argument included (``dis``)."""
+RETURN_VALUE = dis.opmap["RETURN_VALUE"]
+RETURNS = (RETURN_VALUE, dis.opmap.get("RETURN_CONST", RETURN_VALUE))
+"""Operations that return; the second is one of Python 3.12 and 3.13."""
+CONSTANTS = (dis.opmap["LOAD_CONST"], dis.opmap.get("RETURN_CONST", RETURN_VALUE))
+"""Operations that name a constant. Without ``RETURN_CONST`` the second never stands where one is looked for."""
+
+POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+MORE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 Into = Key | Sequence[Key]
 Keys = tuple[Key, ...]
@@ -22,6 +55,139 @@ DEFAULT_NAME_LENGTH_MAX = 54
 """Length of a name that is made: 64 (``is_name``), less the longest suffix of a handler that is declared beside."""
 NAME_DIGEST_LENGTH = 8
 """Hexadecimal digits, 32 bits, that distinguish long names. Two equal names are refused all the same."""
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Where a function was written: ``file:line``."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
+def check_handler(function: Callable[..., Any], kind: str) -> None:
+    """Refuses a function that is async, that gives nothing, or that yields and returns a value beside."""
+    handler = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} handler"
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        _refuse(function, f"is async, and {handler} only computes: write", f"def {function.__name__}(item):")
+    if inspect.isgeneratorfunction(function):
+        if _returns_value(function):
+            line = _corrected(function, RETURN, r"yield\1", EXAMPLE.get(kind, RETURN_ROW).replace("return", "yield"))
+            _refuse(function, "yields, and returns a value, which would be lost; write", line)
+    elif not _returns_value(function):
+        line = _corrected(function, EFFECT, "return ", EXAMPLE.get(kind, RETURN_ROW))
+        _refuse(function, f"never returns or yields anything: {handler} gives what it keeps, write", line)
+
+
+def check_plain(function: Callable[..., Any]) -> None:
+    """Refuses a generator or coroutine as an external handler, whose calls would then do nothing."""
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
+        raise DeclarationError(
+            f"Handler {function.__name__} at {place(function)} is declared external=True: expected a plain function "
+            "that does its work when it is called, without yield, async or await."
+        )
+
+
+def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: int = 1) -> tuple[str, ...]:
+    """The fields of the source's key that a handler asks for by name, after the ``given`` items.
+
+    A parameter with a default need not be a field: it is filled for the sources that have one of its name.
+    """
+    if _takes_items_alone(function, given):
+        return ()
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in POSITIONAL:
+        corrected = f"def {function.__name__}(item):"
+        _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
+    for parameter in parameters[given:]:
+        _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
+    names = [parameter.name for parameter in parameters[given:]]
+    return tuple(name for name in names if any(name in source.types for source in sources))
+
+
+def _takes_items_alone(function: Callable[..., Any], given: int) -> bool:
+    """Whether a function takes the items and nothing else, as most do: seen without its signature, which takes long."""
+    if type(function) is not FunctionType or function.__dict__:  # what wraps another has that one's signature
+        return False
+    code = function.__code__
+    return code.co_argcount == given > 0 and not code.co_kwonlyargcount and not code.co_flags & MORE
+
+
+def _is_own(parameter: inspect.Parameter, source: Key) -> bool:
+    """Whether a parameter is the function's own for items of a source: it has a default, and the key no such field."""
+    return parameter.default is not inspect.Parameter.empty and parameter.name not in source.types
+
+
+def _check_parameter(function: Callable[..., Any], parameter: inspect.Parameter, sources: Sequence[Key]) -> None:
+    for source in sources:
+        if parameter.kind not in NAMED or parameter.name not in source.types:
+            corrected = ", ".join(["item", *source.fields])
+            _refuse(
+                function,
+                f"asks for {str(parameter)!r}, which is no field of {source!r} "
+                f"(its fields: {', '.join(source.fields) or 'none'}); write, with those that you need,",
+                f"def {function.__name__}({corrected}):",
+            )
+        field = source.types[parameter.name]
+        given = _annotation_name(parameter.annotation)
+        accepted = ACCEPTED[field.python_type]
+        if given in CHECKED and given not in accepted:
+            _refuse(
+                function,
+                f"takes {parameter.name} as {given}, but {field} of {source!r} is of type {accepted[0]}; write",
+                f"{parameter.name}: {accepted[0]}",
+            )
+
+
+def _annotation_name(annotation: Any) -> str | None:
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2]
+    return annotation.__name__ if isinstance(annotation, type) and annotation is not inspect.Parameter.empty else None
+
+
+def _returns_value(function: Callable[..., Any]) -> bool:
+    """Whether a function has a ``return`` with a value. A callable without code counts as one that has."""
+    if not hasattr(function, "__code__"):
+        return not inspect.isgeneratorfunction(function)
+    code = function.__code__
+    labels: list[int] | None = None
+    for place in _places(code.co_code, RETURNS):
+        loaded = place - BYTES if code.co_code[place] == RETURN_VALUE else place
+        if code.co_code[loaded] not in CONSTANTS or _constant(code, loaded) is not None:
+            return True
+        labels = dis.findlabels(code.co_code) if labels is None else labels  # type: ignore[arg-type] # it takes bytes
+        if place in labels and loaded != place:  # another branch jumps here with a value of its own
+            return True
+    return False
+
+
+def _places(code: bytes, wanted: tuple[int, ...]) -> list[int]:
+    """Where a function's code has one of the wanted operations. Reading the whole of it takes ten times as long, which
+    every start of a function would wait for.
+    """
+    operations = code[::BYTES]
+    return [place * BYTES for place, operation in enumerate(operations) if operation in wanted]
+
+
+def _constant(code: CodeType, place: int) -> Any:
+    """The constant that the operation at a place loads or returns."""
+    number = code.co_code[place + 1]
+    if place and code.co_code[place - BYTES] == dis.EXTENDED_ARG:
+        number += code.co_code[place - BYTES + 1] << 8
+    return code.co_consts[number]
+
+
+def _corrected(function: Callable[..., Any], wrong: str, right: str, example: str) -> str:
+    """The function's first line that is wrong, corrected, or the example where it has none."""
+    try:
+        lines = [line.strip() for line in inspect.getsource(function).splitlines()]
+    except (OSError, TypeError):
+        lines = []
+    return next((re.sub(wrong, right, line) for line in lines if re.search(wrong, line)), example)
+
+
+def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:
+    name = getattr(function, "__name__", function)
+    raise DeclarationError(f"Handler {name} at {place(function)} {what}\n    {corrected}")
 
 
 class CommonOptions(TypedDict, total=False):

@@ -16,9 +16,7 @@ from typing import Any, ClassVar
 
 from streamfold.errors import HandlerError, plain, shown
 from streamfold.records.encoded import UNESCAPED
-from streamfold.records.numbers import Number
-from streamfold.records.sortable import sortable
-from streamfold.records.values import encode
+from streamfold.records.values import Number, encode, sortable
 from streamfold.routes.aggregates import Aggregate, Amounts
 from streamfold.routes.orderings import SMALLEST_KEY, TIES, Ordering, Ties, form_name
 

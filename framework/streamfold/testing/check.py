@@ -15,8 +15,7 @@ from streamfold.errors import SettingsError, parts_text, shown
 from streamfold.keys.key import Key
 from streamfold.records.change import Change
 from streamfold.records.envelope import STREAM, Origins
-from streamfold.replay.files import RecordedFiles, check_files
-from streamfold.replay.lines import BadLine
+from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices, Drawn, Script, Scripted
 from streamfold.testing.coverage import by_reason, item_keys, missing, not_injected, unproved

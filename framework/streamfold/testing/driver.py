@@ -10,8 +10,7 @@ from contextlib import suppress
 from functools import partial
 from random import Random
 
-from streamfold.commit.failure import Failure
-from streamfold.commit.outcome import Held
+from streamfold.commit.outcome import Failure, Held
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import NotStarted, RecordError, parts_text
 from streamfold.failures.repair import Repaired

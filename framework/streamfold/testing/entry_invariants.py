@@ -7,8 +7,8 @@ from typing import Any
 
 from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
-from streamfold.records.item_names import item_name
-from streamfold.records.numbers import decode_number
+from streamfold.records.change import item_name
+from streamfold.records.values import decode_number
 from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
 
 ENTRIES_MAX = 1000

@@ -11,7 +11,7 @@ from streamfold.derivations.derivation import Planning, Work, contribution, deri
 from streamfold.errors import shortened
 from streamfold.ledger.forms import Forms
 from streamfold.records.change import Change
-from streamfold.records.numbers import EXACT
+from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE, Route
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from streamfold.derivations.index.options import Unique
+from streamfold.derivations.index.kind import Unique
 from streamfold.records.values import decode, encode
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
 from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Ordered, Top

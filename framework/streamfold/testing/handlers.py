@@ -7,12 +7,12 @@ from decimal import DecimalException
 from typing import Any
 
 from streamfold.app import App
-from streamfold.commit.failure import Failure, raised_at
+from streamfold.commit.outcome import Failure, raised_at
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.derivations.yielded import inexact
 from streamfold.errors import ParkingError
 from streamfold.records.change import Change
-from streamfold.routes.dispatch import Dispatch, entries_of
+from streamfold.routes.application import Dispatch, entries_of
 from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Route
 

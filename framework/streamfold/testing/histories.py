@@ -15,7 +15,7 @@ from streamfold.keys.table import KeyType
 from streamfold.records.change import TIME_TO_LIVE
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.records.images import Image, without_derived
-from streamfold.records.numbers import number_text
+from streamfold.records.values import number_text
 from streamfold.settings import Settings
 from streamfold.testing.clock import Clock
 from streamfold.testing.coverage import item_keys

@@ -20,7 +20,7 @@ from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.ledger.contribution import LEFT_STAMP_LETTERS
 from streamfold.records.encoded import digest
-from streamfold.records.numbers import WIDE, decode_number
+from streamfold.records.values import WIDE, decode_number
 from streamfold.testing.entry_invariants import EntryInvariants, key_value
 from streamfold.writes.guarded import RowKey, StateKey
 

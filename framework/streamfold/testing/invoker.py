@@ -5,15 +5,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.process import process_changes
-from streamfold.commit.failure import Failure
-from streamfold.derivations.search.places import OPENED
+from streamfold.commit.outcome import Failure
+from streamfold.derivations.search.indexes import OPENED
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.jobs.fan_outs import FanOuts
-from streamfold.ledger.item import BEFORE_ALL
+from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.records.change import Change
 from streamfold.run import Run
 from streamfold.run.pace import SendingPace

@@ -17,8 +17,7 @@ from streamfold.errors import parts_text
 from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, hidden, without_derived
-from streamfold.records.numbers import EXACT
-from streamfold.records.values import encode
+from streamfold.records.values import EXACT, encode
 from streamfold.testing.folds import folded_row
 from streamfold.testing.oracle import ExpectedRows, called, folded_rows
 from streamfold.testing.store import ProofStore, Told

@@ -18,8 +18,7 @@ from streamfold.errors import parts_text
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import hidden
-from streamfold.records.numbers import DIGITS_MAX, EXACT
-from streamfold.records.values import encode
+from streamfold.records.values import DIGITS_MAX, EXACT, encode
 from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Fields, Route
 from streamfold.testing.errors import HandlerFails

@@ -11,17 +11,16 @@ from io import BytesIO
 from typing import IO, NamedTuple
 
 from streamfold.derivations.search.accepts import Accepts
-from streamfold.derivations.search.declared import accepts_of
+from streamfold.derivations.search.indexes import accepts_of
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem, Wanted
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.memory_reads import NONE
 from streamfold.keys.table import Table
-from streamfold.records.change import Change, ItemKey
+from streamfold.records.change import BY_OURSELVES, Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
 from streamfold.records.values import encode, same
-from streamfold.records.version import BY_OURSELVES
 from streamfold.routes.application import Application
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteSource, UpdateSource

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streamfold.app import App
-from streamfold.derivations.search.declared import find_index
-from streamfold.derivations.search.encoded import own_fields
+from streamfold.derivations.search.documents import own_fields
+from streamfold.derivations.search.indexes import find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.key import Key
 from streamfold.read import rows as present
-from streamfold.read.feeds import LIMIT, PULLS_MOST, Feed, page, route_of
-from streamfold.read.queries import EngineQueries
+from streamfold.read.feeds import LIMIT, PULLS_MOST, EngineQueries, Feed, page, route_of
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.replay.replay import newest_sources

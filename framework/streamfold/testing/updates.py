@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from streamfold.records.numbers import WIDE, decode_number
-from streamfold.records.values import AttributeValue
+from streamfold.records.values import WIDE, AttributeValue, decode_number
 from streamfold.testing.actions import UpdateItem
 from streamfold.testing.errors import TwinError, WriteRefused
 from streamfold.testing.items import KeySchema, StoredImage, StoredKey, encoded

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from streamfold.keys.key_part import KeyValue
-from streamfold.records.numbers import EXACT, Number
-from streamfold.records.value_class import Nothing, Value, value
+from streamfold.records.values import EXACT, Nothing, Number, Value, value
 
 RowKey = tuple[str, KeyValue, KeyValue | None]
 """A row anywhere: logical table, partition key, sort key."""

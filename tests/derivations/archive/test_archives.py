@@ -11,8 +11,7 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.batch.process import process_event
-from streamfold.derivations.archive.archives import ArchivedItem, read_archive
-from streamfold.derivations.archive.places import Folder, open_place
+from streamfold.derivations.archive.archives import ArchivedItem, Folder, open_place, read_archive
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.run import Run

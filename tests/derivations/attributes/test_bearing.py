@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.derivations.attributes.bearing import Own, PutBack, due
+from streamfold.derivations.attributes.write_back import Own, PutBack, due
 from streamfold.keys.table import DERIVED
 from streamfold.records.values import encode
 from streamfold.run import Run

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.derivations.audit.as_of import ItemAsOf, item_as_of, moment
+from streamfold.derivations.audit.history import ItemAsOf, item_as_of, moment
 from tests.helpers.history_rows import BORN, KEY, LARGE, lives, rows_of, states
 
 FIRST = "2026-03-01T09:00:00.000000Z"

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.derivations.audit.digests import image_digest, row_digest, same_digest
+from streamfold.derivations.audit.rows import image_digest, row_digest, same_digest
 from streamfold.records.images import Image
 from streamfold.records.values import decode, encode
 from tests.helpers.records import image, item

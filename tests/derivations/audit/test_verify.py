@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamfold import App, Key, Router
-from streamfold.derivations.audit.as_of import item_as_of, moment
-from streamfold.derivations.audit.verify import Finding, behind, findings
+from streamfold.derivations.audit.history import Finding, behind, findings, item_as_of, moment
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import decode
 from streamfold.settings import Settings

@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold.batch.chains import run_chains
-from streamfold.batch.fan_outs import ring_open, run_fan_outs, work_on
+from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs, work_on
 from streamfold.batch.process import process_event
-from streamfold.derivations.cascade import children, lanes
+from streamfold.derivations.cascade import children
+from streamfold.derivations.cascade import children as lanes
 from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.run import Run

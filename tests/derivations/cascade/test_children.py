@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from streamfold import Add, App, Count, Key, Router, Row
-from streamfold.batch.chains import run_chains
+from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.process import plan_changes, process_event
 from streamfold.batch.report import merge
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.state_keys import event_key
+from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
-from streamfold.records.version import BY_OURSELVES
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Died

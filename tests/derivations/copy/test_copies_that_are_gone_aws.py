@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Key, Router, Table
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.lifecycle.page import Pages
 from streamfold.records.envelope import Origins

@@ -8,12 +8,11 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_event
-from streamfold.derivations.feed.audience import EDGE, KEEP, PULL, UNTIL
+from streamfold.derivations.feed.spreading import EDGE, KEEP, PULL, UNTIL
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Unprocessable
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.read.feeds import page
-from streamfold.read.queries import EngineQueries
+from streamfold.read.feeds import EngineQueries, page
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run

@@ -8,15 +8,15 @@ import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
-from streamfold.derivations.feed import lanes, pairs, spreading
-from streamfold.derivations.feed.audience import Audiences
-from streamfold.derivations.feed.lanes import FeedLanes
-from streamfold.derivations.feed.mirrors import Mirrors
-from streamfold.derivations.feed.spreading import Spreading
+from streamfold.derivations.feed import fan_outs as lanes
+from streamfold.derivations.feed import pairs, spreading
+from streamfold.derivations.feed.fan_outs import FeedLanes
+from streamfold.derivations.feed.pairs import Mirrors
+from streamfold.derivations.feed.spreading import Audiences, Spreading
 from streamfold.engines import Entries, applied
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
-from streamfold.read.merging import Merging
+from streamfold.read.feeds import Merging
 from streamfold.run import Run
 from streamfold.settings import Settings
 from tests.helpers.feed_histories import AHEAD_SECONDS, NONE_AHEAD, History, applications, edge_key, post_key, small
@@ -268,7 +268,7 @@ def test_a_rule_made_wrong_shows_a_reader_something_else(name):
 def shown_after_a_return(made=None):
     """What a reader is shown after posts are pushed again, where one came while the last one was looked for."""
     history = History(applications(pull_above=2), 0)
-    audiences = "streamfold.derivations.feed.audience.Audiences"
+    audiences = "streamfold.derivations.feed.spreading.Audiences"
     with small():
         pulled_by_one(history)
         looked = Mirrors.page

@@ -7,7 +7,7 @@ import pytest
 
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes
-from streamfold.derivations.feed import lanes
+from streamfold.derivations.feed import fan_outs
 from streamfold.testing.invocations import Died
 from tests.derivations.feed.test_feed_costs import FIRST, application, run
 from tests.helpers.vast_audience import VastAudience
@@ -38,7 +38,7 @@ class Killed(VastAudience):
 
     @property
     def chance(self):
-        return 20 / (self.followers / lanes.PAGE * 3)
+        return 20 / (self.followers / fan_outs.PAGE * 3)
 
     def put_pairs(self, pairs):
         for pair in pairs:
@@ -49,7 +49,7 @@ class Killed(VastAudience):
 def killed(followers, page, seed):
     app = application()
     engine = Killed(app, followers, seed)
-    with patch.object(lanes, "PAGE", page):
+    with patch.object(fan_outs, "PAGE", page):
         while not is_done(app, engine):
             pass
     return engine

@@ -9,16 +9,15 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.derivations.feed import pairs
-from streamfold.derivations.feed.audience import PULL
+from streamfold.derivations.feed.spreading import PULL
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineError, HandlerError
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.ledger.state_keys import audience_key
-from streamfold.read.feeds import LIMIT_MAX, page, route_of
-from streamfold.read.queries import EngineQueries
+from streamfold.read.feeds import LIMIT_MAX, EngineQueries, page, route_of
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.replay.replay import newest_sources

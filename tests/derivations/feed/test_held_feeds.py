@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Row, Table
-from streamfold.derivations.feed import lanes
+from streamfold.derivations.feed import fan_outs as lanes
 from streamfold.jobs import fan_outs
-from streamfold.lifecycle.feed_rows import FeedRows
+from streamfold.lifecycle.other_rows import FeedRows
 from streamfold.read.feeds import route_of
 from streamfold.run import Run
 from streamfold.settings import Settings

@@ -6,7 +6,7 @@ from streamfold import Add, App, Delete, Key, Put, Router, Table
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.failures.places import Waiting
+from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import names_of_rows, row_name, row_names

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from streamfold import App, Document, Key, Router
 from streamfold.derivations.search.accepts import Accepts
-from streamfold.derivations.search.declared import accepts_of
+from streamfold.derivations.search.documents import hidden
+from streamfold.derivations.search.indexes import accepts_of
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.make import hidden
-from streamfold.derivations.search.mapping import index_mapping
+from streamfold.derivations.search.options import index_mapping
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import MemoryEngine
 from streamfold.settings import Settings

@@ -4,8 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold.derivations.search.bulk import ACTIONS_MAX, TRIES, Sent, send
-from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge
+from streamfold.derivations.search.sink import ACTIONS_MAX, TRIES, Action, Answer, IndexBusy, Sent, TooLarge, send
 from streamfold.errors import (
     EngineError,
     EngineUnavailable,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamfold import App, Document, Key, Router
-from streamfold.derivations.search.declared import find_index, whole_names
+from streamfold.derivations.search.indexes import find_index, whole_names
 from streamfold.derivations.search.sink import VISIBLE
 from streamfold.errors import SettingsError
 from streamfold.settings import Settings

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.derivations.search.differences import IndexDifference, mapping_differences, setting_differences
+from streamfold.derivations.search.indexes import IndexDifference, mapping_differences, setting_differences
 
 
 def differ(declared, found, **top):

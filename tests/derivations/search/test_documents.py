@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Document, Key, Part, Parts
-from streamfold.derivations.search.encoded import document_text, own_fields, parsed
-from streamfold.derivations.search.names import index_name, key_id, real_template, setting_name, shortened_id
+from streamfold.derivations.search.documents import document_text, own_fields, parsed
+from streamfold.derivations.search.options import index_name, key_id, real_template, setting_name, shortened_id
 from streamfold.derivations.search.sink import ID_BYTES_MAX
 from streamfold.errors import AttributeMissing, HandlerError, SettingsError
 from streamfold.keys.key_part import KeyPart

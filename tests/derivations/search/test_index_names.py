@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from streamfold import App, Document, Key, Router
 from streamfold.batch.process import check_settings, process_changes, undeclared_names
-from streamfold.derivations.search.declared import find_index
+from streamfold.derivations.search.documents import index_of
+from streamfold.derivations.search.indexes import find_index
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.make import index_of
-from streamfold.derivations.search.names import INDEX_BYTES_MAX, NEXT, NUMBERED, OWN, alias_of, own_alias
+from streamfold.derivations.search.options import INDEX_BYTES_MAX, NEXT, NUMBERED, OWN, alias_of, own_alias
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.run import Run

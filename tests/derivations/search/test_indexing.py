@@ -7,8 +7,8 @@ import pytest
 
 from streamfold import App, Document, Key, Router, Table, Unprocessable
 from streamfold.batch.process import process_changes
+from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.places import OPENED
 from streamfold.derivations.search.sink import CONFLICT, Action, Answer
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
@@ -140,7 +140,7 @@ def test_a_document_has_the_parts_of_its_item_and_rows_of_views():
 
 
 def test_a_document_has_the_parts_of_all_pages(monkeypatch):
-    monkeypatch.setattr("streamfold.derivations.search.gather.PAGE_ITEMS", 2)
+    monkeypatch.setattr("streamfold.derivations.search.documents.PAGE_ITEMS", 2)
     world = World(with_parts())
     lines = [item("ORDER#1", f"LINE#{number}", price=number) for number in range(1, 6)]
     world.put(change(None, FIRST), *(change(None, line) for line in lines))
@@ -359,7 +359,7 @@ def test_a_repair_of_a_part_leads_its_parents_document():
 
 
 def test_more_parts_than_a_document_may_have_are_told_with_their_number(monkeypatch):
-    monkeypatch.setattr("streamfold.derivations.search.gather.PARTS_MAX", 2)
+    monkeypatch.setattr("streamfold.derivations.search.documents.PARTS_MAX", 2)
     world = World(with_parts())
     lines = [item("ORDER#1", f"LINE#{number}", price=1) for number in range(3)]
     report = world.put(change(None, FIRST), *(change(None, line) for line in lines))

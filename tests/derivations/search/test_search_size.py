@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from streamfold.batch.process import process_changes
-from streamfold.derivations.search.places import OPENED
+from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.sink import Answer
 from streamfold.engines import Page
 from streamfold.engines.memory import MemoryEngine

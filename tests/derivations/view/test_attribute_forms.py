@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from streamfold import App, Average, Collect, Count, Distinct, Key, Latest, Max, Min, Router, Row, Sum, Top
-from streamfold.batch.known_forms import NAMES_BYTES_MAX, NAMES_MAX
 from streamfold.batch.process import process_event
+from streamfold.batch.stored_schema import NAMES_BYTES_MAX, NAMES_MAX
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair

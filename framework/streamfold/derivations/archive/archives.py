@@ -7,24 +7,30 @@ the reader remembers a day's versions, and gives each item once.
 
 import gzip
 import json
+import os
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from hashlib import blake2b, sha256
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
 
 from streamfold.commit.outcome import Outcome
-from streamfold.derivations.archive.declared import FOLDER
-from streamfold.derivations.archive.kind import NOT_ARCHIVED, Archived
-from streamfold.derivations.archive.places import ArchivePlace, open_place
+from streamfold.derivations.archive.kind import BUCKET, FOLDER, NOT_ARCHIVED, PLACES, Archived, is_place
 from streamfold.derivations.derivation import Finishing
-from streamfold.errors import EngineError, RecordError, SettingsError
-from streamfold.records.change import Change
+from streamfold.derivations.expected import Expected, History, Values
+from streamfold.errors import EngineError, EngineUnavailable, RecordError, SettingsError, refusal, told
+from streamfold.parking import Clients, make_client, s3_place
+from streamfold.records.change import Change, item_name
 from streamfold.records.encoded import CANONICAL
-from streamfold.records.item_names import item_name
-from streamfold.records.values import decode
+from streamfold.records.values import decode, encode
 from streamfold.routes.route import Route
+from streamfold.writes.guarded import RowKey
+
+FOR_GOOD = ("AccessDenied", "AllAccessDisabled", "NoSuchBucket")
+"""Codes of a call that no other try will help (S3 API Reference, ErrorResponses)."""
 
 SUFFIX = ".jsonl.gz"
 DATE = "date="
@@ -32,6 +38,119 @@ DATE = "date="
 COMPRESSION = 6
 MARK_BYTES = 16
 """Size of the digest by which a reader remembers a version: some 100 bytes of memory for each item of a day."""
+
+
+class ArchivePlace(Protocol):
+    """A place of named contents, names being paths with ``/``."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a content, over one of the same name.
+
+        Raises ``EngineUnavailable`` unless it is safe there, ``EngineError`` where it never will be.
+        """
+        ...
+
+    def names(self, under: str) -> Iterator[str]:
+        """The names that begin so, in their order."""
+        ...
+
+    def folders(self, under: str) -> Iterator[str]:
+        """The next parts of the names that begin so, in their order."""
+        ...
+
+    def read(self, name: str) -> IO[bytes]:
+        """A content as a stream."""
+        ...
+
+
+class Folder:
+    """A folder; for local replays and tests."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def write(self, name: str, content: bytes) -> None:
+        file = self.path / name
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with beside.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            beside.replace(file)
+        except OSError as error:
+            raise EngineUnavailable(f"File {file} cannot be written: {error.strerror or error}.") from error
+
+    def names(self, under: str) -> Iterator[str]:
+        found = (path for path in self.path.glob(f"{under}**/*") if path.is_file() and not path.name.startswith("."))
+        yield from sorted(path.relative_to(self.path).as_posix() for path in found)
+
+    def folders(self, under: str) -> Iterator[str]:
+        yield from sorted(path.name for path in (self.path / under).glob("*") if path.is_dir())
+
+    def read(self, name: str) -> IO[bytes]:
+        return (self.path / name).open("rb")
+
+    def __str__(self) -> str:
+        return f"{FOLDER}{self.path}"
+
+
+class Bucket:
+    """A prefix in an S3 bucket."""
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        self.client = client
+        self.bucket = bucket
+        self.prefix = prefix
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._explained("s3:PutObject"):
+            self.client.put_object(Bucket=self.bucket, Key=self.prefix + name, Body=content)
+
+    def names(self, under: str) -> Iterator[str]:
+        for page in self._pages(under):
+            yield from (entry["Key"].removeprefix(self.prefix) for entry in page.get("Contents", ()))
+
+    def folders(self, under: str) -> Iterator[str]:
+        for page in self._pages(under, Delimiter="/"):
+            yield from (entry["Prefix"].rstrip("/").rpartition("/")[2] for entry in page.get("CommonPrefixes", ()))
+
+    def read(self, name: str) -> IO[bytes]:
+        with self._explained("s3:GetObject"):
+            stream: IO[bytes] = self.client.get_object(Bucket=self.bucket, Key=self.prefix + name)["Body"]
+            return stream
+
+    def _pages(self, under: str, **more: str) -> Iterator[Any]:
+        with self._explained("s3:ListBucket"):
+            pages = self.client.get_paginator("list_objects_v2")
+            yield from pages.paginate(Bucket=self.bucket, Prefix=self.prefix + under, **more)
+
+    @contextmanager
+    def _explained(self, action: str) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            what = f"{self} refused a call with {refusal(error)}."
+            if error.response["Error"]["Code"] in FOR_GOOD:
+                raise EngineError(f"{what} The bucket has to be there, and {action} on it to be permitted.") from error
+            raise EngineUnavailable(what) from error
+        except BotoCoreError as error:
+            raise EngineUnavailable(f"{self} could not be reached ({told(error)}).") from error
+
+    def __str__(self) -> str:
+        return f"{BUCKET}{self.bucket}/{self.prefix}"
+
+
+def open_place(text: str, clients: Clients = make_client) -> ArchivePlace:
+    """The place of a setting or a declaration. Raises ``SettingsError`` for text that names none."""
+    if not is_place(text):
+        raise SettingsError(f"The archive {text!r} is no place that is known: {PLACES}.")
+    if text.startswith(BUCKET):
+        return Bucket(clients("s3"), *s3_place(text))
+    return Folder(text.removeprefix(FOLDER))
 
 
 class ArchivedItem(NamedTuple):
@@ -172,3 +291,32 @@ def _item(name: str, line: bytes) -> tuple[bytes, ArchivedItem]:
         return mark, ArchivedItem(found["table"], item, found["version"], at, found["expired"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"A line of {name} is no archived item ({type(error).__name__}: {error}).") from error
+
+
+def expected(route: Route, history: History) -> Expected:
+    """The removed items."""
+    found = Expected()
+    for change, _ in history.changes_of(route):
+        if change.event == "REMOVE":
+            item = decode({"M": change.old.raw})
+            kept = ArchivedItem(change.table.name, item, change.identity_text, change.at, change.expired)
+            found.outside[_kept_key(route.name, kept)] = _kept(kept)
+    return found
+
+
+def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
+    """What an archive keeps, as its reader gives it; what it gives twice is there twice."""
+    found: dict[RowKey, Values] = {}
+    for kept in read_archive(place, route.name):
+        key = _kept_key(route.name, kept)
+        found[key if key not in found else (*key[:2], f"{key[2]!r} again")] = _kept(kept)
+    return found
+
+
+def _kept_key(handler: str, kept: ArchivedItem) -> RowKey:
+    """Where an archived item stands among rows: with its table, as it was; its version tells its removals apart."""
+    return f"archive {handler}", f"{kept.table} {CANONICAL.encode(encode(kept.item))}", kept.version
+
+
+def _kept(kept: ArchivedItem) -> Values:
+    return {"item": kept.item, "at": kept.at, "expired": kept.expired}

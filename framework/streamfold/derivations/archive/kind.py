@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from streamfold.derivations.archive.declared import check_place
 from streamfold.derivations.derivation import Derivation, Planned, Said
+from streamfold.errors import DeclarationError, SettingsError
 from streamfold.routes.checks import check_view
 
 if TYPE_CHECKING:
@@ -19,9 +19,41 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Needs, Route
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey
+FOLDER = "file:"
+BUCKET = "s3://"
+PLACES = f"expected {BUCKET}BUCKET/PREFIX, or locally {FOLDER}FOLDER"
+"""Where archives can lie."""
 
 NOT_ARCHIVED = "not_archived"
 """Counts items that were written nowhere."""
+
+
+def is_place(text: object) -> bool:
+    """Whether a text names a place where archives can lie."""
+    if not isinstance(text, str):
+        return False
+    if text.startswith(BUCKET):
+        return bool(text.removeprefix(BUCKET).partition("/")[0])
+    return text.startswith(FOLDER) and text != FOLDER
+
+
+def checked_place(to: str, at: str) -> str:
+    """The place of an archive. Raises ``DeclarationError`` for a text that names none."""
+    if not is_place(to):
+        raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
+    return to
+
+
+def check_place(route: Route, settings: Settings) -> None:
+    """Raises ``SettingsError`` for what is no place, and for a folder: it goes when the function's environment does."""
+    place = settings.archive or str(route.options)
+    if not is_place(place):
+        raise SettingsError(f"STREAMFOLD_ARCHIVE={place!r} is no place that is known: {PLACES}.")
+    if place.startswith(FOLDER):
+        raise SettingsError(
+            f"Archive {route.name!r} goes to {place!r}, a folder, which goes when the function's environment does: "
+            "expected s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
+        )
 
 
 class Archived(NamedTuple):
@@ -84,12 +116,12 @@ class Archive(Derivation):
         return Archives(finishing).write([each for each in deferred if isinstance(each, Archived)])
 
     def expected(self, route: Route, history: History) -> Expected:
-        from streamfold.derivations.archive.expected import expected
+        from streamfold.derivations.archive.archives import expected
 
         return expected(route, history)
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
-        from streamfold.derivations.archive.expected import found_outside
+        from streamfold.derivations.archive.archives import found_outside
 
         return found_outside(route, place)
 

@@ -1,5 +1,6 @@
 """What a history row holds: the attributes of the change, and as much of the item as fits."""
 
+import hmac
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Mapping
@@ -7,14 +8,18 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from streamfold.derivations.audit.options import Recorded
+from streamfold.derivations.audit.kind import Recorded
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
 from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
+from streamfold.records.images import Image, hidden, without_derived
 from streamfold.records.values import AttributeValue, RawImage, StoredMap, encode
+
+IMAGE, ROW = "image", "row"
+"""The kind of content is part of its digest: the digest of an image never passes for that of a row."""
 
 AUDIT_BYTES_MAX = ITEM_BYTES_MAX - 4096
 """What a row may hold beside its key (3,072 bytes and two names), its digests and its time to live."""
@@ -44,6 +49,31 @@ Sides = tuple[tuple[str, RawImage], ...]
 """The names under which a row says what an attribute was, each with the image that tells it."""
 ChangedAttribute = dict[str, Any]
 """What a row says of one attribute: values by side, ``redacted`` sides, digest and size of ``large`` ones."""
+
+
+def image_digest(key: bytes, table: str, image: Image) -> str | None:
+    """The digest of a whole image, attributes that are redacted or not recorded included; None for an absent one.
+
+    Attributes of the framework and of replication, and those that were derived onto the item, are no part of it.
+    """
+    return _digest(key, IMAGE, table, encode(dict(Image(without_derived(image.raw))))["M"]) if image else None
+
+
+def row_digest(key: bytes, row: Mapping[str, Any]) -> str:
+    """The digest of a history row: its key and all of its attributes, the digests of the images included."""
+    own = {name: value for name, value in row.items() if not hidden(name)}
+    own["digests"] = {side: value for side, value in row["digests"].items() if side != ROW}
+    return _digest(key, ROW, "", encode(own)["M"])
+
+
+def same_digest(one: object, other: str) -> bool:
+    """Whether two digests are equal, compared in constant time."""
+    return isinstance(one, str) and one.isascii() and hmac.compare_digest(one, other)
+
+
+def _digest(key: bytes, kind: str, table: str, encoded: Mapping[str, Any]) -> str:
+    text = CANONICAL.encode([kind, table, encoded])
+    return b64encode(hmac.digest(key, text.encode(), "sha256")).decode().rstrip("=")
 
 
 def own_change(change: Change) -> Change | None:

@@ -6,26 +6,30 @@ invocation has died. At the end the cursor is done, and a record that is deliver
 """
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Outcome, Tallies
-from streamfold.commit.sending import send
-from streamfold.derivations.cascade.declared import KEPT, children_of
-from streamfold.derivations.cascade.jobs import Removed, job_of
+from streamfold.commit.transactions import send
+from streamfold.derivations.cascade.kind import KEPT, children_of
 from streamfold.derivations.derivation import Finishing
-from streamfold.derivations.partition import child_fields, sort_prefix
 from streamfold.engines import Page
-from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, is_of_table
-from streamfold.jobs.fan_outs import FanOuts
-from streamfold.keys.key import Key
-from streamfold.ledger.state_keys import event_key
-from streamfold.records.change import Change
+from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, damaged, is_of_table
+from streamfold.jobs.fan_outs import REMOVED, FanOuts, Paged, record_of
+from streamfold.jobs.job import Job, JobSegment
+from streamfold.keys.key import Key, child_fields, sort_prefix
+from streamfold.ledger.state_keys import event_key, fan_out_id
+from streamfold.records.change import Change, item_name
 from streamfold.records.encoded import to_json
 from streamfold.records.values import decode, encode
+from streamfold.routes.route import Fields, Route
 from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, GuardedWrite, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
+
+CASCADE = "cascade"
+"""What such a job does."""
 
 PAGES_MAX = 10_000
 """Pages that one invocation removes for one parent where no fan-out goes on; then the record comes again."""
@@ -34,6 +38,59 @@ INLINE_PAGES = 20
 GUARDS = 2
 """Writes of a page beside its children: the check of the parent, and the cursor."""
 START = ""
+
+PAGES_A_MOVE = 10
+"""Pages of children between two moves of the lane, which costs two write units."""
+REVISION_DIGITS = 12
+
+
+class Removed(NamedTuple):
+    """An item that is gone, whose children a cascade removes."""
+
+    route: Route
+    changes: tuple[Change, ...]  # its removals, oldest first
+    fields: Fields
+
+    @property
+    def newest(self) -> Change:
+        """The removal that covers all others."""
+        return self.changes[-1]
+
+    def __str__(self) -> str:
+        return f"remove the children of {self.newest.name}"
+
+
+def job_of(removed: Removed, now: float) -> Job | None:
+    """The job that goes on with a cascade, the same for each removal of its parent; None where none can keep it."""
+    change = removed.newest
+    record = record_of(change)
+    if record is None:
+        return None
+    return Job(
+        id=fan_out_id(removed.route.name, CASCADE, item_name(change.item)),
+        what=CASCADE,
+        handlers=(removed.route.name,),
+        table=change.item[0],
+        segments=1,
+        started=int(now),
+        by="",
+        options={"record": to_json(record), "version": change.version_text},
+    )
+
+
+def removed_of(route: Route, job: Job, make: Callable[[Mapping[str, object]], Change]) -> Removed:
+    """The removal that a job is for; ``make`` makes a change of a record.
+
+    Raises ``EngineError`` for a job that is none of a cascade.
+    """
+    try:
+        change = make(json.loads(job.options["record"]))
+        change.version_text = job.options["version"]
+        keys = (key for key in route.sources if key.table.name == change.item[0])
+        fields = next(found for key in keys if (found := key.match_values(*change.item[1:])) is not None)
+    except (KeyError, StopIteration, TypeError, ValueError):
+        raise damaged(f"Fan-out {job.id}") from None
+    return Removed(route, (change,), fields)
 
 
 class CascadeCursor(NamedTuple):
@@ -197,3 +254,24 @@ def _seconds(change: Change) -> float:
         return change.at.timestamp()
     except RecordError:
         return 0
+
+
+class CascadeLanes:
+    """Works on the fan-out of one cascade."""
+
+    def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
+        self.removed = removed_of(route, job, finishing.change_of)
+        self.finishing = finishing
+
+    def page(self, lane: JobSegment) -> Paged:
+        """Removes the next pages of children. Raises as ``Children.remove_pages``."""
+        del lane  # the cursor moves with the children, and the lane behind it
+        outcome = Outcome()
+        cursor = Children(self.finishing, outcome).remove_pages(self.removed, PAGES_A_MOVE)
+        name = self.removed.route.name
+        kept = outcome.counts.get(KEPT, Counter())[name]
+        through = None if cursor.done else f"{cursor.revision:0{REVISION_DIGITS}}"
+        return Paged(through, {REMOVED: outcome.tally(name).removed, **({KEPT: kept} if kept else {})})
+
+    def ended(self, counts: Mapping[str, int]) -> None:
+        """Nothing follows."""

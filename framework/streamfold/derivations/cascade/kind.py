@@ -2,25 +2,80 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfold.derivations.cascade.declared import KEPT, check_cascades, children_of
 from streamfold.derivations.derivation import Derivation, Planned, Said
-from streamfold.derivations.partition import child_fields
+from streamfold.errors import DeclarationError
+from streamfold.keys.key import Key, check_in_partition, child_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.derivation import Finishing, LaneWork, Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.jobs.job import Job
-    from streamfold.keys.key import Key
     from streamfold.records.change import Change, ItemKey
     from streamfold.routes.route import Fields, Route
+KEPT = "kept"
+"""Counts parents that exist again."""
 
 NOT_CASCADED = "not_cascaded"
+
+
+def children_of(route: Route) -> tuple[Key, ...]:
+    """The keys of the items that go with their parent."""
+    children: tuple[Key, ...] = route.options
+    return children
+
+
+def checked_children(children: Any, at: str) -> tuple[Key, ...]:
+    """The keys of the children, each once. Raises ``DeclarationError`` for anything but keys."""
+    if not isinstance(children, list | tuple) or not children or not all(isinstance(key, Key) for key in children):
+        raise DeclarationError(
+            f"cascade at {at} has children={children!r}: expected a list of Keys, children=[ORDER_ITEM]."
+        )
+    return tuple(dict.fromkeys(children))
+
+
+def check_cascades(cascades: Sequence[Route], routes: Sequence[Route]) -> None:
+    """Raises ``DeclarationError`` for a cascade that removes more than its parent's children."""
+    for route in cascades:
+        for parent, child in product(route.sources, children_of(route)):
+            check_in_partition(_who(route), "the child", parent, child)
+        _check_derived(route, routes)
+    for route in cascades:
+        for path in _paths(cascades, route, (route.name,)):
+            raise DeclarationError(
+                f"{_who(route)} would reach its own parent: {' leads to '.join(map(repr, path))}. An item's children "
+                "cannot be its parents, or their parents. Narrow children= with a literal that tells them apart."
+            )
+
+
+def _check_derived(route: Route, routes: Sequence[Route]) -> None:
+    for child, writer in product(children_of(route), routes):
+        if any(child.overlaps(target) for target in writer.into):
+            raise DeclarationError(
+                f"{_who(route)} has the child {child!r}, which takes rows derived by {writer.name!r} "
+                f"({writer.declared_at}): these go by themselves when their sources do. Narrow the template."
+            )
+
+
+def _paths(cascades: Sequence[Route], route: Route, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The ways from a cascade's children over further cascades back to its parents, by name."""
+    for other in cascades:
+        if not any(child.overlaps(parent) for child, parent in product(children_of(route), other.sources)):
+            continue
+        if other.name == path[0]:
+            yield (*path, other.name)
+        elif other.name not in path:
+            yield from _paths(cascades, other, (*path, other.name))
+
+
+def _who(route: Route) -> str:
+    return f"Cascade {route.name!r} ({route.declared_at})"
 
 
 class Cascade(Derivation):
@@ -57,7 +112,7 @@ class Cascade(Derivation):
         check_cascades(own, routes)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        from streamfold.derivations.cascade.jobs import Removed
+        from streamfold.derivations.cascade.children import Removed
 
         del planning
         taken = [(work, tuple(change for change in work.changes if work.route.takes(change))) for work in works]
@@ -66,8 +121,7 @@ class Cascade(Derivation):
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Removes the children of items that are gone, as far as the store holds the application's own items."""
         from streamfold.commit.outcome import Outcome
-        from streamfold.derivations.cascade.children import Children
-        from streamfold.derivations.cascade.jobs import Removed
+        from streamfold.derivations.cascade.children import Children, Removed
 
         parents: dict[tuple[str, object], Removed] = {}
         outcome = Outcome()
@@ -88,7 +142,7 @@ class Cascade(Derivation):
         return Expected()
 
     def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
-        from streamfold.derivations.cascade.lanes import CascadeLanes
+        from streamfold.derivations.cascade.children import CascadeLanes
 
         return CascadeLanes(route, job, finishing)
 

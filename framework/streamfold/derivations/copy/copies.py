@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamfold.commit.lanes import in_lanes
 from streamfold.commit.outcome import Outcome
-from streamfold.commit.refusals import is_stale, not_its_row
-from streamfold.commit.sending import send
+from streamfold.commit.transactions import in_lanes, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
 from streamfold.engines import OwnStream, StoredItem
 from streamfold.errors import (
@@ -29,11 +27,10 @@ from streamfold.errors import (
     reason,
 )
 from streamfold.keys.table import CONTRIBUTORS, VERSION
-from streamfold.ledger.item import BEFORE_ALL
-from streamfold.records.alike import alike
-from streamfold.records.change import Change, ItemKey, image_of
+from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.records.change import BY_OURSELVES, Change, ItemKey, image_of
 from streamfold.records.images import Image, hidden
-from streamfold.records.version import BY_OURSELVES
+from streamfold.records.values import alike
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import GuardedPut, Refused

@@ -51,8 +51,7 @@ class External(OnChanges):
         return Planned()
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        from streamfold.commit.outcome import HELD, Failed, Held, Outcome
-        from streamfold.commit.triage import explained
+        from streamfold.commit.outcome import HELD, Failed, Held, Outcome, explained
         from streamfold.derivations.external.calls import ExternalCalls
 
         outcome = Outcome()

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.derivations.expected import Expected, History, Stored, Values
-from streamfold.derivations.feed.audience import EDGE, PULL, UNTIL
-from streamfold.derivations.feed.mirrors import joined_text
-from streamfold.derivations.feed.options import options_of, post_seconds
+from streamfold.derivations.feed.kind import options_of, post_seconds
+from streamfold.derivations.feed.pairs import joined_text
+from streamfold.derivations.feed.spreading import EDGE, PULL, UNTIL
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.records.change import ItemKey

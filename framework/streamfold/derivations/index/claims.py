@@ -4,19 +4,30 @@ A row that several items may claim keeps its claimants as entries. The winner is
 neither on the order of arrival nor on claimants that have left.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from streamfold.derivations.index.options import Unique
-from streamfold.derivations.view.rows import Making, note
-from streamfold.errors import HandlerError, shown
+from streamfold.commit.outcome import Failed
+from streamfold.derivations.index.kind import Unique, unique_of
+from streamfold.derivations.view.fold import folded
+from streamfold.derivations.view.rows import Making, note, note_all
+from streamfold.derivations.yielded import split, target_of, yielded
+from streamfold.engines import Engine, Entries
+from streamfold.errors import EngineError, HandlerError, Unprocessable, parts_text, shown, told
 from streamfold.keys.key import Key
-from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.entries import PLAIN_ENTRY, held
+from streamfold.ledger.contribution import BEHIND, PLAIN_ENTRY, Contribution, RowPart, held, partition, source_text
+from streamfold.ledger.forms import Forms
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.images import Image
+from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
 from streamfold.routes.ordered import Moment, Ordered
 from streamfold.routes.orderings import CONFLICT
-from streamfold.routes.route import Target
+from streamfold.routes.route import Fields, Route, Target, may_expire
+from streamfold.writes.guarded import Moved, RowKey, StateKey
+
+if TYPE_CHECKING:
+    from streamfold.commit.pending import Cause, Unfinished
 
 
 def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
@@ -53,3 +64,109 @@ def claim_part(making: Making, target: Target, unique: Unique, values: Mapping[s
     one = Ordered.of(unique.ordering, order, values, lambda: f"The claim of index {making.route.name!r}")
     note(making, target, PLAIN_ENTRY, one)
     return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
+
+
+def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+    """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
+    unique = unique_of(route)
+
+    def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+        target = target_of(route, effect)
+        if unique is not None:
+            check_claim(route.name, target.key, effect, fields)
+        key, values = split(target, effect, fields)
+        _check_plain(route, effect, values)
+        note_all(making, target, values)
+        if unique is not None:
+            return key, claim_part(making, target, unique, values, claim_order(route.name, unique, image))
+        return key, RowPart({}, values, "")
+
+    effects: list[Row] = yielded(route, image, fields, Row)
+    if may_expire(route):
+        forms.note_expiry(route, effects)
+    return folded(Making(route, forms, fields), effects, row)
+
+
+def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
+    aggregates = [name for name, value in values.items() if isinstance(value, Aggregate)]
+    if aggregates or effect.wins is not None:
+        what = f"{aggregates[0]!r} as an aggregate" if aggregates else "wins="
+        raise HandlerError(f"Index {route.name!r} gave {what}: an index item has one source; use a view.")
+
+
+def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
+    """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
+
+    The stored claimants decide, not the record: a conflict is reported again when its record is delivered again, and
+    not once its item has left. If the store does not answer, the changes are returned with the store's error.
+    """
+    for row, moved in unfinished.moved.items():
+        for each in moved if row not in unfinished.wrong else ():
+            if each.name != PLAIN_ENTRY:
+                continue
+            claims = _claims(row, each, unfinished.causes(row))
+            try:
+                met = _met(engine, each, claims)
+            except EngineError as error:
+                yield from (Failed(change, route, error) for change, route, _ in claims)
+                continue
+            yield from (Failed(change, route, _conflict(route, row)) for change, route in met)
+
+
+RowClaim = tuple[Change, "Route", list[StateKey]]
+
+
+def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowClaim]:
+    """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
+    claiming = {route for route in {route for _, route in causes} if _claims_row(route, row)}
+    if not claiming:
+        return []
+    newest = {change.item: (change, route) for change, route in causes if route in claiming}
+    places: dict[str, list[StateKey]] = {}
+    for place in moved.places:
+        places.setdefault(place.partition(BEHIND)[2], []).append(StateKey(moved.partition, place))
+    return [(change, route, places.get(source_text(item), [])) for item, (change, route) in newest.items()]
+
+
+def _is_reported(route: "Route") -> bool:
+    return isinstance(route.options, Unique) and route.options.reported
+
+
+def _claims_row(route: "Route", row: RowKey) -> bool:
+    if not _is_reported(route):
+        return False
+    (target,) = route.into
+    return target.table.name == row[0] and target.match_values(*row[1:]) is not None
+
+
+def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Cause]":
+    """The changes of items that claim the row now, if at least two items do."""
+    if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
+        return []
+    there = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
+    return [(change, route) for change, route, keys in claims if any(key in there for key in keys)]
+
+
+def claimed_twice(
+    engine: Engine, application: str, route: "Route", item: ItemKey, rows: "Contribution"
+) -> list[Unprocessable]:
+    """The conflicts of an item's rows of a unique index, as its record would report them."""
+    if not _is_reported(route):
+        return []
+    own = source_text(item)
+    return [
+        _conflict(route, row) for row, part in rows.items() if _others(engine, application, route, own, row, part.life)
+    ]
+
+
+def _others(engine: Engine, application: str, route: "Route", own: str, row: RowKey, life: str) -> bool:
+    """Whether another source than the item's own claims a row."""
+    entries = engine.read_entries(Entries(partition(application, route.name, PLAIN_ENTRY, row, life), 2))
+    return any(place.partition(BEHIND)[2] != own for place, _ in entries)
+
+
+def _conflict(route: "Route", row: RowKey) -> Unprocessable:
+    return Unprocessable(
+        f"The item claims row {told(parts_text(row[1:]))} of unique index {route.name!r}, and so does another; the row "
+        "shows who wins. That resolves itself when one of them claims it no more."
+    )

@@ -5,14 +5,14 @@ from typing import Any
 
 from streamfold.commit.plan import Unit, claim_unit
 from streamfold.derivations.derivation import Work
+from streamfold.derivations.expected import Expected, History, placed
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError, shown, told
 from streamfold.ledger.difference import source_of
 from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
 from streamfold.records.encoded import digest
-from streamfold.records.numbers import Number, number_text
-from streamfold.records.values import encode
+from streamfold.records.values import Number, encode, number_text
 from streamfold.routes.effects import Add, Delete, Put
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
@@ -79,3 +79,20 @@ def _joined(route: Route, one: RowWrite, other: RowWrite) -> RowWrite:
         f"Handler {route.name!r} gave two writes of one row, {shown(one.key[1:])}: "
         "expected one Put or Delete, or Adds only."
     )
+
+
+def expected(route: Route, history: History) -> Expected:
+    """The rows of all changes that the filters let through, in order."""
+    rows = Expected().rows
+    for change, fields in history.changes_of(route):
+        own = change.as_written()
+        for effect in history.called(route, own, fields, change.item) if own and route.takes(own) else ():
+            key, values = placed(route, effect, fields)
+            if isinstance(effect, Add):
+                row = rows.setdefault(key, {})
+                row.update({name: row.get(name, 0) + amount for name, amount in values.items()})
+            elif isinstance(effect, Delete):
+                rows.pop(key, None)
+            else:
+                rows[key] = values
+    return Expected(rows)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from streamfold.derivations.derivation import LOST, Derivation, Planned
-from streamfold.records.change import EVENTS
+from streamfold.errors import DeclarationError
+from streamfold.records.change import EVENTS, Event
 from streamfold.routes.checks import check_view
+from streamfold.routes.declaration import CommonOptions
 from streamfold.routes.effects import Add, Delete, Put
 
 if TYPE_CHECKING:
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.keys.key import Key
-    from streamfold.records.change import Change, Event
+    from streamfold.records.change import Change
+    from streamfold.routes.declaration import Into
     from streamfold.routes.route import Needs, Route
 
 
@@ -91,9 +95,48 @@ class On(OnChanges):
         return claimed
 
     def expected(self, route: Route, history: History) -> Expected:
-        from streamfold.derivations.on.expected import expected
+        from streamfold.derivations.on.effects import expected
 
         return expected(route, history)
 
 
 ON = On()
+
+
+class OnOptions(CommonOptions, total=False):
+    """The options of ``Router.on`` in both its forms."""
+
+    events: Collection[Event]
+    changed: Collection[str]
+    expired: bool | None
+
+
+def checked_filter(events: Collection[Event], changed: Collection[str], at: str, *, expired: bool | None) -> Filter:
+    """The changes that a handler wants. Raises ``DeclarationError`` for options that no change could meet."""
+    names = _names(events, "events", at)
+    if not names or not names <= set(get_args(Event)):
+        raise DeclarationError(
+            f"The handler at {at} has events={list(events)!r}: expected some of {', '.join(EVENTS)}."
+        )
+    if expired and "REMOVE" not in names:
+        raise DeclarationError(
+            f"The handler at {at} has expired=True and events without REMOVE: no change would ever reach it."
+        )
+    return Filter(frozenset(events), _names(changed, "changed", at), expired)
+
+
+def no_targets(into: Into, at: str) -> tuple[()]:
+    """The targets of an external handler: none. Raises ``DeclarationError`` where ``into`` names one."""
+    if into != ():
+        raise DeclarationError(
+            f"The handler at {at} has into={into!r} and external=True: an external handler writes no rows."
+        )
+    return ()
+
+
+def _names(names: Any, option: str, at: str) -> frozenset[str]:
+    if isinstance(names, str):
+        raise DeclarationError(f'The handler at {at} has {option}={names!r}: expected a list, {option}=["{names}"].')
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise DeclarationError(f"The handler at {at} has {option}={names!r}: expected a list of names, as text.")
+    return frozenset(names)

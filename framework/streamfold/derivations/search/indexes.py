@@ -1,20 +1,296 @@
-"""Indexes on a server: made as they are declared, tried, and compared with their declaration."""
+"""Indexes: as they are declared, made, compared with their declaration, and named by aliases."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
-from streamfold.derivations.search.declared import SearchIndex
-from streamfold.derivations.search.differences import IndexDifference, mapping_differences, setting_differences
-from streamfold.derivations.search.make import hidden
-from streamfold.derivations.search.names import in_path
+from streamfold.derivations.derivation import Finishing
+from streamfold.derivations.search.accepts import Accepts
+from streamfold.derivations.search.documents import hidden, index_of, index_template
+from streamfold.derivations.search.local import ALIASES, PARTITION, LocalIndex, resolved
 from streamfold.derivations.search.opensearch import OpenSearchIndex, hides
-from streamfold.derivations.search.sink import CONFLICT, Action
-from streamfold.errors import EngineError, EngineUnavailable, SettingsError, plain
+from streamfold.derivations.search.options import (
+    MADE,
+    NEXT,
+    NUMBERED,
+    SearchOptions,
+    alias_of,
+    in_path,
+    independent,
+    options_of,
+    own_alias,
+    setting_variable,
+    shown_index,
+)
+from streamfold.derivations.search.sink import CONFLICT, VISIBLE, Action, Sink
+from streamfold.engines import Entries, OwnStream
+from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError, plain
+from streamfold.keys.field import overlaps
+from streamfold.keys.key_part import KeyPart
+from streamfold.limits import ACTIONS_MAX
+from streamfold.routes.route import Fields, Route
+from streamfold.settings import Settings
+from streamfold.writes.guarded import DeleteState, StateKey
+
+GRANTED: Mapping[str, tuple[Any, ...]] = {
+    "boost": (1,),
+    "coerce": (True,),
+    "doc_values": (True,),
+    "dynamic": (True,),
+    "eager_global_ordinals": (False,),
+    "enabled": (True,),
+    "fielddata": (False,),
+    "format": (
+        "strict_date_optional_time||epoch_millis",
+        "strict_date_time_no_millis||strict_date_optional_time||epoch_millis",
+    ),
+    "ignore_above": (2147483647,),
+    "ignore_malformed": (False,),
+    "include_in_parent": (False,),
+    "include_in_root": (False,),
+    "index": (True,),
+    "index_options": ("positions", "docs"),
+    "norms": (True, False),
+    "null_value": (None,),
+    "position_increment_gap": (100,),
+    "similarity": ("BM25",),
+    "store": (False,),
+    "type": ("object",),
+}
+"""What a mapping need not say (measured on 2.19.6 and 3.6.0). Where types differ in it, any of their values."""
+NOTHING = "nothing"
+INNER = ("properties", "fields")
+"""The parts of a field that hold fields."""
+
+GC_DELETES = "index.gc_deletes"
+REMEMBERED = {GC_DELETES: "1h"}
+"""How long an index knows the versions of deleted documents, where documents are deleted. OpenSearch's own is 60s."""
 
 PROBE = "_sf_probe"
 """The id of the document that tries an index."""
 PROBE_VERSION = 5
 FILTERED = "an alias of one index that hides what is gone"
+
+OPENED = "search"
+"""The name under which a run keeps its index (``Run.opened``)."""
+
+
+class IndexDifference(NamedTuple):
+    """One thing that differs. ``expected`` and ``found`` are as a person reads them; None where there is nothing."""
+
+    what: str  # "field", "mapping", "setting" or "alias"
+    name: str
+    expected: str | None = None
+    found: str | None = None
+    behind: str | None = None  # the index behind the alias, where there are several
+
+    def __str__(self) -> str:
+        where = f" of {self.behind}" if self.behind else ""
+        expected, found = self.expected or NOTHING, self.found or NOTHING
+        return f"{self.what} {self.name}{where}: expected {expected}, found {found}"
+
+
+def mapping_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
+    """What differs between two mappings, field by field."""
+    yield from _differences("mapping", _own(declared), _own(found))
+    expected, there = dict(_fields(declared)), dict(_fields(found))
+    for name, own in expected.items():
+        if name not in there:
+            yield IndexDifference("field", name, _type(own))
+        elif _type(own) != _type(there[name]):
+            yield IndexDifference("field", name, _type(own), _type(there[name]))
+        else:
+            yield from _differences("field", own, there[name], f"{name} ")
+    if not _grows(declared):
+        yield from (
+            IndexDifference("field", name, None, _type(own)) for name, own in there.items() if _is_more(name, expected)
+        )
+
+
+def setting_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
+    """What differs in the settings that are declared; an index has many more. Both are under their whole names."""
+    for name, value in declared.items():
+        expected, there = _text(value), _text(found.get(name))
+        if expected != there:
+            yield IndexDifference("setting", name, expected, there)
+
+
+def _differences(
+    what: str, declared: Mapping[str, Any], found: Mapping[str, Any], before: str = ""
+) -> Iterator[IndexDifference]:
+    """What differs in what is said of a field, or of the whole mapping."""
+    for name in sorted({*declared, *found}):
+        if name == "search_analyzer" and declared.get(name) == declared.get("analyzer") and name not in found:
+            continue
+        expected, there = declared.get(name), found.get(name)
+        if name not in found and _is_granted(name, expected):
+            continue
+        if name not in declared and _is_granted(name, there):
+            continue
+        if _text(expected) != _text(there):
+            yield IndexDifference(what, f"{before}{name}", _text(expected), _text(there))
+
+
+def _is_granted(name: str, value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_granted(inner, each) for inner, each in value.items())
+    return _text(value) in map(_text, GRANTED.get(name, ()))
+
+
+def _fields(mapping: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All fields by their paths, inner ones too, with what is said of each alone."""
+    for part in INNER:
+        for name, field in mapping.get(part, {}).items():
+            yield before + name, _own(field)
+            yield from _fields(field, f"{before}{name}.")
+
+
+def _own(field: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of a field, or of a mapping, without its inner fields."""
+    return {name: value for name, value in field.items() if name not in INNER}
+
+
+def _type(own: Mapping[str, Any]) -> str:
+    return str(own.get("type", "object"))
+
+
+def _is_more(name: str, expected: Mapping[str, Any]) -> bool:
+    """Whether a field of the server is not declared, not even as the beginning of a field's name."""
+    return name not in expected and not any(each.startswith(f"{name}.") for each in expected)
+
+
+def _grows(declared: Mapping[str, Any]) -> bool:
+    """Whether documents may add fields to the mapping."""
+    return _text(declared.get("dynamic")) not in ("false", "strict")
+
+
+def _text(value: Any) -> str | None:
+    """A value as the server would tell it: numbers alike however they are written, one value as a list of it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(str(_text(each)) for each in value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_text(each)}" for name, each in sorted(value.items())) + "}"
+    return f"{Decimal(str(value)).normalize():f}"
+
+
+class SearchIndex(NamedTuple):
+    """An index that a search writes, by its real name."""
+
+    route: Route
+    alias: str  # which documents are written and read through
+
+    @property
+    def first(self) -> str:
+        """The name of the index that the alias stands for at first."""
+        return NUMBERED.format(self.alias, 1)
+
+    @property
+    def mapping(self) -> Mapping[str, Any]:
+        return options_of(self.route).mapping
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The declared settings under their whole names."""
+        options = options_of(self.route)
+        remembered = REMEMBERED if options.deletes == "removed" else {}
+        return {**remembered, **whole_names(options.settings)}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the request that creates the index, with its alias."""
+        alias = {"filter": VISIBLE, "is_write_index": True}
+        return {"settings": self.settings, "mappings": self.mapping, "aliases": {self.alias: alias}}
+
+
+def searches_of(routes: Iterable[Route]) -> list[Route]:
+    """The routes that write documents."""
+    return [route for route in routes if isinstance(route.options, SearchOptions)]
+
+
+def check_real_indexes(own: Sequence[Route], settings: Settings) -> None:
+    """Raises ``SettingsError`` for a setting that does not fit its index, and where settings make one index of two."""
+    if not settings.indexes:  # declared names are compared when the application is built
+        return
+    real = {route: index_template(route, settings) for route in own}
+    for one, other in independent(own):
+        mine, theirs = real[one], real[other]
+        if overlaps(mine.atoms, theirs.atoms):
+            variables = dict.fromkeys(setting_variable(options_of(route).index) for route in (one, other))
+            raise SettingsError(
+                f"Searches {one.name!r} ({one.declared_at}) and {other.name!r} ({other.declared_at}) would write one "
+                f"index: their real names are {mine.text!r} and {theirs.text!r}. Documents of one would replace those "
+                f"of the other. Change {' or '.join(variables)}."
+            )
+
+
+def find_index(routes: Iterable[Route], name: str, settings: Settings) -> SearchIndex:
+    """The index that a person names: as it is declared, with a value for each field, or by its real name.
+
+    Raises ``SettingsError`` for a name that is none.
+    """
+    own = searches_of(routes)
+    if not own:
+        raise SettingsError(f"Index {name!r} is not known: the application has no search.")
+    for route, template in _templates(own, settings):
+        fields = index_fields(route, template, name)
+        if fields is not None:
+            return SearchIndex(route, index_of(route, fields, settings))
+    known = ", ".join(map(shown_index, own))
+    fill = " Give a value for each field." if "{" in known else ""
+    raise SettingsError(f"Index {name!r} is not known: expected {known}.{fill}")
+
+
+def _templates(routes: list[Route], settings: Settings) -> Iterator[tuple[Route, KeyPart]]:
+    """The templates that a name may fit: declared ones before real ones, and the longer names first."""
+    longer_first = sorted(routes, key=lambda route: options_of(route).replaces is None)
+    yield from ((route, options_of(route).index) for route in longer_first)
+    yield from ((route, index_template(route, settings)) for route in longer_first)
+
+
+def index_fields(route: Route, template: KeyPart, name: str) -> Fields | None:
+    """The fields of an index's name, which may be escaped in it; None for the name of another index."""
+    if options_of(route).replaces is not None:
+        if not name.endswith(NEXT):
+            return None
+        name = name.removesuffix(NEXT)
+    return None if MADE in name else template.match(unquote(name))
+
+
+def accepts_of(routes: Iterable[Route], settings: Settings) -> Callable[[str], Accepts | None]:
+    """What the index of a name takes, as it is declared; None for an index that no search declares."""
+    own = [(route, index_template(route, settings)) for route in searches_of(routes)]
+
+    def accepts(name: str) -> Accepts | None:
+        alias = alias_of(name)
+        found = (route for route, template in own if index_fields(route, template, alias) is not None)
+        route = next(found, None)
+        return None if route is None else _accepts(route)
+
+    return lru_cache(maxsize=1000)(accepts)
+
+
+@lru_cache(maxsize=1000)
+def _accepts(route: Route) -> Accepts:
+    return Accepts(options_of(route).mapping, SearchIndex(route, "").settings)
+
+
+def whole_names(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by their whole names, ``index.number_of_shards``, however they are nested."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        whole = prefix + name
+        if isinstance(value, Mapping):
+            found |= whole_names(value, f"{whole}.")
+        else:
+            found[whole if whole.startswith("index.") else f"index.{whole}"] = value
+    return found
 
 
 class Tried(NamedTuple):
@@ -112,3 +388,151 @@ def _taken(index: SearchIndex, found: Mapping[str, Any]) -> str:
         f"Alias {index.alias!r} is there, for {', '.join(sorted(found))}: nothing was created. "
         f"streamfold search diff {index.alias} tells whether they are as declared."
     )
+
+
+class Aliases(Protocol):
+    """What a rebuild does to the indexes of an alias. Each method may be called again after a failure."""
+
+    @property
+    def sink(self) -> Sink: ...
+
+    def behind(self, alias: str) -> list[str]:
+        """The indexes that an alias stands for."""
+        ...
+
+    def last(self, alias: str) -> int:
+        """The highest number of the indexes of an alias that are there."""
+        ...
+
+    def create(self, index: SearchIndex, name: str) -> None:
+        """Makes an index as it is declared, with an alias that it alone has."""
+        ...
+
+    def name_own(self, name: str) -> None:
+        """Gives an index the alias that it alone has."""
+        ...
+
+    def point(self, alias: str, name: str) -> None:
+        """Makes an alias stand for an index and for no other, in one step: no reader sees both, or none."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Removes an index with its documents."""
+        ...
+
+    def refresh(self, name: str) -> None:
+        """Lets searches see what was written so far."""
+        ...
+
+
+def only_behind(aliases: Aliases, alias: str) -> str:
+    """The index that an alias stands for. Raises ``SettingsError`` where there are several."""
+    found = aliases.behind(alias)
+    if len(found) != 1:
+        raise SettingsError(
+            f"Alias {alias!r} stands for {', '.join(found) or 'no index'}: expected one index. Remove the others from "
+            "the alias."
+        )
+    return found[0]
+
+
+class ServerAliases:
+    """The indexes of a server."""
+
+    def __init__(self, sink: OpenSearchIndex) -> None:
+        self.sink: Sink = sink
+        self.calls = sink.calls
+
+    def behind(self, alias: str) -> list[str]:
+        return sorted(self.calls.ask("GET", f"/_alias/{in_path(alias)}") or {})
+
+    def last(self, alias: str) -> int:
+        found = (
+            self.calls.ask("GET", f"/{in_path(alias)}{MADE}*", filter_path="*.settings.index.number_of_shards") or {}
+        )
+        return _last(alias, found)
+
+    def create(self, index: SearchIndex, name: str) -> None:
+        own = {own_alias(name): {"filter": VISIBLE, "is_write_index": True}}
+        self.calls.ask("PUT", f"/{in_path(name)}", {**index.body, "aliases": own})
+
+    def name_own(self, name: str) -> None:
+        self._aliases(_added(name, own_alias(name)))
+
+    def point(self, alias: str, name: str) -> None:
+        now = self.behind(alias)
+        if now != [name]:
+            gone = ({"remove": {"index": each, "alias": alias, "must_exist": True}} for each in now if each != name)
+            self._aliases(*gone, _added(name, alias))
+
+    def delete(self, name: str) -> None:
+        self.calls.ask("DELETE", f"/{in_path(name)}")  # None where it is gone
+
+    def refresh(self, name: str) -> None:
+        self.calls.ask("POST", f"/{in_path(name)}/_refresh")
+
+    def _aliases(self, *actions: Any) -> None:
+        if self.calls.ask("POST", "/_aliases", {"actions": actions}) is None:
+            raise EngineError("An index or an alias of the rebuild is gone: streamfold search diff INDEX tells more.")
+
+
+def _added(name: str, alias: str) -> dict[str, Any]:
+    return {"add": {"index": name, "alias": alias, "filter": VISIBLE, "is_write_index": True}}
+
+
+class LocalAliases:
+    """The indexes of a local state: they are there as soon as they have a document."""
+
+    def __init__(self, sink: LocalIndex) -> None:
+        self.sink: Sink = sink
+        self.engine = sink.engine
+
+    def behind(self, alias: str) -> list[str]:
+        return [resolved(self.engine, [alias])[alias]]
+
+    def last(self, alias: str) -> int:
+        return _last(alias, self.behind(alias))
+
+    def create(self, index: SearchIndex, name: str) -> None:
+        """Does nothing: a local index begins with its first document."""
+
+    def name_own(self, name: str) -> None:
+        """Does nothing: the alias follows from the name of the index."""
+
+    def point(self, alias: str, name: str) -> None:
+        key = StateKey(ALIASES, alias)
+        found = self.engine.read_state([key], consistent=True).get(key, {})
+        if not self.engine.swap_state(key, {"s": name}, found.get("r", 0)):
+            raise Contended(f"Alias {alias!r} was moved by somebody else: the same command goes on.")
+
+    def delete(self, name: str) -> None:
+        wanted = Entries(PARTITION + name, ACTIONS_MAX)
+        while page := self.engine.read_entries(wanted):
+            self.engine.transact([DeleteState(StateKey(wanted.partition, place)) for place, _ in page], 0)
+
+    def refresh(self, name: str) -> None:
+        """Does nothing: readers see every write at once."""
+
+
+def _last(alias: str, names: Iterable[str]) -> int:
+    numbers = (re.fullmatch(rf"{re.escape(alias + MADE)}(\d{{6,}})", name) for name in names)
+    return max((int(number[1]) for number in numbers if number), default=1)
+
+
+def sink_of(finishing: Finishing, *, asked_for: bool = False) -> Sink | None:
+    """The index of a run; None if it makes no documents: on a real table, where effects outside are not wanted.
+
+    ``asked_for``: documents are asked for, as a redrive or a repair does, so that the index of the settings is wanted.
+    """
+    run = finishing.run
+    opened: Sink | None = run.opened.get(OPENED)
+    if opened is not None:
+        return opened
+    if isinstance(finishing.store, OwnStream):
+        return LocalIndex(finishing.engine, accepts_of(finishing.application.routes, run.settings))
+    if not (run.outside or asked_for) or run.settings.search is None:
+        return None
+    from streamfold.derivations.search.opensearch import open_search
+
+    run.opened[OPENED] = sink = open_search(run.settings)
+    return sink

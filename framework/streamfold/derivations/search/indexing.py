@@ -11,24 +11,273 @@ duplicates, and runs that died change nothing. The one assumption is that the in
 id, so that what is gone is hidden and not deleted (``deletes="kept"``).
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
 
 from streamfold.commit.outcome import Outcome
-from streamfold.derivations.search.gather import Root, StoredItems
-from streamfold.derivations.search.marks import IndexMark, read_marks
-from streamfold.derivations.search.options import keeps_ids
-from streamfold.derivations.search.root_runs import RootRun, aliases_of, gone_body, known_sources, lead, noted
-from streamfold.derivations.search.sending import RootSent, Sender
-from streamfold.derivations.search.sink import VERSION_MAX, Sink
-from streamfold.engines import Counter, Engine
-from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, is_fatal
-from streamfold.ledger.state_keys import document_key
+from streamfold.derivations.search.documents import (
+    Root,
+    RootRun,
+    StoredItems,
+    aliases_of,
+    gone_body,
+    known_sources,
+    lead,
+    noted,
+)
+from streamfold.derivations.search.options import keeps_ids, own_alias
+from streamfold.derivations.search.sink import CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
+from streamfold.engines import Counter, Engine, Entries
+from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, damaged, is_fatal
+from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
+from streamfold.limits import ACTIONS_MAX
+from streamfold.records.change import ItemKey
+from streamfold.records.encoded import COMPACT
+from streamfold.records.values import decode, encode
 from streamfold.run import Run
-from streamfold.writes.guarded import CounterWrite, StateKey
+from streamfold.writes.guarded import CounterWrite, DeleteState, PutState, StateKey
+
+BUILDING, BOTH, SWAPPED, TAKEN = "building", "both", "swapped", "taken"
+
+BUILDING_TRIES = 1
+"""Times that a document is sent to an index that is being built: it is noted otherwise, and holds nobody up."""
 
 MILLISECONDS = 1000
 Fails = Callable[[Root, Exception], None]
+
+
+class IndexMark(NamedTuple):
+    """The mark of an alias."""
+
+    live: str = ""  # the index that the alias stands for; "": the one that it always stood for
+    building: str = ""  # the index that is built
+    old: str = ""  # the index that the alias stood for before, which is written on
+    phase: str = ""
+    handler: str = ""  # phase ``taken``: the search whose alias was taken over
+    since: int = 0  # epoch seconds at which the phase began
+    last: int = 0  # the highest number of an index so far: none is given twice
+    revision: int = 0
+
+    @property
+    def beside(self) -> str:
+        """The second index, "" for none."""
+        return self.building or (self.old if self.phase == SWAPPED else "")
+
+
+class Targets(NamedTuple):
+    """Where documents are sent: the names that they are written through."""
+
+    first: str
+    beside: str | None = None
+    holds: bool = True  # a failure of the second one holds the record
+
+
+def targets(mark: IndexMark | None, alias: str, handler: str) -> Targets:
+    """Where a search sends the documents of an alias."""
+    if mark is None or not mark.phase:
+        return Targets(alias)
+    if mark.phase == TAKEN:
+        return Targets(own_alias(mark.old) if handler == mark.handler else alias)
+    if mark.phase == BUILDING:
+        return Targets(alias, own_alias(mark.building), holds=False)
+    return Targets(own_alias(mark.live), own_alias(mark.beside))
+
+
+def read_marks(application: str, engine: Engine, aliases: Iterable[str]) -> dict[str, IndexMark]:
+    """The marks of aliases, read strongly in one call; those that have none are missing."""
+    keys = {index_key(application, alias): alias for alias in aliases}
+    found = engine.read_state(keys, consistent=True) if keys else {}
+    return {keys[key]: _mark(keys[key], item) for key, item in found.items()}
+
+
+def read_mark(application: str, engine: Engine, alias: str) -> IndexMark:
+    """The mark of one alias; an empty one where there is none."""
+    return read_marks(application, engine, [alias]).get(alias, IndexMark())
+
+
+def write_mark(application: str, engine: Engine, alias: str, mark: IndexMark) -> IndexMark:
+    """Writes a mark over the revision that it was made of. Raises ``Contended`` where another one is there."""
+    fields = {name: value for name, value in mark._asdict().items() if name != "revision"}
+    text = json.dumps(fields, sort_keys=True)
+    if not engine.swap_state(index_key(application, alias), {"s": text}, mark.revision):
+        raise Contended(f"The rebuild of index {alias!r} was led on by somebody else: the same command goes on.")
+    return mark._replace(revision=mark.revision + 1)
+
+
+def _mark(alias: str, item: Mapping[str, object]) -> IndexMark:
+    try:
+        known = {name: value for name, value in json.loads(str(item["s"])).items() if name in IndexMark._fields}
+        return IndexMark(**{**known, "revision": int(str(item["r"]))})
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise damaged(f"The mark of index {alias!r}") from None
+
+
+class DirtyRoot(NamedTuple):
+    """A root that an index may lack."""
+
+    handler: str
+    item: ItemKey
+    number: int  # of the run that could not send it
+
+
+class DirtyNote(NamedTuple):
+    """A note as it is stored."""
+
+    place: str  # its sort key
+    root: DirtyRoot
+
+
+class Dirty:
+    """The notes of one index."""
+
+    def __init__(self, application: str, engine: Engine, index: str) -> None:
+        self.application = application
+        self.engine = engine
+        self.index = index
+
+    def note(self, roots: Iterable[DirtyRoot]) -> None:
+        """Notes roots. Raises ``EngineUnavailable`` where it is not known whether they all are noted."""
+        self._write([PutState(self._key(root), _text(root)) for root in roots])
+
+    def notes(self, most: int, after: str = "") -> list[DirtyNote]:
+        """Some notes behind a place; those of one root follow each other."""
+        found = self.engine.read_entries(Entries(dirty_partition(self.application, self.index), most, after))
+        return [DirtyNote(place, _root(self.index, text)) for place, text in found]
+
+    def remove(self, notes: Iterable[DirtyNote]) -> None:
+        """Removes these notes, and no later one of the same roots."""
+        partition = dirty_partition(self.application, self.index)
+        self._write([DeleteState(StateKey(partition, note.place)) for note in notes])
+
+    def clear(self) -> None:
+        """Removes all notes: nobody needs the index any more."""
+        while notes := self.notes(ACTIONS_MAX):
+            self.remove(notes)
+
+    def _key(self, root: DirtyRoot) -> StateKey:
+        counter = document_key(self.application, root.handler, root.item)
+        return dirty_key(self.application, self.index, counter, root.number)
+
+    def _write(self, writes: Sequence[PutState | DeleteState]) -> None:
+        for start in range(0, len(writes), ACTIONS_MAX):
+            if self.engine.transact(writes[start : start + ACTIONS_MAX], 0) is not None:
+                raise Contended("Others write the notes of a rebuild; the records come again.")
+
+
+def _text(root: DirtyRoot) -> str:
+    return COMPACT.encode([root.handler, root.number, *map(encode, root.item)])
+
+
+def _root(index: str, text: str) -> DirtyRoot:
+    try:
+        handler, number, *item = json.loads(text)
+        table, partition, sort = map(decode, item)
+        return DirtyRoot(handler, (table, partition, sort), number)
+    except (AttributeError, TypeError, ValueError):
+        raise damaged(f"A note of the rebuild of {index!r}") from None
+
+
+class RootSent(NamedTuple):
+    """What became of a root's documents."""
+
+    first: Sequence[Sent]  # in the index of the alias
+    second: Sequence[Sent] = ()
+    is_behind: bool = False  # the second index may lack them, which is noted
+    refused: Exception | None = None  # of the second index, where that holds the record
+
+    @property
+    def error(self) -> Exception | None:
+        return next((one.error for one in self.first if one.error is not None), self.refused)
+
+    @property
+    def held(self) -> int:
+        """The highest version that an index holds instead of what was sent; 0 if all was taken."""
+        answers = (one.answer for one in (*self.first, *self.second))
+        return max((each.held or 0 for each in answers if each is not None and each.status == CONFLICT), default=0)
+
+
+class Sender:
+    """Sends roots by the marks that their batch has read."""
+
+    def __init__(self, application: str, engine: Engine, sink: Sink, run: Run, marks: Mapping[str, IndexMark]) -> None:
+        self.application = application
+        self.engine = engine
+        self.sink = sink
+        self.run = run
+        self.marks = marks
+
+    def send(self, ready: Sequence[RootRun]) -> list[RootSent]:
+        """Sends the documents of roots; returns what became of each root's. Raises as ``bulk.send``."""
+        places = [targets(self.marks.get(each.alias), each.alias, each.root.route.name) for each in ready]
+        first = self._through(ready, [place.first for place in places])
+        found = [RootSent(sent) for sent in first]
+        for holds in (True, False):
+            numbers = [
+                number
+                for number, place in enumerate(places)
+                if place.beside is not None and place.holds == holds and found[number].error is None
+            ]
+            if numbers:
+                self._second(ready, places, numbers, found)
+        return found
+
+    def _second(
+        self, ready: Sequence[RootRun], places: Sequence[Targets], numbers: Sequence[int], found: list[RootSent]
+    ) -> None:
+        """Sends some roots to their second index, and enters what became of them."""
+        runs, holds = [ready[number] for number in numbers], places[numbers[0]].holds
+        fatal: EngineError | None = None
+        try:
+            names = [places[number].beside or "" for number in numbers]
+            answers = self._through(runs, names, TRIES if holds else BUILDING_TRIES)
+        except EngineError as error:
+            fatal = error
+            answers = [[Sent(error=error)] for _ in runs]
+        for number, sent in zip(numbers, answers, strict=True):
+            found[number] = found[number]._replace(second=sent)
+        failed = [number for number in numbers if _error(found[number].second) is not None]
+        if failed:
+            self._failed(ready, failed, found, fatal)
+
+    def _failed(
+        self, ready: Sequence[RootRun], failed: Sequence[int], found: list[RootSent], fatal: EngineError | None
+    ) -> None:
+        """Notes roots that the second index lacks, or has their records held; nothing if nobody wants it any more."""
+        now = read_marks(self.application, self.engine, dict.fromkeys(ready[number].alias for number in failed))
+        notes: dict[str, list[DirtyRoot]] = {}
+        for number in failed:
+            each, before = ready[number], self.marks[ready[number].alias]
+            mark = now.get(each.alias, IndexMark())
+            if mark.phase == BUILDING and mark.building == before.building:
+                notes.setdefault(mark.building, []).append(DirtyRoot(each.root.route.name, each.root.item, each.number))
+                found[number] = found[number]._replace(second=(), is_behind=True)
+            elif before.beside in (mark.live, mark.beside):
+                if fatal is not None and not isinstance(fatal, EngineUnavailable):
+                    raise fatal
+                found[number] = found[number]._replace(refused=_error(found[number].second))
+            else:
+                found[number] = found[number]._replace(second=())
+        for index, roots in notes.items():
+            Dirty(self.application, self.engine, index).note(roots)
+
+    def _through(self, runs: Sequence[RootRun], names: Sequence[str], tries: int = TRIES) -> list[list[Sent]]:
+        """Sends the documents of roots through an alias each; returns what became of each root's."""
+        for name in dict.fromkeys(names):
+            self.sink.check(name)
+        actions = [
+            action if action.index == name else replace(action, index=name)
+            for each, name in zip(runs, names, strict=True)
+            for action in each.actions
+        ]
+        answers = iter(send(self.sink, actions, self.run, tries=tries))
+        return [[next(answers) for _ in each.actions] for each in runs]
+
+
+def _error(sent: Sequence[Sent]) -> Exception | None:
+    return next((one.error for one in sent if one.error is not None), None)
 
 
 class Indexing:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfold.derivations.derivation import Derivation, Planned, Said
-from streamfold.derivations.partition import check_in_partition
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
+from streamfold.keys.key import check_in_partition
 from streamfold.routes.route import Listening
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.derivation import Finishing, Planning, Preview, Work
     from streamfold.derivations.expected import Expected, History
-    from streamfold.derivations.search.gather import Root
+    from streamfold.derivations.search.documents import Root
     from streamfold.routes.route import Route
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey
@@ -55,7 +55,7 @@ class Search(Derivation):
         return (f"index {shown_index(route)}",)
 
     def indexes(self, route: Route) -> Mapping[str, str]:
-        from streamfold.derivations.search.names import setting_name
+        from streamfold.derivations.search.options import setting_name
 
         index = options_of(route).index
         return {setting_name(index): index.text}
@@ -72,7 +72,7 @@ class Search(Derivation):
         check_searches(own)
 
     def check_names(self, own: Sequence[Route], settings: Settings) -> None:
-        from streamfold.derivations.search.declared import check_real_indexes
+        from streamfold.derivations.search.indexes import check_real_indexes
 
         check_real_indexes(own, settings)
 
@@ -98,7 +98,7 @@ class Search(Derivation):
                 )
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        from streamfold.derivations.search.gather import root_of
+        from streamfold.derivations.search.documents import root_of
 
         del planning
         roots: dict[Any, Root] = {}
@@ -113,7 +113,7 @@ class Search(Derivation):
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Indexes the roots of a batch, search by search. An index that is missing starves no other's documents."""
         from streamfold.commit.outcome import Outcome
-        from streamfold.derivations.search.places import sink_of
+        from streamfold.derivations.search.indexes import sink_of
 
         outcome = Outcome()
         sink = sink_of(finishing) if finishing.run.source_items else None
@@ -138,16 +138,15 @@ class Search(Derivation):
         return outcome
 
     def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
-        from streamfold.derivations.search.gather import Root
-        from streamfold.derivations.search.preview import previewed
+        from streamfold.derivations.search.documents import Root, previewed
 
         assert isinstance(deferred, Root)
         return previewed(deferred, settings)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the documents of an item, or of the parent that it is a part of, to what the items are now."""
-        from streamfold.derivations.search.gather import root_of
-        from streamfold.derivations.search.places import sink_of
+        from streamfold.derivations.search.documents import root_of
+        from streamfold.derivations.search.indexes import sink_of
 
         def fails(_: Root, error: Exception) -> None:
             raise error
@@ -162,7 +161,7 @@ class Search(Derivation):
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
         """Indexes the documents of many items at once."""
-        from streamfold.derivations.search.gather import root_of
+        from streamfold.derivations.search.documents import root_of
 
         roots: dict[Any, Root] = {}
         for root in map(root_of, works):
@@ -176,21 +175,20 @@ class Search(Derivation):
         return Indexing(finishing.application.name, finishing.engine, sink, finishing.run, fails, marks).index(roots)
 
     def expected(self, route: Route, history: History) -> Expected:
-        from streamfold.derivations.search.expected import expected
+        from streamfold.derivations.search.maintenance import expected
 
         return expected(route, history)
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
-        from streamfold.derivations.search.expected import found_outside
+        from streamfold.derivations.search.maintenance import found_outside
 
         return found_outside(route, place)
 
 
 def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
     """The marks of all aliases of a batch, in one read; None where it was not answered, so that each search asks."""
-    from streamfold.derivations.search.gather import Root
-    from streamfold.derivations.search.marks import read_marks
-    from streamfold.derivations.search.root_runs import aliases_of
+    from streamfold.derivations.search.documents import Root, aliases_of
+    from streamfold.derivations.search.indexing import read_marks
 
     roots = [root for root in deferred if isinstance(root, Root)]
     try:
@@ -203,13 +201,13 @@ def _is_equal(root: Root) -> bool:
     """Whether the documents of both images are equal for every change, where that is asked for."""
     if not options_of(root.route).skip_equal:
         return False
-    from streamfold.derivations.search.equal import changes_nothing
+    from streamfold.derivations.search.documents import changes_nothing
 
     return changes_nothing(root)
 
 
 def _by_route(deferred: Iterable[Deferred]) -> dict[Route, list[Root]]:
-    from streamfold.derivations.search.gather import Root
+    from streamfold.derivations.search.documents import Root
 
     found: dict[Route, list[Root]] = {}
     for each in deferred:

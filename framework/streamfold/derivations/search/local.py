@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from streamfold.derivations.search.accepts import NUMBER_LETTERS_MAX, Accepts
-from streamfold.derivations.search.names import GONE, OWN
+from streamfold.derivations.search.options import GONE, OWN
 from streamfold.derivations.search.sink import CONFLICT, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, EngineError, told

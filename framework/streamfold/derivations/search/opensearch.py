@@ -4,17 +4,40 @@ opensearch-py carries the requests. It is imported when a connection is opened (
 module. Bodies are encoded here, because its serializer would turn decimals to floats.
 """
 
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
 from json.encoder import encode_basestring_ascii
+from pathlib import Path
+from time import sleep
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from streamfold.derivations.search.calls import SearchCalls
-from streamfold.derivations.search.names import GONE
-from streamfold.derivations.search.sink import BUSY, CONFLICT, VISIBLE, Action, Answer, Found
-from streamfold.errors import EngineError, EngineUnavailable, told
+from streamfold.derivations.search.options import GONE
+from streamfold.derivations.search.sink import BUSY, CONFLICT, VISIBLE, Action, Answer, Found, IndexBusy, TooLarge
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, SettingsError, shortened, told
+from streamfold.limits import CALL_SECONDS_MAX
+from streamfold.settings import Settings
+from streamfold.settings.readers import PREFIX
+
+PUT, ALREADY = "PUT", "resource_already_exists_exception"
+COMMAND_TRIES = 7
+"""Of a request of a command that works for hours: with its pauses it waits half a minute for a server."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 10.0
+TOO_LARGE = 413
+TIMED_OUT = 408
+NDJSON = {"content-type": "application/x-ndjson"}
+REFUSED_FOR_GOOD = {
+    401: f"Expected credentials that it knows: {PREFIX}SEARCH_USER and {PREFIX}SEARCH_PASSWORD, or a role and "
+    f"{PREFIX}SEARCH_SERVICE=es or aoss.",
+    403: "Expected permissions for this index: the access policy has to name the function's role, and so has the "
+    "mapping of roles where the domain has fine-grained access control.",
+    404: f"Expected an index that is there: streamfold search create INDEX makes it. {PREFIX}SEARCH names the server.",
+}
+"""What to do about a status of a whole request that no other try helps."""
 
 BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by"}
 """What the answer to a bulk has to tell; the rest would be most of it."""
@@ -37,6 +60,127 @@ FOR_GOOD = {
     "index_closed_exception": "Expected an open index: open it.",
 }
 """Errors of a document that concern its whole index, with what to do about them."""
+
+CONNECT_SECONDS_MAX = 2
+READ_SECONDS_MAX = CALL_SECONDS_MAX - CONNECT_SECONDS_MAX
+"""A bulk takes longer than a call of DynamoDB; it is sent once, so that the two together are the time of one call."""
+SERVICE_HOSTS = {".es.amazonaws.com": "es", ".aoss.amazonaws.com": "aoss"}
+"""How the hosts of domains and of Serverless collections end."""
+REGION = re.compile(r"\.([a-z0-9-]+)\.(?:es|aoss)\.amazonaws\.com$")
+UNSIGNED = "none"
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+class SearchCalls:
+    """Takes requests; their failures are the errors of a sink."""
+
+    def __init__(self, transport: Any, url: str) -> None:
+        self.transport = transport
+        self.url = url
+        self.tries = 1  # in a function: the record comes again
+        self.pause: Callable[[float], None] = sleep
+
+    def send(self, method: str, path: str, body: bytes, params: Mapping[str, str]) -> Any:
+        """Sends lines of JSON as they are."""
+
+        def once() -> Any:
+            with self._explained():
+                return self.transport.perform_request(method, path, params=dict(params), body=body, headers=NDJSON)
+
+        return self._tried(method, once)
+
+    def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
+        """Sends a small request; None where the server answers 404."""
+        text = None if body is None else json.dumps(body).encode()
+
+        def once() -> Any:
+            with self._explained():
+                try:
+                    return self.transport.perform_request(method, path, params=params, body=text)
+                except _errors().NotFoundError:
+                    return None
+
+        return self._tried(method, once)
+
+    def _tried(self, method: str, once: Callable[[], Any]) -> Any:
+        """Sends a request again whose connection broke, or that the server is too busy for.
+
+        It may have taken effect. Documents have versions, so writing one twice changes nothing; an index that is there
+        when it is made again was made by the try before.
+        """
+        for number in range(self.tries):
+            try:
+                return once()
+            except EngineUnavailable:
+                if number == self.tries - 1:
+                    raise
+                self.pause(min(PAUSE_SECONDS * 2**number, PAUSE_SECONDS_MAX))
+            except EngineError as error:
+                if number and method == PUT and ALREADY in str(error):
+                    return {}
+                raise
+        raise AssertionError(self.tries)  # a request is sent once at least
+
+    def close(self) -> None:
+        self.transport.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        errors = _errors()
+        try:
+            yield
+        except errors.SSLError as error:
+            raise self._not_encrypted(error) from error
+        except errors.ConnectionTimeout as error:
+            raise EngineUnavailable(f"OpenSearch at {self.url} did not answer in time.") from error
+        except errors.ConnectionError as error:
+            raise self._not_connected(error) from error
+        except errors.TransportError as error:
+            raise self._refused(error) from error
+        except errors.SerializationError as error:
+            raise EngineUnavailable(f"OpenSearch at {self.url} gave an answer that is no JSON.") from error
+
+    def _not_encrypted(self, error: Any) -> EngineError:
+        if "CERTIFICATE_VERIFY_FAILED" not in str(error.error):
+            return EngineUnavailable(f"The encrypted connection to {self.url} was broken ({told(error.error)}).")
+        return EngineError(
+            f"The certificate of {self.url} is not valid ({told(error.error)}). Expected one of an authority that is "
+            f"known; {PREFIX}SEARCH_CA=FILE names the certificates of an own one."
+        )
+
+    def _not_connected(self, error: Any) -> EngineUnavailable:
+        from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+        if isinstance(error.info, ConnectTimeoutError | NewConnectionError):
+            return EngineUnreachable(f"Nothing answers at {self.url} ({told(error.error)}): is {PREFIX}SEARCH right?")
+        return EngineUnavailable(f"The connection to {self.url} was broken ({told(error.error)}).")
+
+    def _refused(self, error: Any) -> Exception:
+        status, kind, reason = _read(error)
+        if status == TOO_LARGE:
+            return TooLarge(f"OpenSearch at {self.url} takes no request of this size ({TOO_LARGE}).")
+        what = f"OpenSearch at {self.url} refused a request with {status}{kind}{reason}."
+        if status == BUSY:
+            return IndexBusy(what)
+        if status >= 500 or status == TIMED_OUT:
+            return EngineUnavailable(what)
+        return EngineError(f"{what} {REFUSED_FOR_GOOD.get(status, '')}".rstrip())
+
+
+def _read(error: Any) -> tuple[int, str, str]:
+    """Status, name and marked reason of a refused request. The name is the server's, the reason may quote anything."""
+    status = error.status_code if isinstance(error.status_code, int) else 500
+    found = error.info.get("error") if isinstance(error.info, dict) else None
+    if isinstance(found, dict):
+        return status, f" {found.get('type', '')}", f" ({told(shortened(str(found.get('reason', ''))))})"
+    message = found or (error.info.get("message") if isinstance(error.info, dict) else None) or error.error
+    return status, "", f" ({told(shortened(str(message)))})" if message else ""
+
+
+def _errors() -> Any:
+    from opensearchpy import exceptions
+
+    return exceptions
 
 
 class OpenSearchIndex:
@@ -196,3 +340,129 @@ def _whole(error: Mapping[str, Any]) -> str:
     while isinstance(error := error.get("caused_by", {}), dict) and error:
         reasons.append(str(error.get("reason", "")))
     return ": ".join(dict.fromkeys(filter(None, [reasons[0], reasons[-1]])))
+
+
+def open_search(settings: Settings) -> OpenSearchIndex:
+    """The server that the settings name. Raises ``SettingsError`` where they do not fit, or opensearch-py is missing.
+
+    No request is made.
+    """
+    if settings.search is None:
+        raise SettingsError(f"No search server is set: expected {PREFIX}SEARCH=https://HOST.")
+    _check_user(settings)
+    return OpenSearchIndex(_transport(settings, settings.search), settings.search)
+
+
+def service_of(settings: Settings) -> str:
+    """What requests are signed for: ``es``, ``aoss`` or ``none``."""
+    if settings.search_service is not None:
+        return settings.search_service
+    if settings.search_user is not None:
+        return UNSIGNED
+    host = urlsplit(settings.search or "").hostname or ""
+    return next((service for end, service in SERVICE_HOSTS.items() if host.endswith(end)), UNSIGNED)
+
+
+def _check_user(settings: Settings) -> None:
+    given = {"USER": settings.search_user, "PASSWORD": settings.search_password}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == 1:
+        raise SettingsError(
+            f"{PREFIX}SEARCH_{missing[0]} is missing: expected a user and a password, or neither of them."
+        )
+    if not missing and service_of(settings) != UNSIGNED:
+        raise SettingsError(
+            f"{PREFIX}SEARCH_USER is set, and {PREFIX}SEARCH_SERVICE={settings.search_service} signs the requests: "
+            f"expected one of the two. {PREFIX}SEARCH_SERVICE={UNSIGNED} asks as the user."
+        )
+
+
+def _transport(settings: Settings, url: str) -> Any:
+    try:
+        from opensearchpy import SerializationError, Transport
+        from opensearchpy.serializer import JSONSerializer
+        from urllib3 import Timeout
+    except ImportError as missing:
+        raise SettingsError(
+            f"A search server is named, and the package {missing.name} is not installed: expected what "
+            "pip install '.[search]' installs in the folder of streamfold."
+        ) from None
+
+    class ExactNumbers(JSONSerializer):
+        """Reads numbers with all their digits. Bodies are handed over as bytes, which it passes on."""
+
+        def loads(self, s: str) -> Any:
+            try:
+                return json.loads(s, parse_float=Decimal)
+            except ValueError as error:
+                raise SerializationError(s, error) from None
+
+    return Transport(
+        [_host(url)],
+        serializer=ExactNumbers(),
+        max_retries=0,
+        retry_on_timeout=False,
+        timeout=Timeout(connect=CONNECT_SECONDS_MAX, read=READ_SECONDS_MAX),
+        http_compress=settings.search_gzip,
+        headers=_user(settings),
+        http_auth=_signer(settings, url),
+        ssl_context=_encryption(settings) if urlsplit(url).scheme == "https" else None,
+    )
+
+
+def _host(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {
+        "host": parts.hostname,
+        "port": parts.port or DEFAULT_PORTS[parts.scheme],
+        "use_ssl": parts.scheme == "https",
+        "url_prefix": parts.path,
+    }
+
+
+def _encryption(settings: Settings) -> Any:
+    """Certificates and names of hosts are always checked; ``search_ca`` replaces the known authorities."""
+    import ssl
+
+    if settings.search_ca is None:
+        import certifi
+
+        return ssl.create_default_context(cafile=certifi.where())
+    if not Path(settings.search_ca).is_file():
+        raise SettingsError(f"{PREFIX}SEARCH_CA={settings.search_ca!r} is no file: expected certificates in PEM.")
+    try:
+        return ssl.create_default_context(cafile=settings.search_ca)
+    except ssl.SSLError:
+        raise SettingsError(
+            f"{PREFIX}SEARCH_CA={settings.search_ca!r} holds no certificate: expected certificates in PEM."
+        ) from None
+
+
+def _user(settings: Settings) -> dict[str, str]:
+    """The header of a user. opensearch-py knows only passwords in Latin letters."""
+    if settings.search_user is None:
+        return {}
+    user = f"{settings.search_user}:{settings.search_password}"
+    return {"authorization": f"Basic {b64encode(user.encode()).decode()}"}
+
+
+def _signer(settings: Settings, url: str) -> Any:
+    """What signs requests with the role of the function; None where they are not signed."""
+    service = service_of(settings)
+    if service == UNSIGNED:
+        return None
+    from botocore.session import get_session
+    from opensearchpy import Urllib3AWSV4SignerAuth
+
+    session = get_session()
+    found = REGION.search(urlsplit(url).hostname or "")
+    region = found[1] if found else session.get_config_variable("region")
+    if not region:
+        raise SettingsError(f"The region of {url} is not known: expected AWS_DEFAULT_REGION.")
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise SettingsError(
+            f"Requests to {url} are signed for {service}, and there are no AWS credentials: expected those of a role "
+            f"or a profile, or {PREFIX}SEARCH_SERVICE={UNSIGNED}."
+        )
+    return Urllib3AWSV4SignerAuth(credentials, region, service)

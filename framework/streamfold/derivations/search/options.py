@@ -1,23 +1,323 @@
-"""The options of a search, checked where they are declared."""
+"""A search as it is declared: its options, its mapping, the names of its indexes, and its documents."""
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from itertools import combinations
-from typing import Any, Literal, NamedTuple, get_args
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from urllib.parse import quote
 
-from streamfold.derivations.search.mapping import FieldTypes, index_mapping, index_settings
-from streamfold.derivations.search.names import NEXT, check_index, setting_variable
-from streamfold.errors import DeclarationError
+from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, SettingsError, shown, told
+from streamfold.keys.field import Field, overlaps
 from streamfold.keys.key import Key
-from streamfold.keys.key_part import KeyPart, is_ambiguous
-from streamfold.keys.template_language import overlaps
+from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous
+from streamfold.keys.table import RESERVED_PREFIX
+from streamfold.records.change import ItemKey
+from streamfold.records.values import number_text
+from streamfold.routes.effects import GivenEffect
 from streamfold.routes.route import Route
+from streamfold.settings import INDEX_PREFIX, environment_name
+
+GONE = "_sf_gone"
+"""The field that hides a document whose item is gone: the alias filters it out."""
+GONE_AT = "_sf_at"
+"""The field of a hidden document that says when it was hidden, in epoch milliseconds."""
+CODE = "_sf_h"
+"""The field that holds a digest of the handler's code."""
+MADE = "~"
+"""Begins what the framework adds to the name of an index. No search, setting or tenant can have it in a name: templates
+may not hold it (``check_index``), and in the value of a field it is escaped."""
+NEXT = MADE + "next"
+"""Ends the alias of a search that is to take over the index of another (``replaces=``)."""
+NUMBERED = "{}" + MADE + "{:06}"
+"""The name of an index behind an alias. A rebuild counts on."""
+OWN = MADE + "write"
+"""Ends the alias that only one index has: documents are sent to that index through it, and never to one that a server
+would make by itself because it is gone."""
+NAME_BYTES_MAX = 255
+"""Length of an index's name (OpenSearch, CreateIndexRequest; ``MetadataCreateIndexService``)."""
+INDEX_BYTES_MAX = NAME_BYTES_MAX - len(OWN) - len(NUMBERED.format("", 1)) - len(NEXT)
+"""Length of the name that a search gives: what the framework adds to it has to fit too."""
+LITERAL = re.compile(r"[a-z0-9._-]*")
+PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+FIRST = re.compile(r"[a-z0-9{]")
+ID_BYTES_WHOLE = 480
+"""Longer ids are cut and get a digest: the limit is ``ID_BYTES_MAX``."""
+ID_BYTES_KEPT = 400
+
+FieldTypes = Mapping[str, str | Mapping[str, Any]]
+"""The fields of a mapping by name: a type, "text", or all that OpenSearch has to know of the field."""
+OWN_FIELDS: Mapping[str, Any] = {
+    GONE: {"type": "boolean"},
+    GONE_AT: {"type": "date", "format": "epoch_millis"},
+    CODE: {"type": "keyword"},
+}
+"""The framework's own fields. Unmapped, the alias's filter would find nothing and every hidden document would show."""
+DETAILS: Mapping[str, Mapping[str, Any]] = {"scaled_float": {"scaling_factor": 100}}
+"""What a type needs beside its name, where ``fields=`` gives the name alone."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Deletes = Literal["kept", "removed"]
 """What becomes of a document whose item is gone. ``kept``: it is hidden, and wins for ever; ``removed``: it is deleted,
 and a request that lands later than the index remembers deletions brings it back."""
 TEMPLATE_BYTES_MAX = 10_000
+
+
+def check_index(index: KeyPart, at: str) -> None:
+    """Raises ``DeclarationError`` for a template whose names an index cannot have."""
+    literals = [piece for piece in index.pieces if isinstance(piece, str)]
+    if not FIRST.match(index.text) or not all(map(LITERAL.fullmatch, literals)):
+        raise DeclarationError(
+            f"search at {at} has to={index.text!r}: the name of an index has small letters, digits, '-', '_' and '.', "
+            "and begins with a letter or a digit."
+        )
+
+
+def setting_name(index: KeyPart) -> str:
+    """The name of an index in settings, STREAMFOLD_INDEX_<NAME>: its template without fields and what is left over."""
+    literals = (piece for piece in index.pieces if isinstance(piece, str))
+    return "".join(literals).strip("-_.") or index.fields[0].name
+
+
+def setting_variable(index: KeyPart) -> str:
+    """The environment variable that gives an index its real name."""
+    return INDEX_PREFIX + environment_name(setting_name(index))
+
+
+def real_template(index: KeyPart, real: str | None) -> KeyPart:
+    """The template of an index's real names. Raises ``SettingsError`` for a setting that has other fields."""
+    if real is None:
+        return index
+    try:
+        template = KeyPart(real, "#", INDEX_BYTES_MAX)
+        check_index(template, "a setting")
+    except DeclarationError as error:
+        raise SettingsError(f"{setting_variable(index)}={real!r} names no index: {error}") from None
+    mine, theirs = ({field.name for field in part.fields} for part in (index, template))
+    if mine != theirs:
+        wanted = ", ".join(f"{{{name}}}" for name in sorted(mine)) or "none"
+        raise SettingsError(
+            f"{setting_variable(index)}={real!r}: expected the fields {wanted}, as to={index.text!r} has them."
+        )
+    return template
+
+
+def index_name(index: KeyPart, fields: Mapping[str, Any]) -> str:
+    """The name of the index for an item with these fields.
+
+    Values are escaped, so that two values never give one name: capital letters, and what an index's name cannot hold.
+    Raises ``HandlerError`` for a name that is too long.
+    """
+    safe = "" if len(index.fields) > 1 else "-"
+    name = "".join(_piece(piece, fields, safe) for piece in index.pieces)
+    if len(name) > INDEX_BYTES_MAX:
+        raise HandlerError(f"Index {told(name)} has {len(name)} letters: a name has {INDEX_BYTES_MAX} at most.")
+    return name
+
+
+def own_alias(index: str) -> str:
+    """The alias that one index alone has."""
+    return index + OWN
+
+
+def alias_of(name: str) -> str:
+    """The alias that a name belongs to: that of an index behind it, one that only such an index has, or an alias."""
+    index = name.removesuffix(OWN)
+    alias, mark, number = index.rpartition(MADE)
+    return alias if mark and number.isdecimal() else index
+
+
+def _piece(piece: str | Field, fields: Mapping[str, Any], safe: str) -> str:
+    if isinstance(piece, str):
+        return piece
+    text = str(piece.write(fields[piece.name]))
+    return "".join(letter if letter in PLAIN or letter in safe else _escaped(letter) for letter in text)
+
+
+def _escaped(letter: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in letter.encode())
+
+
+def key_id(item: ItemKey, *, names_table: bool) -> str:
+    """The id of the document of an item: its key, with ``|`` between the parts and ``%`` and ``|`` escaped in them."""
+    table, *values = item
+    parts = [_key_text(value) for value in values if value is not None]
+    return shortened_id("|".join([table, *parts] if names_table else parts))
+
+
+def _key_text(value: KeyValue) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.replace("%", "%25").replace("|", "%7C") if isinstance(value, str) else number_text(value)
+
+
+def shortened_id(text: str) -> str:
+    """An id that an index takes: a long one is cut, and ends with a digest."""
+    content = text.encode()
+    if len(content) <= ID_BYTES_WHOLE:
+        return text
+    return f"{content[:ID_BYTES_KEPT].decode(errors='ignore')}~{sha256(content).hexdigest()}"
+
+
+def in_path(text: str) -> str:
+    """A name or an id as a part of an URL."""
+    return quote(text, safe="")
+
+
+def index_mapping(path: str | None, fields: FieldTypes | None, at: str) -> Mapping[str, Any]:
+    """The mapping of an index. Nothing is inferred from documents unless it says so: ``dynamic`` is false.
+
+    Raises ``DeclarationError`` for a file that is no mapping, and where neither or both are given.
+    """
+    if (path is None) == (fields is None):
+        raise DeclarationError(
+            f'search at {at} needs mapping= or fields=, and not both: mapping="mappings/products.json", or '
+            'fields={"title": "text", "price": "scaled_float"}.'
+        )
+    given = _of_fields(fields, at) if fields is not None else _read(path, "mapping", at)
+    given = given.get("mappings", given)
+    properties = given.get("properties") if isinstance(given, Mapping) else None
+    if not isinstance(properties, Mapping) or not properties:
+        raise DeclarationError(f'search at {at} has mapping={path!r}: expected an object with "properties".')
+    for name in properties:
+        if name.startswith(RESERVED_PREFIX):
+            raise DeclarationError(
+                f"search at {at} maps {name!r}: names that begin with {RESERVED_PREFIX!r} are reserved."
+            )
+    return {"dynamic": False, **given, "properties": {**properties, **OWN_FIELDS}}
+
+
+def index_settings(path: str | None, at: str) -> Mapping[str, Any]:
+    """The settings of an index: analyzers, synonyms, shards. Raises ``DeclarationError`` for a file that has none."""
+    if path is None:
+        return {}
+    given = _read(path, "settings", at)
+    settings = given.get("settings", given)
+    if not isinstance(settings, Mapping):
+        raise DeclarationError(f"search at {at} has settings={path!r}: expected an object of settings.")
+    return settings
+
+
+def _of_fields(fields: Any, at: str) -> Mapping[str, Any]:
+    if not isinstance(fields, Mapping) or not all(isinstance(name, str) and name for name in fields):
+        raise DeclarationError(f'search at {at} has fields={fields!r}: expected types by name, {{"title": "text"}}.')
+    return {"properties": {name: _field(name, given, at) for name, given in fields.items()}}
+
+
+def _field(name: str, given: object, at: str) -> Mapping[str, Any]:
+    if isinstance(given, str) and given:
+        return {"type": given, **DETAILS.get(given, {})}
+    if isinstance(given, Mapping) and given:
+        return given
+    raise DeclarationError(f'search at {at} has the field {name!r}: {given!r} is no type; expected "text" or a dict.')
+
+
+def _read(path: object, what: str, at: str) -> dict[str, Any]:
+    """The object in a JSON file, which lies beside the file of the declaration or below it."""
+    if not isinstance(path, str) or not path:
+        raise DeclarationError(f'search at {at} has {what}={path!r}: expected a file, {what}="{what}s/products.json".')
+    file = Path(at.rpartition(":")[0]).parent / path
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DeclarationError(
+            f"search at {at} has {what}={path!r}: {file} cannot be read ({error.strerror})."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DeclarationError(f"search at {at} has {what}={path!r}, which is no JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise DeclarationError(f"search at {at} has {what}={path!r}: expected an object, found {type(found).__name__}.")
+    return found
+
+
+class Document(GivenEffect):
+    """A document of an index, as long as the function gives it for its item.
+
+    ``Document(title=item["title"], price=item["price"])``: the names are the document's fields. ``attributes`` is for
+    fields whose names are no names of Python. Numbers keep their digits, sets become sorted lists, bytes base64 text,
+    times UTC text.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, /, *, attributes: Mapping[str, Any] | None = None, **values: Any) -> None:
+        super().__init__(None, attributes=attributes, **values)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The document's fields."""
+        return {**self.values, **(self.attributes or {})}
+
+
+class Part(Mapping[str, Any]):
+    """One part of a document: an item's attributes as a mapping, and the fields of its key as ``key``."""
+
+    __slots__ = ("_item", "key")
+
+    def __init__(self, item: Mapping[str, Any] = NOTHING, key: Mapping[str, Any] = NOTHING) -> None:
+        self._item = item
+        self.key = key
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._item[name]
+        except AttributeMissing:
+            raise
+        except KeyError:
+            raise AttributeMissing(name, names=self._item) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._item)
+
+    def __len__(self) -> int:
+        return len(self._item)
+
+    def __repr__(self) -> str:
+        return f"Part({dict(self._item)!r}, {dict(self.key)!r})"
+
+
+GivenPart: TypeAlias = Part | Mapping[str, Any]
+
+
+class Parts:
+    """The parts of a document, by the key that ``parts=`` names.
+
+    A test makes them of dicts, or of ``Part(item, key)`` where the function reads the key:
+    ``Parts({ORDER_ITEM: [Part({"price": 3}, {"sku": "A1"})], ORDER_TOTAL: [{"total": 3}]})``.
+    """
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self, by_key: Mapping[Key, Sequence[GivenPart]] = NOTHING) -> None:  # type: ignore[assignment]
+        self._by_key = {key: [_part(each) for each in given] for key, given in by_key.items()}
+
+    def __call__(self, key: Key) -> list[Part]:
+        """The parts of this key, in the order of their sort keys. Raises ``HandlerError`` for a key not declared."""
+        if key not in self._by_key:
+            declared = ", ".join(map(repr, self._by_key)) or "none"
+            raise HandlerError(f"parts({key!r}): expected a key of parts=, one of {declared}.")
+        return list(self._by_key[key])
+
+    def one(self, key: Key) -> Part:
+        """The only part of this key; an empty one where there is none. Raises ``HandlerError`` for several."""
+        found = self(key)
+        if len(found) > 1:
+            raise HandlerError(f"parts.one({key!r}): expected one part, found {len(found)}. parts({key!r}) gives all.")
+        return found[0] if found else Part()
+
+
+def _part(given: GivenPart) -> Part:
+    if isinstance(given, Part):
+        return given
+    if not isinstance(given, Mapping):
+        raise HandlerError(f"Parts got {shown(given)}: expected a Part, or an item as a mapping.")
+    return Part(given)
 
 
 @dataclass(eq=False, repr=False)

@@ -18,7 +18,7 @@ from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route, may_expire
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
-    from streamfold.records.numbers import Number
+    from streamfold.records.values import Number
 
 
 def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:

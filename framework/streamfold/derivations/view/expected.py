@@ -4,7 +4,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from streamfold.derivations.view.expiry import GRACE_SECONDS
-from streamfold.records.numbers import Number
+from streamfold.records.values import Number
 from streamfold.routes.ordered import First, Latest, Max, Min
 
 if TYPE_CHECKING:

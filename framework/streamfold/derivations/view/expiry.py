@@ -4,7 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 from streamfold.records.change import Change
-from streamfold.records.numbers import Number, decode_number
+from streamfold.records.values import Number, decode_number
 from streamfold.routes.ordered import First, Latest, Max, Min, Ordered
 
 if TYPE_CHECKING:

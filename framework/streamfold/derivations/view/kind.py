@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.derivations.expiring import Expiring
+from streamfold.derivations.derivation import Expiring
 from streamfold.routes.effects import Row
 
 if TYPE_CHECKING:

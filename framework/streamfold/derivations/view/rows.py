@@ -9,12 +9,19 @@ from streamfold.derivations.view.expiry import postponed
 from streamfold.derivations.yielded import inexact
 from streamfold.errors import HandlerError, shown, told
 from streamfold.keys.key import Key
-from streamfold.ledger.contribution import RowPart
-from streamfold.ledger.entries import ENTRIES_MAX, PLAIN_ENTRY, HeldByName, HeldEntries, alone, held, joined
+from streamfold.ledger.contribution import (
+    ENTRIES_MAX,
+    PLAIN_ENTRY,
+    HeldByName,
+    HeldEntries,
+    RowPart,
+    alone,
+    held,
+    joined,
+)
 from streamfold.ledger.forms import RETIRED, SUM, Forms, follows, form_of, in_words, known, shares
 from streamfold.records.encoded import digest
-from streamfold.records.numbers import Number, number_text
-from streamfold.records.values import encode
+from streamfold.records.values import Number, encode, number_text
 from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
 from streamfold.routes.ordered import Moment, Ordered
 from streamfold.routes.orderings import FORMS, PLAIN, Ordering

@@ -1,0 +1,209 @@
+"""The stored schema: whether each attribute is summed, ordered or plain, and which handler makes it.
+
+What a process knows of it is kept by the run, so that declarations remember nothing.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from streamfold.engines import Engine
+from streamfold.errors import Contended, EngineUnavailable, damaged, told
+from streamfold.ledger.forms import PLAIN, RETIRED, Forms, FormsByHandler, follows, joined, known, shares
+from streamfold.ledger.lives import KnownLives
+from streamfold.ledger.state_keys import forms_key
+from streamfold.routes.application import Application
+from streamfold.routes.route import Target
+from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.writes.guarded import StateKey
+
+if TYPE_CHECKING:
+    from streamfold.records.envelope import Seen
+NAMES_MAX = 500
+NAMES_BYTES_MAX = 32 * 1024
+"""Stored attributes per handler and target, and their bytes. A handler that generates attribute names may have more;
+the rest is not stored. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
+
+
+class StoredForms:
+    """The state item of a target's forms."""
+
+    def __init__(self, forms: FormsByHandler | None = None, revision: int = 0) -> None:
+        self.forms = {} if forms is None else forms  # by handler and attribute
+        self.revision = revision  # of the item as read; the guard of the next write
+
+
+class Knowledge:
+    """What a process knows about one application's state."""
+
+    def __init__(self) -> None:
+        self.forms = Forms()  # of all attributes: stored ones, and those that this process saw
+        self.targets: dict[str, StoredForms] = {}  # stored forms by target
+        self.lives = KnownLives()  # of rows that expire
+        self.noted = 0  # number of known attributes when the forms were last stored
+        self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
+        self.sources: dict[str, Seen] = {}  # source tables that records have come from
+        self.revision: int | None = None  # of the manifest; None: not read yet
+
+    def learn_expiring(self) -> None:
+        """Takes over which rows expire by what handlers of this process yielded."""
+        for places in self.forms.expiring.values():
+            self.lives.targets |= places
+
+
+def knowledge(run: Run, application: Application, engine: Engine) -> Knowledge:
+    """What the process knows of an application's state on an engine."""
+    by_application: WeakKeyDictionary[Application, Knowledge] = run.learned.setdefault(engine, WeakKeyDictionary())
+    return by_application.setdefault(application, Knowledge())
+
+
+def stored_forms(item: Mapping[str, Any]) -> StoredForms:
+    """The forms of a state item. Raises ``EngineError`` for one that is damaged."""
+    try:
+        return StoredForms(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
+    except (TypeError, ValueError):
+        raise damaged("What the state says of attributes") from None
+
+
+def forms_keys(app: Application) -> list[StateKey]:
+    """The keys of the state items that hold the forms of an application's targets."""
+    return [forms_key(app.name, place) for place in _by_place(app)]
+
+
+def learn(
+    knows: Knowledge, read: Mapping[StateKey, Mapping[str, Any]], app: Application, retired: Collection[str]
+) -> None:
+    """Takes over the forms of the state items ``read``; those of ``retired`` handlers are marked as retired."""
+    for place, target in _by_place(app).items():
+        stored = knows.targets[place] = stored_forms(read.get(forms_key(app.name, place), {}))
+        mine = knows.forms.of(target.key)
+        for handler, forms in stored.forms.items():
+            _tell(mine.setdefault(handler, {}), dict.fromkeys(forms, RETIRED) if handler in retired else forms)
+
+
+def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> bool:
+    """Stores new forms, before the batch stores rows that are made so.
+
+    Returns False if another process has stored a conflicting form meanwhile: the batch has to be planned again, and
+    the handler is then refused. If the store is unavailable, the forms are stored with a later batch.
+    """
+    if len(knows.forms) == knows.noted:
+        return True
+    fits = True
+    try:
+        for place, target in _by_place(app).items():
+            found, seen = _found(app, target, knows.forms), knows.forms.of(target.key)
+            stored = knows.targets.setdefault(place, StoredForms())
+            fits = not _keep(forms_key(app.name, place), engine, stored, found, seen, run) and fits
+            _warn(place, stored, found, run)
+    except EngineUnavailable:
+        return fits
+    knows.noted = len(knows.forms)
+    return fits
+
+
+def forget_forms(handler: str, targets: Collection[Target], application: str, engine: Engine, run: Run) -> None:
+    """Takes what a state says of the attributes of a handler out of it: none of its rows has them any more.
+
+    Raises ``Contended`` if others write at every try, and what the engine raises.
+    """
+    for key in {forms_key(application, target.key.place) for target in targets}:
+        for _ in run.tries():
+            stored = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
+            left = {name: forms for name, forms in stored.forms.items() if name != handler}
+            if left == stored.forms or engine.swap_state(key, {"kinds": _text(left)}, stored.revision):
+                break
+        else:
+            raise _busy(key)
+
+
+def _keep(
+    key: StateKey,
+    engine: Engine,
+    stored: StoredForms,
+    found: FormsByHandler,
+    shown: FormsByHandler,
+    deadline: Deadline,
+) -> bool:
+    """Stores the forms found for a target; returns whether one clashes with a stored form, and corrects ``shown``."""
+    for _ in deadline.tries():
+        kinds, clashing = _merged(stored.forms, found)
+        if kinds == stored.forms or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
+            stored.revision += kinds != stored.forms
+            stored.forms = kinds
+            for handler, name, other in clashing:
+                shown[handler].pop(name)
+                shown.setdefault(other, {})[name] = kinds[other][name]
+            return bool(clashing)
+        read = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
+        stored.forms, stored.revision = read.forms, read.revision
+    raise _busy(key)
+
+
+def _busy(key: StateKey) -> Contended:
+    return Contended(f"State item {told(key)} was written by others {TRIES_MAX} times in a row.")
+
+
+def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandler, list[tuple[str, str, str]]]:
+    """The stored forms with those found, and the clashes: handler, attribute, and the handler that had it before."""
+    kinds = {handler: dict(names) for handler, names in stored.items()}
+    clashing = []
+    for handler, names in found.items():
+        mine = kinds.setdefault(handler, {})
+        left_bytes = NAMES_BYTES_MAX - len(_text({handler: mine}).encode())
+        for name, kind in names.items():
+            if (other := _clash(kinds, handler, name, kind)) is not None:
+                clashing.append((handler, name, other))
+            elif name in mine:
+                mine[name] = joined(mine[name], kind)
+            elif len(mine) < NAMES_MAX and (left_bytes := left_bytes - len(_text({name: kind}).encode())) >= 0:
+                mine[name] = kind
+    return {handler: names for handler, names in kinds.items() if names}, clashing
+
+
+def _clash(kinds: FormsByHandler, handler: str, name: str, kind: str) -> str | None:
+    """The handler, perhaps the same one, whose stored form of an attribute conflicts with ``kind``."""
+    mine = kinds[handler]
+    if name in mine:
+        return None if follows(mine[name], kind) else handler
+    others = (other for other, names in kinds.items() if other != handler and name in names)
+    return next((other for other in others if not shares(kinds[other][name], kind)), None)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _warn(place: str, stored: StoredForms, found: FormsByHandler, run: Run) -> None:
+    remembered = {name for names in stored.forms.values() for name in names}
+    for handler, names in found.items():
+        if not names.keys() <= remembered:
+            run.warn_once(
+                ("kinds", place, handler),
+                f"Handler {handler!r} yields more attributes of {place} than the state remembers, {NAMES_MAX} with "
+                f"{NAMES_BYTES_MAX} bytes: that one of the others becomes another aggregate is refused only by a "
+                "process that saw it before. Names that are values belong into keys of rows.",
+            )
+
+
+def _tell(mine: dict[str, str], kinds: Mapping[str, str]) -> None:
+    """Tells what a state knows; what the process saw itself, of the same kind, says more."""
+    for name, kind in kinds.items():
+        if name not in mine or known(mine[name]) != kind:
+            mine[name] = kind
+
+
+def _by_place(app: Application) -> Mapping[str, Target]:
+    targets = (target for route in app.routes if route.kind.contributes for target in route.targets)
+    return {target.key.place: target for target in targets}
+
+
+def _found(app: Application, target: Target, forms: Forms) -> FormsByHandler:
+    """What was seen of attributes that are not put whole: those of another form would be mixed with what is stored."""
+    declared = {route.name for route in app.routes}
+    return {
+        handler: {name: known(form) for name, form in names.items() if form != PLAIN or not target.whole}
+        for handler, names in forms.of(target.key).items()
+        if handler in declared
+    }

@@ -1,0 +1,329 @@
+"""Pending work of a commit: the units that are done, failed or wait, and the rows that are still to be finished."""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
+from streamfold.commit.plan import Chunk, KeyedPut, Unit, WrittenKey
+from streamfold.commit.transactions import Several, in_lanes, slices
+from streamfold.engines import Engine
+from streamfold.errors import EngineError, is_fatal
+from streamfold.keys.table import STATE, is_in_state
+from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, holds_row, left_rows, stored_rows
+from streamfold.ledger.difference import moved_by
+from streamfold.ledger.lives import Lives
+from streamfold.ledger.step import Step
+from streamfold.limits import STATEMENTS_MAX
+from streamfold.records.change import Change, ItemKey
+from streamfold.routes.route import ROWS_LOST, Route
+from streamfold.run import Lanes
+from streamfold.writes.guarded import (
+    AddRow,
+    GuardedWrite,
+    LedgerPart,
+    LedgerWrite,
+    LeftBehind,
+    Moved,
+    RowKey,
+    StateKey,
+    all_moved,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+Cause = tuple[Change, Route]
+"""A change and a handler that led to a row's work; both fail if the work fails."""
+Causes = tuple[Sequence[Route], Sequence[Change]]
+"""Changes, each of which went to each of these handlers: kept together, because they are asked for seldom."""
+ItemAndHandler = tuple[ItemKey, str]
+MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
+
+
+class NamedRows:
+    """The rows that an item names, and that an attempt that died may have left unfinished."""
+
+    __slots__ = ("moved", "rows", "state_rows")
+
+    def __init__(self) -> None:
+        self.rows: set[RowKey] = set()  # counted rows, which may stand empty
+        self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # rows whose entries moved
+        self.state_rows: set[RowKey] = set()  # stored attributes, to be copied onto their items
+
+    def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
+        """Adds the rows that the code makes of one image of an item."""
+        self.rows.update(key for key, part in parts.items() if not part.digest)
+        self._add_all(parts, moved_by(application, route, item, parts))
+
+    def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
+        """Adds the rows that a ledger item holds, and those that its steps left behind."""
+        if route.name in found.parts:
+            part = found.parts[route.name]
+            left = left_rows(part.left)
+            self.rows.update(left)
+            for parts in (stored_rows(part.text), left):
+                self._add_all(parts, moved_by(application, route, item, parts))
+
+    def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
+        """Adds what the item contributes now, which decides how the entries of its rows are ordered."""
+        for key, moved in moved_by(application, route, item, held, held=True).items():
+            self.take(key, moved)
+
+    def _add_all(self, parts: Contribution, moved_by_row: MovedByRow) -> None:
+        self.state_rows.update(filter(is_in_state, parts))
+        for key, moved in moved_by_row.items():
+            self.take(key, moved)
+
+    def join(self, other: "NamedRows") -> None:
+        """Adds all that another names."""
+        self.rows |= other.rows
+        self.state_rows |= other.state_rows
+        for row, moved in other.moved.items():
+            self.take(row, moved)
+
+    def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
+        """Adds entries that moved below a row."""
+        if moved:
+            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+
+
+NamedByHandler = tuple[Sequence[Route], NamedRows]
+"""The rows that these handlers' parts of an item name."""
+
+
+class Unfinished:
+    """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it."""
+
+    def __init__(self) -> None:
+        self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # entries that moved
+        self.changed: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
+        self.lowered: set[RowKey] = set()  # of these, rows that a write may have left empty
+        self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
+        self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
+        self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
+        self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
+        self._causes: dict[RowKey, list[Causes]] = {}  # of rows in ``moved`` and ``lowered`` that attempts left
+        self._units: defaultdict[RowKey, list[Unit]] = defaultdict(list)  # that were committed, by such rows of theirs
+        self._committed: list[Unit] = []  # that are not among these yet: few are ever asked for
+
+    def causes(self, row: RowKey) -> list[Cause]:
+        """What led to the work of a row in ``moved`` or ``lowered``."""
+        return [cause for causes in self._causes_of(row) for cause in _each(causes)]
+
+    def handlers(self, row: RowKey) -> set[str]:
+        """The names of the handlers that led to the work of such a row."""
+        return {route.name for routes, _ in self._causes_of(row) for route in routes}
+
+    def _causes_of(self, row: RowKey) -> list[Causes]:
+        units = self._units
+        for unit in self._committed:
+            for effect in unit.effects:
+                if type(effect) is AddRow and (effect.contributors or effect.moved):
+                    units[effect.key].append(unit)
+        self._committed.clear()
+        committed = [(writers(unit, row), unit.changes) for unit in self._units.get(row, ())]
+        return self._causes.get(row, []) + committed
+
+    def commit(self, units: Sequence[Unit], writes: Iterable[GuardedWrite]) -> None:
+        """Adds the rows of units that were committed in one transaction, with the writes of these rows."""
+        self._committed += units
+        in_state = False
+        for write in writes:
+            if type(write) is AddRow:
+                if write.moved:
+                    self._move(write.key, write.moved)
+                if write.contributors:
+                    self._count(write)
+            in_state = in_state or write.key[0] == STATE.name
+        for unit in units:
+            if in_state:
+                self._add_stored_attributes(unit)
+            if isinstance(unit.guard, LedgerWrite):
+                for part in unit.guard.parts:
+                    if part.left:
+                        self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left))
+
+    def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
+        causes = routes, changes
+        for row in named.rows:
+            if row not in self.changed:
+                self.changed[row] = -1
+            self.lowered.add(row)
+            self._causes.setdefault(row, []).append(causes)
+        for row, moved in named.moved.items():
+            self._move(row, moved)
+            self._causes.setdefault(row, []).append(causes)
+        self._add_state_rows(named.state_rows, causes)
+
+    def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
+        """Notes what a ledger item that was read says these handlers left behind."""
+        for route in routes:
+            if route.name in found.parts:
+                self._note(item, LeftBehind(key, route.name, found.parts[route.name].left))
+
+    def maybe_empty(self) -> list[RowKey]:
+        """The rows that may be empty now: something lowered them, and as much was not added to them."""
+        return [row for row, contributors in self.changed.items() if contributors < 0 and row in self.lowered]
+
+    def fail(self, failed: Iterable[Failed]) -> None:
+        """Notes whose work failed, before it is decided what becomes of the records."""
+        self.failed.update((change.item, route.name) for change, route, _ in failed)
+
+    def finished(self) -> dict[StateKey, dict[str, str]]:
+        """What was left behind and is done now: of each ledger item, by handler."""
+        found: dict[StateKey, dict[str, str]] = {}
+        for item_and_handler, left in self.left.items():
+            if item_and_handler not in self.failed:
+                found.setdefault(left.key, {})[left.handler] = left.text
+        return found
+
+    def _add_stored_attributes(self, unit: Unit) -> None:
+        for effect in unit.effects:
+            if effect.key[0] == STATE.name:
+                self._add_state_rows([effect.key], (writers(unit, effect.key), unit.changes))
+
+    def _add_state_rows(self, rows: Iterable[tuple[Any, ...]], causes: Causes) -> None:
+        for row in filter(is_in_state, rows):
+            self.state_rows.setdefault(row, []).extend(_each(causes))
+
+    def _move(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
+        self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+
+    def _count(self, write: AddRow) -> None:
+        self.changed[write.key] = self.changed.get(write.key, 0) + write.contributors
+        if write.may_empty:
+            self.lowered.add(write.key)
+
+    def _note(self, item: ItemKey, left: LeftBehind) -> None:
+        if left.text:
+            self.left[item, left.handler] = left
+
+
+def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
+    """Removes from the ledger what is finished now.
+
+    If the store refuses, nothing is lost: the work is done once more when the item comes again, and changes nothing.
+    """
+    finished = unfinished.finished()
+
+    def forget(keys: Sequence[StateKey]) -> None:
+        engine.forget({key: finished[key] for key in keys})
+
+    calls = ((Several(some), partial(forget, some)) for some in slices(lanes, [*finished], STATEMENTS_MAX))
+    deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
+
+
+def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
+    """The handlers of a unit that a write of a row is of: a fault of the row is not the others'."""
+    if len(unit.routes) < 2:
+        return unit.routes
+    assert isinstance(unit.guard, LedgerWrite)
+    parts = zip(unit.steps, unit.guard.parts, strict=False)  # parts of retired handlers may follow
+    found = tuple(step.route for step, part in parts if row in step.after or _held_before(step, part, row))
+    return found or unit.routes
+
+
+def _held_before(step: Step, part: LedgerPart, row: WrittenKey) -> bool:
+    """Whether a handler contributed to a row before a step, by its old image or by what the ledger held."""
+    if row in (step.before or ()):
+        return True
+    # What is kept elsewhere is compared by its digest, and only where the old image told it.
+    return not part.expected.startswith(REFERENCE) and holds_row(part.expected, row)
+
+
+def _each(causes: Causes) -> list[Cause]:
+    routes, changes = causes
+    return [(change, route) for route in routes for change in changes]
+
+
+class Progress:
+    """The outcome of a plan while it is carried out."""
+
+    def __init__(self, unfinished: Unfinished, triage: Triages, lives: Lives) -> None:
+        self.outcome = Outcome()
+        self.lives = lives  # of rows that expire
+        self.unfinished = unfinished
+        self.triage = triage
+        self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
+        self.fatal: EngineError | None = None  # the last error that no other try will mend
+        self.held: set[ItemAndHandler] = set()  # whose later changes are not attempted
+        self.lost: set[tuple[str, WrittenKey]] = set()  # rows that somebody else had removed, by handler
+        self.claimed: list[Unit] = []  # units behind claims that the store took
+        self.known: list[Unit] = []  # units whose claims were there before
+
+    def commit(self, chunk: Chunk) -> None:
+        """Counts the units of a transaction that the store took."""
+        units, rows = chunk.units, chunk.writes[len(chunk.units) :]
+        self.outcome.fresh += [change for unit in units for change in unit.changes]
+        self.claimed += [unit for unit in units if not unit.steps]
+        self.written.update([row.key for row in rows])
+        for tally, times in Counter([tally for unit in units for tally in unit.tallies]).items():
+            total = self.outcome.tally(tally.handler)
+            total.written += tally.written * times
+            total.removed += tally.removed * times
+            total.unchanged += 0 if tally.written or tally.removed else times
+        self.unfinished.commit(units, rows)
+        if self.lives.matter:
+            self.lives.committed(rows)
+
+    def done(self, unit: Unit) -> None:
+        """Counts a unit that the state has already."""
+        self.outcome.done.extend(unit.changes)
+        if not unit.steps:
+            self.known.append(unit)
+        for route in unit.routes:
+            self.outcome.tally(route.name).unchanged += 1
+
+    def lose(self, row: WrittenKey, routes: Iterable[Route]) -> None:
+        """Counts a row that somebody else had removed, once for each handler that wanted to amend it."""
+        for route in routes:
+            if (route.name, row) not in self.lost:
+                self.lost.add((route.name, row))
+                self.outcome.count(ROWS_LOST, route.name)
+
+    def put(self, put: KeyedPut, *, is_known: bool) -> None:
+        """Counts a row that is there now; with ``is_known`` it was there before."""
+        tally = self.outcome.tally(put.route.name)
+        tally.written += not is_known
+        tally.unchanged += is_known
+        self.outcome.done += [put.change] if is_known else ()
+
+    def fail(self, units: Iterable[Unit], error: Exception) -> None:
+        """Fails units. The later changes of an item are held for an ``on`` handler, unless the record is parked."""
+        self.note_fatal(error)
+        for unit in units:
+            left = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
+            if left and not unit.steps:
+                self.held.add((unit.item, unit.routes[0].name))
+
+    def hold(self, units: Iterable[Unit]) -> list[Unit]:
+        """Fails the units whose item and handler are held; returns the others."""
+        if not self.held:
+            return list(units)
+        free = []
+        for unit in units:
+            if not unit.steps and (unit.item, unit.routes[0].name) in self.held:
+                self.fail([unit], Held(HELD))
+            else:
+                free.append(unit)
+        return free
+
+    def report(self, failed: Iterable[Failed]) -> list[Failed]:
+        """Reports failures, but for records that are parked; returns what is reported."""
+        failures = list(failed)
+        self.unfinished.fail(failures)
+        left = reported(failures, self.triage)
+        self.outcome.failed += left
+        return left
+
+    def note_fatal(self, error: Exception) -> None:
+        """Remembers an error that no other try will mend."""
+        if isinstance(error, EngineError) and is_fatal(error):
+            self.fatal = error
+
+    def raise_fatal(self) -> None:
+        """Raises a fatal error if nothing of the batch was done: then it concerns all of the batch."""
+        if self.fatal is not None and not (self.outcome.fresh or self.outcome.done or self.outcome.tallies):
+            raise self.fatal

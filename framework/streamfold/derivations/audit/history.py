@@ -1,0 +1,224 @@
+"""A history read back: the item as it was at a time, and rows that were altered or are missing."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from streamfold.derivations.audit.puts import OPENING
+from streamfold.derivations.audit.rows import ROW, image_digest, row_digest, same_digest
+from streamfold.keys.field import Unreadable, datetime_text
+from streamfold.records.change import EVENTS, typed
+from streamfold.records.images import Image
+
+HistoryRow = Mapping[str, Any]
+"""A history row in plain values."""
+WRITTEN = (*EVENTS, OPENING)
+"""The events of rows that an audit writes."""
+
+Problem = Literal["forged", "unsigned", "gap", "behind"]
+MEANINGS: Mapping[Problem, str] = {
+    "forged": "is not as it was written, or not written with this key",
+    "unsigned": "carries no digests: written without a key, or stripped of them",
+    "gap": "does not begin with the item as the row before left it: a change between them has no row",
+    "behind": "is the last, and does not leave the item as it is now: a later change has no row, or none yet",
+}
+AT_THE_END = "rows that are missing at the end of a history"
+NOT_FOUND = (
+    AT_THE_END,
+    "rows that are missing at its beginning, or behind one that has expired or that opens a history",
+    "rows that are missing where the item came back to what it was before them",
+)
+"""What no walk along the rows can find; a comparison with the item as it is now finds what is missing ``AT_THE_END``.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAsOf:
+    """An item as it was at a time, as far as its history says."""
+
+    exists: bool | None = None  # None if that is unknown
+    item: dict[str, Any] | None = None  # its key and its known values; None if it was not there
+    redacted: tuple[str, ...] = ()  # attributes whose values were never recorded
+    large: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # sha256 and bytes of values too large for a row
+    whole: bool = False  # it had no other attributes, or no others among ``fields``
+    fields: tuple[str, ...] | None = None  # the only attributes that are recorded; None for all
+    version: str | None = None  # of the last change up to the time
+    at: str | None = None  # the time of that change
+    unknown_before: str | None = None  # the time of the first row that has one: changes before it are unknown
+
+
+def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any]) -> ItemAsOf:
+    """The item with this key as it was at a time, after all changes of that second, from the rows of its history.
+
+    A row without a time counts as one of the time of the row after it: it is no later.
+
+    Raises ``ValueError`` for a time without a time zone.
+    """
+    ordered, until = _ordered(rows), _text(time)
+    times = [_at(row) for row in ordered]
+    first_at = next((at for at in times if at is not None), None)
+    passed = max((number for number, at in enumerate(times, 1) if at is not None and at <= until), default=0)
+    return _after(ordered[:passed], key, first_at)
+
+
+def item_now(rows: Iterable[HistoryRow], key: Mapping[str, Any]) -> ItemAsOf:
+    """The item with this key after all rows of its history, those without a time too."""
+    return _after(_ordered(rows), key, None)
+
+
+def is_of_history(row: HistoryRow) -> bool:
+    """Whether a row is one that an audit wrote: an item of others under such a key is no change of the item."""
+    return isinstance(row.get("version"), str) and row.get("event") in WRITTEN
+
+
+def newest_is_damaged(rows: Iterable[HistoryRow]) -> bool:
+    """Whether somebody has changed the newest row of a history so that it tells nothing."""
+    return any(not _Known().add(row) for row in _ordered(rows)[-1:])
+
+
+def _ordered(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
+    return sorted(filter(is_of_history, rows), key=_version)
+
+
+def _after(rows: Sequence[HistoryRow], key: Mapping[str, Any], first_at: str | None) -> ItemAsOf:
+    if not rows:
+        return ItemAsOf(unknown_before=first_at)
+    known = _Known()
+    for row in rows:
+        known.add(row)
+    return known.as_of(key, rows[-1], first_at)
+
+
+def _at(row: HistoryRow) -> str | None:
+    """The time of a row; None where it has none, or none that an audit wrote."""
+    at = row.get("at")
+    return at if isinstance(at, str) else None
+
+
+def moment(text: str) -> datetime:
+    """The time of an ISO 8601 text with a time zone. Raises ``ValueError`` for any other."""
+    time = datetime.fromisoformat(text)
+    _text(time)
+    return time
+
+
+def _text(time: datetime) -> str:
+    try:
+        return datetime_text(time)
+    except Unreadable as why:
+        raise ValueError(f"The time {time} cannot be used: {why}.") from None
+
+
+def _version(row: HistoryRow) -> str:
+    version: str = row["version"]
+    return version
+
+
+class _Known:
+    """What the rows so far say of an item."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, tuple[str, Any]] = {}  # by attribute: (``value``, ``redacted`` or ``large``, content)
+        self.exists = False
+        self.whole = False
+        self.fields: list[str] | None = None
+
+    def add(self, row: HistoryRow) -> bool:
+        """Adds the next row; False where somebody has changed it: it tells no more than that something changed."""
+        try:
+            self._add(row)
+        except (AttributeError, KeyError, TypeError):
+            self.entries, self.whole, self.fields = {}, False, None
+            return False
+        return True
+
+    def _add(self, row: HistoryRow) -> None:
+        fields, left_out = row.get("fields"), row.get("left_out", ())
+        fields = None if fields is None else list(fields)
+        self.exists = row["event"] != "REMOVE"
+        if row["event"] != "MODIFY" or "unchanged" in row:
+            self.entries, self.whole = {}, True
+        elif fields != self.fields:  # values recorded under other ``fields`` may have changed since
+            self.entries, self.whole = {}, False
+        if "changes" in left_out and self.exists:
+            self.entries, self.whole = {}, False
+        self.fields = fields
+        if self.exists:
+            self._take(row.get("unchanged", {}), "value")
+            self._take(row["changes"], "new")
+
+    def _take(self, entries: Mapping[str, Any], side: str) -> None:
+        for name, entry in entries.items():
+            self.entries.pop(name, None)
+            if side in entry:
+                self.entries[name] = ("value", entry[side])
+            elif side in entry.get("redacted", ()):
+                self.entries[name] = ("redacted", None)
+            elif side in entry.get("large", {}):
+                self.entries[name] = ("large", entry["large"][side])
+
+    def as_of(self, key: Mapping[str, Any], row: HistoryRow, first_at: str | None) -> ItemAsOf:
+        """The item after the last row that was added."""
+        found: dict[str, dict[str, Any]] = {"value": {}, "redacted": {}, "large": {}}
+        for name, (kind, content) in sorted(self.entries.items()):
+            found[kind][name] = content
+        return ItemAsOf(
+            self.exists,
+            {**key, **found["value"]} if self.exists else None,
+            tuple(found["redacted"]),
+            found["large"],
+            self.whole,
+            None if self.fields is None else tuple(self.fields),
+            row["version"],
+            _at(row),
+            first_at,
+        )
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong with the history of an item, at one of its rows."""
+
+    item: str
+    version: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        return f"{typed(self.item)}  {self.version}  {self.problem}: the row {MEANINGS[self.problem]}"
+
+
+def findings(
+    item: str,
+    rows: Sequence[Mapping[str, Any]],
+    key: bytes,
+    expired: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+) -> Iterator[Finding]:
+    """What is wrong with the history of one item: its rows, whole, in plain values, sorted by version.
+
+    A missing row is reported at the row after it, unless the row before it has ``expired``: DynamoDB removes expired
+    rows in any order (Developer Guide, howitworks-ttl). ``NOT_FOUND`` says what is not found.
+    """
+    before: Mapping[str, Any] | None = None
+    for row in rows:
+        version, digests = str(row.get("version")), row.get("digests")
+        if not isinstance(digests, Mapping):
+            yield Finding(item, version, "unsigned")
+            before = None
+            continue
+        if not same_digest(digests.get(ROW), row_digest(key, row)):
+            yield Finding(item, version, "forged")
+        if before is not None and before.get("new") != digests.get("old"):
+            yield Finding(item, version, "gap")
+        # A first row shows the item as it was read: changes whose rows come next may be in it.
+        before = None if expired(row) or row.get("event") == OPENING else digests
+
+
+def behind(item: str, rows: Sequence[Mapping[str, Any]], key: bytes, table: str, image: Image) -> Finding | None:
+    """What is wrong with the last of these rows, beside the item as it is now; ``table`` is the item's, logical."""
+    last = rows[-1] if rows else {}
+    digests = last.get("digests")
+    if not isinstance(digests, Mapping) or digests.get("new") == image_digest(key, table, image):
+        return None
+    return Finding(item, str(last.get("version")), "behind")

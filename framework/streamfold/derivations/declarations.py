@@ -1,0 +1,278 @@
+"""The decorators and declarations of all kinds: how they are called, and the routes that they add."""
+
+import inspect
+import linecache
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+from streamfold.derivations.archive.kind import ARCHIVE, checked_place
+from streamfold.derivations.audit.kind import AUDIT_ROWS, Recorded, audit_targets, checked_recorded
+from streamfold.derivations.cascade.kind import CASCADE, checked_children
+from streamfold.derivations.copy.kind import COPY, copy_keys
+from streamfold.derivations.derivation import Derivation
+from streamfold.derivations.feed.kind import FEED, FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
+from streamfold.derivations.search.kind import SEARCH
+from streamfold.derivations.search.options import (
+    Deletes,
+    Document,
+    FieldTypes,
+    IndexOptions,
+    SearchOptions,
+    checked_search,
+)
+from streamfold.errors import DeclarationError
+from streamfold.keys.key import Key
+from streamfold.keys.table import Table, is_name
+from streamfold.routes.declaration import (
+    CommonOptions,
+    Keys,
+    Made,
+    caller,
+    check_handler,
+    check_options,
+    check_plain,
+    declared_route,
+    place,
+    target_keys,
+)
+from streamfold.routes.effects import Row
+from streamfold.routes.route import Kind, Route
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R", bound="Declarations")
+
+DocumentsHandler = TypeVar("DocumentsHandler", bound=Callable[..., Document | Iterable[Document] | None])
+"""A handler of a search: it returns a document, several or none, or yields them."""
+FeedHandler = TypeVar("FeedHandler", bound=Callable[..., Row | Iterable[Row] | None])
+"""A handler of a feed: it gets a post and an edge, and returns a row or None, or yields one."""
+
+
+class Declarations:
+    """Collects the routes of a ``Router``."""
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+
+    def _decorator(
+        self,
+        name: str,
+        kind: Derivation,
+        sources: Keys,
+        common: CommonOptions,
+        made: Made,
+        *,
+        beside: Callable[[Route], Sequence[Route]] = lambda _: (),
+    ) -> Callable[[T], T]:
+        """A decorator that adds the route of its handler, and further routes ``beside`` it."""
+        check_options(name, common)
+
+        def declare(handler: Any) -> Any:
+            check_plain(handler) if kind.outside else check_handler(handler, name)
+            route = declared_route(name, kind, sources, common, made, place(handler), handler)
+            self._add(route, *beside(route))
+            return handler
+
+        return declare
+
+    def _add(self, *routes: Route) -> None:
+        for route in routes:
+            for what, value in (("name", route.name), ("group", route.group)):
+                if not is_name(value):
+                    raise DeclarationError(
+                        f"Handler {route.name!r} at {route.declared_at} has {what}={value!r}: expected a letter, then "
+                        "letters, digits, '_', '-' or '.', 64 characters at most."
+                    )
+            self.routes.append(route)
+
+
+def with_targets(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """A decorator's method that says with the corrected line that targets are missing, as Python's own words do not."""
+
+    @wraps(method)
+    def checked(router: R, /, *sources: P.args, **options: P.kwargs) -> T:
+        check_call(router, method.__name__, sources)
+        if "into" not in options:
+            at = caller(1)
+            file, _, number = at.rpartition(":")
+            line = linecache.getline(file, int(number)).strip()
+            if not (line.startswith("@") and line.endswith(")")):
+                line = f"@router.{method.__name__}({', '.join(map(repr, sources))})"
+            raise TypeError(
+                f"{method.__name__} at {at} has no into=, the Key or Keys that the handler may write: write\n"
+                f"    {line[:-1]}, into=TARGET)"
+            )
+        return method(router, *sources, **options)
+
+    return checked
+
+
+def check_call(router: object, kind: str, sources: tuple[object, ...]) -> None:
+    """Refuses a decorator of the class, ``router = Router``, which would take its first source for the router, and
+    ``@router.view`` for ``@router.view(...)``, which would take the handler for a source.
+    """
+    if not isinstance(router, Declarations):
+        raise TypeError(f"{kind} is called on the class Router, not on a router: write router = Router().")
+    if len(sources) == 1 and inspect.isroutine(handler := sources[0]):
+        raise TypeError(
+            f"Handler {handler.__name__} at {place(handler)} is decorated without source and target: write\n"
+            f"    @router.{kind}(SOURCE, into=TARGET)"
+        )
+
+
+class ItemDeclarations(Declarations):
+    """The part of a ``Router`` that declares what happens to whole items."""
+
+    def audit(
+        self,
+        *sources: Key,
+        into: Key | None = None,
+        redact: Collection[str] = (),
+        fields: Collection[str] | None = None,
+        actor: str | None = None,
+        unchanged: bool = True,
+        keep_days: int | None = None,
+        versions: Key | None = None,
+        latest: Key | None = None,
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        """Declares an append-only history: one row per change with each field's old and new value.
+
+        Rows go to ``AUDIT`` in the source's table, or to ``into``, whose template must hold ``{version}`` and either
+        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values,
+        ``fields`` the only ones that are recorded. ``actor`` is the attribute in which each writer says who it is. A
+        row also holds what its change left alone, unless ``unchanged=False``: each tells the whole item. It expires
+        ``keep_days`` after the change, by the time-to-live attribute of its table. ``versions`` is the key of a row for
+        every number that the writer gave the item, in an attribute that it raises with each edit; ``latest`` that of a
+        row that names the newest. See docs/audit.md.
+        """
+
+        def made(keys: Keys, at: str) -> tuple[Keys, Recorded]:
+            return audit_targets(into, keys, at), checked_recorded(at, redact, fields, actor, unchanged, keep_days)
+
+        routes = [_route(AUDIT_ROWS, sources, common, made)]
+        if versions is not None or latest is not None:
+            # brings along what writes rows, which few cold starts need
+            from streamfold.derivations.audit.numbered import numbered_route
+
+            routes.append(numbered_route(routes[0], versions, latest))
+        self._add(*routes)
+
+    def copy(self, *sources: Key, to: Table, **common: Unpack[CommonOptions]) -> None:
+        """Declares that items are kept in another table too, which may be in another region: ``Table(..., region=)``.
+
+        A copy has its item's key and attributes, and bears the version that it was written by: an older change never
+        overwrites a newer one, and a removal leaves a tombstone. Each is a single put of its own, so a copy may lag
+        behind the rows that were derived of the same record. Copies are not copied again: items that bear such a
+        version themselves, and changes of nothing but a global table's replication attributes, are passed over.
+        """
+        self._add(_route(COPY, sources, common, lambda keys, at: (copy_keys(keys, to, at), None)))
+
+    def cascade(self, *parents: Key, children: Sequence[Key], **common: Unpack[CommonOptions]) -> None:
+        """Declares that an item's removal, expiry included, removes its children: items of the same partition.
+
+        A child's template begins with the parent's partition and holds every field of the parent's key. Children go
+        page by page, each page in one transaction on the parent's absence and on the children as they were read; a
+        cursor in the state keeps the place, so that what an invocation's time does not suffice for goes on when the
+        record comes again. Where the parent exists again, the rest of its children is kept, and counted as ``kept``.
+        Children written while their parent is away cannot be told from older ones, and go too.
+        """
+        self._add(_route(CASCADE, parents, common, lambda _, at: ((), checked_children(children, at))))
+
+    def archive(self, *sources: Key, to: str, **common: Unpack[CommonOptions]) -> None:
+        """Declares that removed items, expired ones included, are kept as compressed JSON Lines by date.
+
+        ``to`` is ``s3://BUCKET/PREFIX``, or for local replays ``file:FOLDER``; the setting ``STREAMFOLD_ARCHIVE`` gives
+        another place. At least once: ``streamfold.read.archived`` reads each once.
+        """
+        self._add(_route(ARCHIVE, sources, common, lambda _, at: ((), checked_place(to, at))))
+
+
+def _route(kind: Kind, sources: Keys, common: CommonOptions, made: Made) -> Route:
+    """The route of a declaration."""
+    check_options(kind.name, common)
+    return declared_route(kind.name, kind, sources, common, made, caller(2))
+
+
+class ReaderDeclarations(Declarations):
+    """The part of a ``Router`` that declares search documents and feeds."""
+
+    def search(  # noqa: PLR0913 - one call says it all, by name
+        self,
+        *sources: Key,
+        to: str,
+        parts: Sequence[Key] = (),
+        id: str | None = None,  # noqa: A002 - the word of the index
+        mapping: str | None = None,
+        fields: FieldTypes | None = None,
+        settings: str | None = None,
+        deletes: Deletes = "kept",
+        skip_equal: bool = False,
+        replaces: str | None = None,
+        **common: Unpack[CommonOptions],
+    ) -> Callable[[DocumentsHandler], DocumentsHandler]:
+        """Declares documents of a search index, which are never older than their items.
+
+        The function gets an item and returns the ``Document`` that stands for it, a list of them, or None; or it yields
+        them. ``to`` is the logical name of the index, or a template of fields of the source's key. ``parts`` names keys
+        of the same partition, rows of views among them: the function gets them as its second parameter, ``Parts``.
+        ``id`` is a template that holds every field of the source's key, and for several documents of an item a field
+        of theirs; without it the id is the item's key. ``mapping`` is a JSON file beside this one, or ``fields`` gives
+        types by name; nothing else is indexed unless the mapping says so. ``settings`` is a JSON file of the index's
+        settings. ``deletes="removed"`` deletes documents instead of hiding them. ``skip_equal=True`` sends nothing for
+        a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take
+        over. See docs/search.md.
+        """
+        check_call(self, "search", sources)
+
+        def made(keys: Keys, at: str) -> tuple[Keys, SearchOptions]:
+            given = IndexOptions(mapping, fields, settings, deletes, skip_equal, replaces)
+            return (), checked_search(keys, at, to, parts, id, given)
+
+        return self._decorator("search", SEARCH, sources, common, made)
+
+    def feed(
+        self,
+        post: Key,
+        /,
+        *,
+        audience: Key,
+        into: Key,
+        keep_days: int,
+        most: int = MOST,
+        pull_above: int | None = None,
+        unfollow: Unfollow = "remove",
+        inline: int = INLINE,
+        **common: Unpack[CommonOptions],
+    ) -> Callable[[FeedHandler], FeedHandler]:
+        """Declares a feed: every post of an author in the feed of each who follows him, newest first.
+
+        The function gets a post and an edge, the item that says who follows whom, and returns one ``Row``, or None
+        where the reader is not to see the post. ``audience`` is the key of the edges; the fields that both keys share
+        join them. ``into`` holds every field of both keys. The sort key of ``post`` begins with a typed time, which
+        orders the feed. A feed shows posts of the last ``keep_days``; a follow copies the ``most`` newest of them. Of
+        authors with more than ``pull_above`` followers posts are not written into feeds, but read with them
+        (``read.feed``). ``unfollow="keep"`` leaves what a feed has got. ``inline`` is how many rows a change writes
+        before its record is acknowledged; more go on by ``app.jobs_handler``. See docs/feeds.md.
+        """
+        check_call(self, "feed", (post,))
+        if not isinstance(post, Key):
+            raise DeclarationError(f"feed({post!r}, ...): expected the Key of the posts, feed(POST, audience=FOLLOW).")
+        if not isinstance(audience, Key):
+            raise DeclarationError(f"feed(..., audience={audience!r}): expected the Key of the edges, audience=FOLLOW.")
+
+        limits: dict[str, Any] = {"keep_days": keep_days, "most": most, "pull_above": pull_above, "inline": inline}
+
+        def made(_: Keys, at: str) -> tuple[Keys, FeedOptions]:
+            (target,) = target_keys(into, at)
+            return (target,), checked_feed(post, audience, target, at, unfollow=unfollow, **limits)
+
+        declare = self._decorator("feed", FEED, (post, audience), common, made)
+
+        def declared(handler: FeedHandler) -> FeedHandler:
+            declare(handler)
+            setattr(handler, FEED_ATTRIBUTE, self.routes[-1])
+            return handler
+
+        return declared

@@ -1,0 +1,255 @@
+"""The fan-outs of a feed, page by page, and the changes of posts and edges in a batch that begin them."""
+
+from collections.abc import Mapping, Sequence
+
+from streamfold.commit.outcome import Failed, Outcome, explained
+from streamfold.commit.plan import Deferred
+from streamfold.derivations.derivation import Finishing, Planning, Work
+from streamfold.derivations.feed.kind import options_of
+from streamfold.derivations.feed.pairs import (
+    EDGES,
+    POSTS,
+    Mirror,
+    Mirrors,
+    Pair,
+    Pairs,
+    Sided,
+    gone,
+    lane_bounds,
+    side_key,
+)
+from streamfold.derivations.feed.spreading import (
+    BACK_BELOW,
+    COUNT,
+    PUSH,
+    TELL,
+    VISIT,
+    Audience,
+    Audiences,
+    Heard,
+    Spreading,
+    Task,
+    is_over,
+    takes,
+)
+from streamfold.engines import Entries
+from streamfold.errors import EngineError, HandlerError, RecordError, Unprocessable, is_fatal, reason, told
+from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
+from streamfold.jobs.job import Job, JobSegment
+from streamfold.keys.key import Key
+from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.records.change import BY_OURSELVES, Change, image_of
+from streamfold.records.values import RawImage, same
+from streamfold.routes.checks import check_view
+from streamfold.routes.route import SOURCE, Route
+
+PAGE = 1000
+"""Mirrors that are read at a time."""
+LIVE = "live"
+"""The word under which lanes count edges that are there."""
+
+
+class FeedLanes:
+    """Works on the lanes of one fan-out of a feed."""
+
+    def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
+        self.route = route
+        self.job = job
+        self.options = options_of(route)
+        self.task = Task.of(route, job)
+        self.finishing = finishing
+        self.run = finishing.run
+        self.mirrors = Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings)
+        self.pairs = Pairs(self.mirrors, finishing.engine, finishing.run)
+        self.pairs.names |= dict.fromkeys(self.task.names)
+        self.audiences = Audiences(self.mirrors, finishing.engine, finishing.run)
+
+    def page(self, lane: JobSegment) -> Paged:
+        """Does the next page of a lane. Raises ``EngineError``, and the error of a pair that cannot be parked."""
+        return self._posts(lane) if self.task.what == VISIT else self._edges(lane)
+
+    def ended(self, counts: Mapping[str, int]) -> None:
+        """What follows when all lanes are done; ``counts`` is their sum. Doing it again changes nothing."""
+        above, fields = self.options.pull_above, self.task.sided.fields
+        if above is None:
+            return
+        audience = self.audiences.read(fields)
+        if self.task.what == TELL and audience.version == self.task.version:
+            self.audiences.told(fields, audience)
+        elif self.task.what == PUSH and counts.get(LIVE, 0) > above:
+            self._tell(self.audiences.flip(fields, audience))
+        elif self.task.what == COUNT and counts.get(LIVE, 0) < above * BACK_BELOW:
+            self._tell(self.audiences.back(fields, audience))
+
+    def _tell(self, audience: Audience) -> None:
+        if audience.tells:
+            task = self.task._replace(what=TELL, version=audience.version, names=(), record=None)
+            fan_outs = FanOuts(self.mirrors.application, self.finishing.engine, self.run)
+            fan_outs.start(task.job(self.route, self.run.clock()), task.version)
+
+    def _edges(self, lane: JobSegment) -> Paged:
+        first, end = lane_bounds(lane.number, self.job.segments)
+        partition = self.mirrors.partition(EDGES, self.task.sided.fields)
+        wanted = Entries("", PAGE, lane.after or first, before=end)
+        found = self.mirrors.page(EDGES, partition, wanted)
+        edges = [edge for _, edge in found]
+        live = [edge for edge in edges if not edge.gone]
+        rows = 0
+        if self.task.what == TELL:
+            rows = self.audiences.tell(live, self.audiences.read(self.task.sided.fields)) if live else 0
+        elif self.task.what == PUSH and edges:
+            (post,) = self.mirrors.read([self.task.sided])  # the newest, which an edit may have brought meanwhile
+            taken = [edge for edge in edges if takes(post, edge, keeps=self.options.keeps)]
+            rows = self._visited([Pair(post, edge) for edge in taken], None)
+        return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
+
+    def _posts(self, lane: JobSegment) -> Paged:
+        now = self.task.at or self.run.clock()
+        first = self.mirrors.post_from(now - self.options.keep_seconds)
+        partition = self.mirrors.partition(POSTS, self.task.sided.fields)
+        begin = max(lane.after or "", first) if self.task.is_new else lane.after or ""
+        found = self.mirrors.page(POSTS, partition, Entries("", PAGE, begin))
+        rows = 0
+        if found:
+            (edge,) = self.mirrors.read([self.task.sided])
+            taken = [
+                (place, post)
+                for place, post in found
+                if takes(edge, post) and ((edge.gone and place >= first) or not is_over(self.route, post, now))
+            ]
+            older = [Pair(post, edge) for place, post in taken if place < self.task.copied_from]
+            newer = [Pair(post, edge) for place, post in taken if place >= self.task.copied_from]
+            rows = self._visited(older, 0) + self._visited(newer, None)
+        return Paged(found[-1][0] if len(found) == PAGE else None, {ROWS: rows})
+
+    def _visited(self, pairs: list[Pair], copied: int | None) -> int:
+        return self.pairs.visit(pairs, self._fails, fresh=self.task.is_new, copied=copied) if pairs else 0
+
+    def _fails(self, pair: Pair, error: Exception) -> None:
+        """Parks the record with a pair whose row cannot be made, or raises."""
+        wrong = in_feed(self.route, pair, error)
+        if self.task.record is None or isinstance(wrong, EngineError):
+            raise wrong
+        change = self.finishing.change_of(
+            _with_image(self.task.record, pair.post if self.task.what == PUSH else pair.edge)
+        )
+        change.version_text = self.task.version
+        left = self.finishing.triage(Failed(change, self.route, wrong))
+        if left is not None:
+            raise left.error
+
+
+def in_feed(route: Route, pair: Pair, error: Exception) -> Exception:
+    """The error of a row that cannot be made, with the reader whose feed it is; one of the store as it is."""
+    if isinstance(error, EngineError):
+        return error
+    reader = pair.edge.item[1:]
+    said = (
+        f"Feed {route.name!r} cannot show the post to the reader of edge {told(' / '.join(map(str, reader)))}: "
+        f"{type(error).__name__}: {reason(error)}"
+    )
+    wrong = Unprocessable(said) if isinstance(error, Unprocessable) else HandlerError(said)
+    wrong.__cause__ = error
+    return wrong
+
+
+def _with_image(record: Mapping[str, object], mirror: Mirror) -> Mapping[str, object]:
+    """The record with the image that the mirror has, where it is one of a stream."""
+    body = record.get("dynamodb")
+    if not isinstance(body, Mapping) or mirror.gone:
+        return record
+    return {**record, "dynamodb": {**body, "NewImage": mirror.raw}}
+
+
+def finished(deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
+    """Spreads the changes of a batch, one by one. One that fails does not affect the others."""
+    outcome = Outcome()
+    fatal: Exception | None = None
+    for heard in deferred:
+        assert isinstance(heard, Heard)
+        try:
+            finishing.run.begin()
+            _spread(heard, finishing, outcome)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it fails these records only
+            if is_fatal(error):
+                fatal = fatal or error
+            else:
+                _failed(heard, error, finishing, outcome)
+    if fatal is not None:
+        raise fatal
+    return outcome
+
+
+def reconciled(work: Work, finishing: Finishing) -> Outcome:
+    """Leads the mirror of an item, and all rows that it reaches, to what the item is now.
+
+    The mirror is read first, *then* the item; the version lies behind that of the mirror and before that of any later
+    record, so that what a record brings meanwhile wins.
+    """
+    outcome = Outcome()
+    side = POSTS if work.role == SOURCE else EDGES
+    sided = Sided(side, work.item, work.fields)
+    mirrors = Mirrors(finishing.application.name, work.route, finishing.engine, finishing.run.settings)
+    (known,) = mirrors.read([sided])
+    source = finishing.engine.read_source(work.item)
+    asked = max((change.version_text for change in work.changes), default=BEFORE_ALL)
+    now = Mirror(asked, work.item, source or {}, not image_of(source))
+    kept = known.raw if side == EDGES and options_of(work.route).keeps else None
+    mirror = _as_it_is(known, now, mirrors.key_of(side), kept)
+    heard = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
+    _spread(heard, finishing, outcome)
+    return outcome
+
+
+def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
+    mirrors = Mirrors(finishing.application.name, heard.route, finishing.engine, finishing.run.settings)
+    spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(heard.route.name))
+
+    def fails(pair: Pair, error: Exception) -> None:
+        _failed(heard, in_feed(heard.route, pair, error), finishing, outcome)
+
+    spreading.spread(heard, fails)
+
+
+def newest(work: Work, planning: Planning) -> list[Heard]:
+    """What the newest change says whose image can be read and shows; the records of others are reported."""
+    side = POSTS if work.role == SOURCE else EDGES
+    for change in reversed(work.changes):
+        try:
+            check_view(work.route, change)
+            if change.is_hidden:  # a row for each reader would be written again, as it is
+                continue
+            return [_heard(work, side, change)]
+        except Exception as error:  # noqa: BLE001 - fails this record only
+            planning.fails(change, work.route, error)
+    return []
+
+
+def _heard(work: Work, side: str, change: Change) -> Heard:
+    sided = Sided(side, work.item, work.fields)
+    image, before = change.new, change.old if change.has_old else None
+    if image:
+        mirror = Mirror(change.version_text, work.item, image.raw, gone=False)
+    else:
+        kept = before.raw if before and side == EDGES and options_of(work.route).keeps else None
+        mirror = gone(change.version_text, work.item, side_key(work.route, side), kept)
+    try:
+        at = change.at.timestamp()
+    except RecordError:
+        at = 0.0
+    return Heard(work.route, sided, mirror, tuple(work.changes), at, before)
+
+
+def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mirror:
+    """The mirror of an item as it is, over the one that was read before it; ``kept``: what stays if it is gone."""
+    if now.gone:
+        now = gone(now.version, now.item, key, kept)
+    if known.version >= now.version and known.version:
+        # A mirror is kept as text: its bytes are base64 by now, and those of an item that was read may be bytes.
+        alike = known.gone == now.gone and (known.gone or same({"M": known.raw}, {"M": now.raw}))
+        return known if alike else now._replace(version=f"{known.version}{BY_OURSELVES}1")
+    return now
+
+
+def _failed(heard: Heard, error: Exception, finishing: Finishing, outcome: Outcome) -> None:
+    outcome.failed += finishing.failures(heard.changes, heard.route, explained(heard.route, error))

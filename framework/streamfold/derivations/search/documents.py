@@ -1,0 +1,453 @@
+"""Documents as they are made: gathered strongly, composed by the function, encoded, and carried by roots."""
+
+import inspect
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal, localcontext
+from functools import lru_cache
+from hashlib import sha256
+from math import isfinite
+from typing import Any, NamedTuple
+
+from streamfold.derivations.derivation import Preview, Work
+from streamfold.derivations.search.options import (
+    CODE,
+    GONE,
+    GONE_AT,
+    NEXT,
+    Document,
+    Part,
+    Parts,
+    index_name,
+    keeps_ids,
+    key_id,
+    options_of,
+    real_template,
+    setting_name,
+    shortened_id,
+)
+from streamfold.derivations.search.sink import Action
+from streamfold.derivations.yielded import yielded
+from streamfold.engines import Engine, StoredItem
+from streamfold.errors import HandlerError, KeyValueError, Unprocessable, is_fatal, parts_text, reason, shown
+from streamfold.keys.field import Unreadable, datetime_text
+from streamfold.keys.key import Key, child_fields, sort_prefix
+from streamfold.keys.key_part import KeyPart
+from streamfold.keys.table import RESERVED_PREFIX
+from streamfold.records.change import Change, ItemKey, image_of
+from streamfold.records.images import Image
+from streamfold.records.values import EXACT, LEVELS_MAX, base64_text, decode
+from streamfold.routes.route import SOURCE, Fields, Route
+from streamfold.settings import Settings
+from streamfold.writes.guarded import CounterWrite, StateKey
+
+PARTS_MAX = 2_000
+"""Parts of one document: a query of so many items of 1 KB takes two pages, and their document 2 MB."""
+PARTS_BYTES_MAX = 10_000_000
+"""Size of the parts of one document: ten pages of a query (1 MB each; API Reference, Query). An OpenSearch domain takes
+requests of 10 MB or 100 MB, by its instance (OpenSearch Service Developer Guide, limits)."""
+PAGE_ITEMS = 500
+StoredItems = Mapping[ItemKey, StoredItem]
+
+DOCUMENTS_MAX = 100
+"""Documents of one item: each change of it sends all of them."""
+SEVERAL = (DOCUMENTS_MAX, "the most that one item may have")
+CODE_DIGITS = 16
+
+IDS_MAX = 500
+"""Ids that are kept of one item: those of its documents, and of documents that could not be hidden yet."""
+
+
+def document_text(fields: Mapping[str, Any]) -> bytes:
+    """The JSON of a document, in UTF-8.
+
+    Raises ``HandlerError`` for a name that is reserved or no text, and for a value that JSON cannot hold.
+    """
+    for name in fields:
+        if name.startswith(RESERVED_PREFIX):
+            raise HandlerError(
+                f"Field {shown(name)} cannot be used: names that begin with {RESERVED_PREFIX!r} are reserved."
+            )
+    try:
+        return _text(fields, 0).encode()
+    except UnicodeEncodeError:
+        raise HandlerError("A text of the document cannot be sent: it holds half of a surrogate pair.") from None
+
+
+def parsed(text: str | bytes) -> dict[str, Any]:
+    """A document of its JSON, numbers as ``int`` or ``Decimal``."""
+    found: dict[str, Any] = json.loads(text, parse_float=Decimal)
+    return found
+
+
+def own_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a document without those of the framework."""
+    return {name: value for name, value in document.items() if not name.startswith(RESERVED_PREFIX)}
+
+
+def _text(value: Any, level: int) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, Decimal | float):
+        return _number(value)
+    if level >= LEVELS_MAX:
+        raise HandlerError(f"A value of the document is nested deeper than {LEVELS_MAX} levels.")
+    if isinstance(value, Mapping):
+        pairs = (f"{_name(name)}:{_text(member, level + 1)}" for name, member in value.items())
+        return f"{{{','.join(pairs)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_text(member, level + 1) for member in value)}]"
+    if isinstance(value, AbstractSet):
+        return f"[{','.join(_text(member, level + 1) for member in _sorted(value))}]"
+    return json.dumps(_moment_or_bytes(value))
+
+
+def _number(value: Decimal | float) -> str:
+    finite = value.is_finite() if isinstance(value, Decimal) else isfinite(value)
+    if not finite:
+        raise HandlerError(f"Number {shown(value)} cannot be sent: JSON has finite numbers only.")
+    return str(value) if isinstance(value, Decimal) else float.__repr__(value)
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise HandlerError(f"Name {shown(name)} of a field cannot be used: expected text that is not empty.")
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _sorted(members: AbstractSet[Any]) -> list[Any]:
+    try:
+        return sorted(members)
+    except TypeError:
+        raise HandlerError(f"Set {shown(set(members))} cannot be sent: expected members of one type.") from None
+
+
+def _moment_or_bytes(value: Any) -> str:
+    if isinstance(value, bytes | bytearray):
+        return base64_text(bytes(value))
+    if isinstance(value, datetime):
+        try:
+            return datetime_text(value)
+        except Unreadable as why:
+            raise HandlerError(f"Value {shown(value)} cannot be sent: {why}.") from None
+    if isinstance(value, date):
+        return value.isoformat()
+    raise HandlerError(
+        f"Value {shown(value)} of type {type(value).__name__} cannot be sent: expected text, a number, bytes, bool, "
+        "None, a list, a dict with text keys, a set, a datetime with time zone or a date."
+    )
+
+
+class Root(NamedTuple):
+    """An item whose documents are to be led to what the item is now; the changes are what asks for it."""
+
+    route: Route
+    item: ItemKey
+    fields: Fields
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no earlier run of the item is likely."""
+        return any(change.event == "INSERT" and change.item == self.item for change in self.changes)
+
+    @property
+    def place(self) -> str:
+        """The item's key for a person."""
+        return parts_text(self.item[1:])
+
+    def __str__(self) -> str:
+        what = " and its parts" if options_of(self.route).parts else ""
+        return f"{self.route.name}: document of {self.place}{what}"
+
+
+def root_of(work: Work) -> Root:
+    """The item whose document a change is of: the item itself, or the parent of a part."""
+    if work.role == SOURCE:
+        return Root(work.route, work.item, work.fields, tuple(work.changes))
+    (source,) = work.route.sources
+    fields = {name: work.fields[name] for name in source.types}
+    return Root(work.route, (source.table.name, *source.compose(fields)), fields, tuple(work.changes))
+
+
+class Gathered(NamedTuple):
+    """An item as it is, and its parts; the item is empty if there is none."""
+
+    image: Image
+    parts: Parts
+
+
+def known_items(root: Root) -> Iterator[ItemKey]:
+    """The items of a document whose keys are known: the source, and parts without fields of their own."""
+    yield root.item
+    for key in options_of(root.route).parts:
+        if set(key.types) <= set(root.fields):
+            yield (key.table.name, *key.compose(root.fields))
+
+
+def gathered(root: Root, engine: Engine, stored: StoredItems) -> Gathered:
+    """What a document is made of; ``stored`` has the items that ``known_items`` names.
+
+    Raises ``Unprocessable`` for more parts than one document may have.
+    """
+    image = image_of(stored.get(root.item))
+    options = options_of(root.route)
+    if not image or not options.parts:
+        return Gathered(image, Parts())
+    counted = _Counted(root)
+    return Gathered(image, Parts({key: [*_parts(root, key, engine, stored, counted)] for key in options.parts}))
+
+
+class _Counted:
+    """Counts the parts of one document."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.items = self.size = 0
+
+    def add(self, items: Sequence[StoredItem]) -> None:
+        self.items += len(items)
+        self.size += sum(len(repr(item)) for item in items)
+        if self.items > PARTS_MAX or self.size > PARTS_BYTES_MAX:
+            raise Unprocessable(
+                f"The document of an item would have over {PARTS_MAX} parts or {PARTS_BYTES_MAX} bytes of them: it has "
+                f"{self.items} parts and more. Index them one by one, with their parent's key as a field, or keep what "
+                "is searched of them in a row of a view, and gather that."
+            )
+
+
+def _parts(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _Counted) -> Iterator[Part]:
+    table = key.table
+    for item in _items(root, key, engine, stored, counted):
+        sort = decode(item[table.sort]) if table.sort else None
+        fields = child_fields(key, root.fields, decode(item[table.partition]), sort)
+        image = image_of(item)
+        if fields is not None and image:
+            yield Part(image, fields)
+
+
+def _items(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _Counted) -> Iterator[StoredItem]:
+    if set(key.types) <= set(root.fields):
+        found = stored.get((key.table.name, *key.compose(root.fields)))
+        yield from [found] if found is not None else []
+        return
+    after, begins = None, sort_prefix(key, root.fields)
+    for _ in range(PARTS_MAX):  # each page but the last has an item, and they are counted
+        page = engine.page(key.table, root.item[1], begins, after, PAGE_ITEMS)
+        counted.add(page.items)
+        yield from page.items
+        after = page.after
+        if after is None:
+            return
+
+
+class MadeDocuments(NamedTuple):
+    """What a handler gives for an item."""
+
+    alias: str  # the real name that its documents are written through
+    bodies: Mapping[str, bytes]  # documents as JSON, by id
+
+
+def made(root: Root, found: Gathered, settings: Settings) -> MadeDocuments:
+    """The documents of an item; none if the item is absent. Raises what the handler raises, and ``HandlerError``."""
+    index = index_of(root.route, root.fields, settings)
+    documents = documents_of(root.route, found, root.fields) if found.image else ()
+    bodies: dict[str, bytes] = {}
+    for document in documents:
+        name = document_id(root.route, root.item, root.fields, document)
+        if name in bodies:
+            raise HandlerError(
+                f"Handler {root.route.name!r} gave two documents with the id {shown(name)}: expected one, or an id= "
+                'with a field that tells them apart, id="{product_id}#{language}".'
+            )
+        bodies[name] = _with_code(document_text(document.fields), code_of(root.route.function))
+    return MadeDocuments(index, bodies)
+
+
+def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document]:
+    """The documents that the function gives for an item that is there."""
+    more = (found.parts,) if options_of(route).parts else ()
+    return yielded(route, found.image, fields, Document, more=more, most=SEVERAL)
+
+
+def index_of(route: Route, fields: Fields, settings: Settings) -> str:
+    """The real name of the alias that the documents of an item with these fields are written through."""
+    name = index_name(index_template(route, settings), fields)
+    return name if options_of(route).replaces is None else name + NEXT
+
+
+def index_template(route: Route, settings: Settings) -> KeyPart:
+    """The template of the real names of a search's index, as the settings have it."""
+    index = options_of(route).index
+    return real_template(index, settings.real_index(setting_name(index)))
+
+
+def document_id(route: Route, item: ItemKey, fields: Fields, document: Document) -> str:
+    """The id of a document. Raises ``HandlerError`` where the document lacks a field of the id."""
+    options = options_of(route)
+    if options.id is None:
+        return key_id(item, names_table=options.names_table)
+    try:
+        return shortened_id(str(options.id.compose({**document.fields, **fields})))
+    except KeyValueError as error:
+        raise HandlerError(f"Handler {route.name!r} gave a document without a usable id: {error.marked}") from error
+
+
+def only_id(route: Route, item: ItemKey, fields: Fields) -> str:
+    """The id of an item's one document, where it follows from the item's key."""
+    return document_id(route, item, fields, Document())
+
+
+def hidden(at_seconds: float) -> bytes:
+    """The document that stands for one that is gone."""
+    return f'{{"{GONE}":true,"{GONE_AT}":{int(at_seconds * 1000)}}}'.encode()
+
+
+def _with_code(body: bytes, code: str) -> bytes:
+    """A document with the digest of the code that made it."""
+    return body[:-1] + (b"," if len(body) > len(b"{}") else b"") + f'"{CODE}":"{code}"}}'.encode()
+
+
+@lru_cache(maxsize=1000)
+def code_of(function: Any) -> str:
+    """A digest of a handler's source, the same wherever the code lies; empty where there is none."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        return ""
+    return sha256(source.encode()).hexdigest()[:CODE_DIGITS]
+
+
+def changes_nothing(root: Root) -> bool:
+    """Whether each change of a root leads from documents to equal ones.
+
+    Every change is asked, not the first and the last: of changes that lead there and back, one may have been indexed
+    alone. A part, an image that is not known, or a handler that raises is no reason to skip.
+    """
+    if options_of(root.route).parts:
+        return False
+    return all(_is_equal(root, change) for change in root.changes)
+
+
+def _is_equal(root: Root, change: Change) -> bool:
+    if not (change.item == root.item and change.has_old and change.has_new):
+        return False
+    try:
+        return _sent_documents(root, change.old) == _sent_documents(root, change.new)
+    except Exception:  # noqa: BLE001 - the run itself says what is wrong
+        return False
+
+
+def _sent_documents(root: Root, image: Image) -> list[bytes]:
+    """The documents as they would be sent: Python takes a ``True`` for a 1, and an index does not."""
+    if not image:
+        return []
+    return [
+        document_text(document.fields) for document in documents_of(root.route, Gathered(image, Parts()), root.fields)
+    ]
+
+
+def previewed(root: Root, settings: Settings) -> list[Preview]:
+    """What a run would send for an item; documents that are made of parts, or of an unknown image, are only named."""
+    newest = max(root.changes, key=lambda change: change.version_text)
+    if options_of(root.route).parts or newest.item != root.item or not newest.has_new:
+        return [Preview(str(root))]
+    try:
+        with localcontext(EXACT):
+            return _documents(root, newest.new, settings)
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        return [Preview(f"{root}, which fails: {type(error).__name__}: {reason(error)}")]
+
+
+def _documents(root: Root, image: Image, settings: Settings) -> list[Preview]:
+    name = root.route.name
+    found = made(root, Gathered(image, Parts()), settings)
+    sent = [
+        Preview(f"{name}: document {own} of index {found.alias}", own_fields(parsed(body)))
+        for own, body in found.bodies.items()
+    ]
+    if sent:
+        return sent
+    gone = "hide" if options_of(root.route).deletes == "kept" else "delete"
+    if keeps_ids(root.route):
+        return [Preview(f"{name}: {gone} all documents of {root.place} of index {found.alias}")]
+    own = only_id(root.route, root.item, root.fields)
+    return [Preview(f"{name}: {gone} document {own} of index {found.alias}")]
+
+
+@dataclass(slots=True, eq=False)
+class RootRun:
+    """One root on its way: bumped, read, sent."""
+
+    root: Root
+    key: StateKey  # of its counter
+    number: int  # of its counter, before its items were read
+    ids: frozenset[str]  # that may be in the index, as the counter's item had them
+    alias: str = ""  # that its documents belong to
+    actions: list[Action] = field(default_factory=list)
+    gone: frozenset[str] = frozenset()  # ids of which no document is left
+
+    @property
+    def new_ids(self) -> frozenset[str]:
+        """The ids that are sent and not in the counter's item, where ids are kept."""
+        if not keeps_ids(self.root.route):
+            return frozenset()
+        return frozenset(action.id for action in self.actions) - self.ids
+
+
+def lead(
+    each: RootRun, engine: Engine, stored: StoredItems, settings: Settings, gone: bytes | None, *, hides: bool = True
+) -> None:
+    """Makes the documents of a root; they are its actions then. Raises what the handler raises.
+
+    gone: the body of a document that is not made any more; None: it is deleted.
+    hides: such documents are sent. Without it they are left as they are.
+    """
+    root = each.root
+    each.alias, bodies = made(root, gathered(root, engine, stored), settings)
+    ids = frozenset(bodies)
+    known = each.ids if keeps_ids(root.route) else frozenset([only_id(*root[:3])])
+    each.gone = known - ids if hides else frozenset()
+    if len(each.ids | ids) > IDS_MAX:
+        raise Unprocessable(f"An item would have over {IDS_MAX} documents, with those that are to be hidden.")
+    each.actions = [Action(each.alias, name, each.number, body) for name, body in bodies.items()]
+    each.actions += [Action(each.alias, name, each.number, gone) for name in sorted(each.gone)]
+
+
+def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
+    """The items of roots whose keys are known, read strongly: after the counters, whose numbers the runs have."""
+    items = dict.fromkeys(item for each in runs for item in known_items(each.root))
+    return engine.read_sources(items) if items else {}
+
+
+def noted(each: RootRun, engine: Engine, expires_at: int) -> bool:
+    """Whether all ids that are sent are in the counter's item, so that every later run sees them.
+
+    A newer run that was not shown a new id would not hide it: it decides then, and this one begins again.
+    """
+    write = CounterWrite(each.key, each.number, added=each.new_ids, expires=False)
+    return not each.new_ids or engine.transact([write], expires_at) is None
+
+
+def gone_body(root: Root, at_seconds: float) -> bytes | None:
+    """What stands for a document of a root that is gone; None if it is deleted."""
+    return hidden(at_seconds) if options_of(root.route).deletes == "kept" else None
+
+
+def aliases_of(roots: Iterable[Root], settings: Settings) -> list[str]:
+    """The aliases that the documents of roots belong to, each once."""
+    found: dict[str, None] = {}
+    for root in roots:
+        with suppress(HandlerError):  # told when its documents are made
+            found[index_of(root.route, root.fields, settings)] = None
+    return list(found)

@@ -1,0 +1,368 @@
+"""Maintenance of an index: documents copied to a new one, compared with their items, and purged."""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from streamfold.derivations.expected import Expected, History, Values
+from streamfold.derivations.search.documents import (
+    Root,
+    RootRun,
+    document_id,
+    document_text,
+    gone_body,
+    index_of,
+    known_items,
+    known_sources,
+    lead,
+    noted,
+    own_fields,
+    parsed,
+)
+from streamfold.derivations.search.indexes import index_fields
+from streamfold.derivations.search.indexing import Dirty, DirtyRoot
+from streamfold.derivations.search.local import LocalIndex, local_indexes
+from streamfold.derivations.search.opensearch import OpenSearchIndex
+from streamfold.derivations.search.options import (
+    GONE,
+    GONE_AT,
+    Part,
+    Parts,
+    in_path,
+    keeps_ids,
+    key_id,
+    options_of,
+    own_alias,
+)
+from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
+from streamfold.engines import Counter, Engine
+from streamfold.errors import Contended, EngineUnavailable, is_fatal, told
+from streamfold.keys.key import Key, child_fields
+from streamfold.ledger.state_keys import document_key
+from streamfold.records.change import ItemKey
+from streamfold.records.values import alike, sortable
+from streamfold.routes.route import Fields, Route
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey, StateKey
+
+MILLISECONDS = 1000
+
+DIFFERENT, MISSING, GHOST = "different", "missing", "ghost"
+
+PAGE_DOCUMENTS = 500
+GONE_ALREADY = (404, CONFLICT)
+"""Statuses of a document that was written or removed since it was found."""
+ANSWER = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason", "refresh": "true"}
+
+
+@dataclass(slots=True)
+class Copying:
+    """Sends roots to one index.
+
+    start: the number of a root without a counter, below all that a counter will begin with.
+    hides: documents that are not made any more are hidden. A scan need not hide them: whoever sent them to this index
+    knew of the rebuild, and so does everybody who is told of a later change. Those under ids that are kept are hidden
+    always: other code may have sent them.
+    """
+
+    application: str
+    engine: Engine
+    sink: Sink
+    run: Run
+    index: str
+    start: int
+    fails: Callable[[Root, Exception], None]
+    hides: bool = False
+
+    def copy(self, roots: Sequence[Root]) -> int:
+        """Sends these roots; returns how many documents were taken.
+
+        A root that cannot be sent is noted and told to ``fails``. Raises ``EngineUnavailable`` where the store or the
+        index does not answer: then all are to be sent again.
+        """
+        taken, waiting = 0, list(roots)
+        for _ in self.run.tries():
+            runs = self._numbered(waiting)
+            ready, waiting = self._made(runs)
+            taken += self._sent(ready)
+            if not waiting:
+                return taken
+        raise Contended("Others changed the documents' counters at every try: the page comes again.")
+
+    def _numbered(self, roots: Sequence[Root]) -> list[RootRun]:
+        """The roots with the numbers of their counters, which are raised where ids are kept."""
+        keys = {document_key(self.application, root.route.name, root.item): root for root in roots}
+        kept = [key for key, root in keys.items() if keeps_ids(root.route)]
+        found = self.engine.read_state(keys.keys() - kept, consistent=True) if len(kept) < len(keys) else {}
+        if kept:
+            counters = [Counter(key, expires=False) for key in kept]
+            found |= self.engine.count_up(counters, int(self.run.clock() * MILLISECONDS), self.run.expires_at)
+        if any(key not in found for key in kept):
+            raise EngineUnavailable("The counter of a document is busy: the page comes again.")
+        return [self._run(root, key, found.get(key, {})) for key, root in keys.items()]
+
+    def _run(self, root: Root, key: StateKey, item: dict[str, object]) -> RootRun:
+        ids = item.get("ids", ())
+        assert isinstance(ids, tuple | list | set | frozenset)
+        return RootRun(root, key, int(str(item.get("n", self.start))), frozenset(ids))
+
+    def _made(self, runs: Sequence[RootRun]) -> tuple[list[RootRun], list[Root]]:
+        """The roots whose documents may be sent, and those that others overtook."""
+        stored = known_sources(self.engine, runs)  # after the counters
+        ready: list[RootRun] = []
+        left: list[Root] = []
+        for each in runs:
+            gone = gone_body(each.root, self.run.clock())
+            try:
+                hides = self.hides or keeps_ids(each.root.route)
+                lead(each, self.engine, stored, self.run.settings, gone, hides=hides)
+            except Exception as error:
+                if is_fatal(error) or isinstance(error, EngineUnavailable):
+                    raise
+                self._failed(each, error)
+                continue
+            if noted(each, self.engine, self.run.expires_at):
+                ready.append(each)
+            else:
+                left.append(each.root)
+        return ready, left
+
+    def _sent(self, ready: Sequence[RootRun]) -> int:
+        """Sends documents; a newer version that is there is as good."""
+        name = own_alias(self.index)
+        self.sink.check(name)
+        actions = [replace(action, index=name) for each in ready for action in each.actions]
+        answers = iter(send(self.sink, actions, self.run))
+        taken = 0
+        for each in ready:
+            own = [next(answers) for _ in each.actions]
+            error = next((one.error for one in own if one.error is not None), None)
+            if isinstance(error, EngineUnavailable):
+                raise error
+            if error is not None:
+                self._failed(each, error)
+            taken += sum(one.is_done for one in own)
+        return taken
+
+    def _failed(self, each: RootRun, error: Exception) -> None:
+        root = DirtyRoot(each.root.route.name, each.root.item, each.number)
+        Dirty(self.application, self.engine, self.index).note([root])
+        self.fails(each.root, error)
+
+
+class ShownRoot(NamedTuple):
+    """One root: the number of its counter, its documents as they should be, and as the index shows them."""
+
+    root: Root
+    number: int
+    expected: Mapping[str, Mapping[str, Any]]
+    found: Mapping[str, Mapping[str, Any]]
+
+    def differences(self) -> Iterator[tuple[str, str]]:
+        """What is wrong, with the id of each document."""
+        for name in sorted(self.expected.keys() | self.found.keys()):
+            if name not in self.found:
+                yield MISSING, name
+            elif name not in self.expected:
+                yield GHOST, name
+            elif not alike(self.found[name], self.expected[name]):
+                yield DIFFERENT, name
+
+
+class Compared(NamedTuple):
+    """Roots that were compared, and those whose function raised."""
+
+    shown: list[ShownRoot]
+    failed: list[tuple[Root, Exception]]
+
+
+class Comparing:
+    """Reads counters, *then* items, then documents: what the index lacks then is on its way, or never comes."""
+
+    def __init__(self, application: str, engine: Engine, sink: Sink, index: str, settings: Settings) -> None:
+        self.application = application
+        self.engine = engine
+        self.sink = sink
+        self.index = index
+        self.settings = settings
+
+    def compare(self, roots: Sequence[Root], more: Mapping[ItemKey, Collection[str]]) -> Compared:
+        """Compares roots. ``more``: ids of documents that the index shows, by the item that they seem to be of."""
+        runs, failed = self._made(roots)
+        ids = {
+            each.root.item: {*(action.id for action in each.actions), *more.get(each.root.item, ())} for each in runs
+        }
+        found = self.sink.read(self.index, set().union(*ids.values())) if runs else {}
+        visible = {name: own_fields(held.body) for name, held in found.items() if _is_visible(held)}
+        return Compared([self._shown(each, ids[each.root.item], visible) for each in runs], failed)
+
+    def _made(self, roots: Sequence[Root]) -> tuple[list[RootRun], list[tuple[Root, Exception]]]:
+        keys = {document_key(self.application, root.route.name, root.item): root for root in roots}
+        counters = self.engine.read_state(keys, consistent=True) if keys else {}
+        items = dict.fromkeys(item for root in roots for item in known_items(root))
+        stored = self.engine.read_sources(items) if items else {}
+        made: list[RootRun] = []
+        failed: list[tuple[Root, Exception]] = []
+        for key, root in keys.items():
+            counter = counters.get(key, {})
+            each = RootRun(root, key, int(counter.get("n", 0)), frozenset(counter.get("ids", ())))
+            try:
+                lead(each, self.engine, stored, self.settings, None)
+            except Exception as error:
+                if is_fatal(error) or isinstance(error, EngineUnavailable):
+                    raise
+                failed.append((root, error))
+                continue
+            made.append(each)
+        return made, failed
+
+    @staticmethod
+    def _shown(each: RootRun, ids: Collection[str], visible: Mapping[str, Mapping[str, Any]]) -> ShownRoot:
+        bodies = {action.id: action.body for action in each.actions}
+        expected = {name: own_fields(parsed(body)) for name, body in bodies.items() if body is not None}
+        return ShownRoot(each.root, each.number, expected, {name: visible[name] for name in ids if name in visible})
+
+
+def _is_visible(found: Found) -> bool:
+    return found.body.get(GONE) is None
+
+
+def root_of(route: Route, name: str) -> Root | None:
+    """The root that the id of a document seems to be of; None where that cannot be told, as of an id that was cut."""
+    template = options_of(route).id
+    if template is not None:
+        (source,) = route.sources
+        found = template.match(name)
+        fields = None if found is None else {field: found[field] for field in source.types}
+        return None if fields is None else Root(route, (source.table.name, *source.compose(fields)), fields)
+    parts = [unquote(part) for part in name.split("|")]
+    for source in route.sources:
+        values = parts[1:] if options_of(route).names_table else parts
+        if 1 <= len(values) <= 2:
+            item: ItemKey = (source.table.name, values[0], values[1] if len(values) > 1 else None)
+            fields = source.match_values(*item[1:])
+            if fields is not None and key_id(item, names_table=options_of(route).names_table) == name:
+                return Root(route, item, fields)
+    return None
+
+
+def expected(route: Route, history: History) -> Expected:
+    """The documents of all items."""
+    found = Expected()
+    for item, image, fields in history.items_of(route):
+        asked = _with_parts(route, history, fields)
+        for document in history.called(asked, image, fields, item):
+            key = (_place(route, index_of(route, fields, Settings())), document_id(route, item, fields, document), None)
+            found.outside[key] = parsed(document_text(document.fields))
+    return found
+
+
+def _with_parts(route: Route, history: History, fields: Fields) -> Route:
+    """The route whose function gets its parts, if it has any."""
+    keys = options_of(route).parts
+    if not keys:
+        return route
+    parts = Parts({key: _parts(key, history, fields) for key in keys})
+    function = route.function
+    assert function is not None
+
+    def called(item: Any, **asked: Any) -> Any:
+        return function(item, parts, **asked)
+
+    return replace(route, function=called)
+
+
+def _parts(key: Key, history: History, fields: Fields) -> list[Part]:
+    own = {item: image for item, image in history.items.items() if image and item[0] == key.table.name}
+    found = ((item, child_fields(key, fields, *item[1:])) for item in sorted(own, key=_sort))
+    return [Part(own[item], own_fields) for item, own_fields in found if own_fields is not None]
+
+
+def _sort(item: tuple[Any, ...]) -> str:
+    return sortable(item[2])
+
+
+def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
+    """The documents that the local indexes of a store show to a search, hidden ones left out."""
+    local = LocalIndex(place.store)
+    return {
+        (_place(route, index), found.id, None): own_fields(found.body)
+        for index in local_indexes(place.store)
+        if index_fields(route, options_of(route).index, index) is not None
+        for found in local.documents(index)
+    }
+
+
+def _place(route: Route, index: str) -> str:
+    """Where a document stands among rows."""
+    return f"index {index} of {route.name}"
+
+
+class PurgedPage(NamedTuple):
+    """What became of some hidden documents."""
+
+    removed: int
+    changed: int  # written or removed by somebody else since they were found
+
+
+def count_hidden(sink: OpenSearchIndex, alias: str, before_ms: int) -> int:
+    """How many documents behind an alias were hidden before a time, in epoch milliseconds. Raises as ``check``."""
+    answer = sink.calls.ask("POST", f"{_path(sink, alias)}/_count", {"query": _hidden(before_ms)})
+    return int(answer["count"]) if answer else 0
+
+
+def purge(sink: OpenSearchIndex, alias: str, before_ms: int) -> Iterator[PurgedPage]:
+    """Removes documents that were hidden before a time, page by page.
+
+    Raises ``EngineUnavailable`` where the server is busy: what was removed stays so.
+    """
+    path = _path(sink, alias)
+    body = {
+        "query": _hidden(before_ms),
+        "size": PAGE_DOCUMENTS,
+        "sort": [{GONE_AT: "asc"}],
+        "seq_no_primary_term": True,
+        "_source": False,
+        "track_total_hits": False,
+    }
+    while True:
+        found = sink.calls.ask("POST", f"{path}/_search", body)
+        hits = found["hits"]["hits"] if found else []
+        page = _remove(sink, hits) if hits else PurgedPage(0, 0)
+        yield page
+        if not page.removed:  # the rest was changed meanwhile, or a server without refresh still shows what is gone
+            return
+
+
+def _path(sink: OpenSearchIndex, alias: str) -> str:
+    """The indices behind an alias, whose filter would hide what is sought."""
+    sink.check(alias)
+    found = sink.calls.ask("GET", f"/{in_path(alias)}/_alias") or {}
+    return "/" + ",".join(map(in_path, sorted(found)))
+
+
+def _hidden(before_ms: int) -> dict[str, Any]:
+    old = {"range": {GONE_AT: {"lt": before_ms, "format": "epoch_millis"}}}
+    return {"bool": {"filter": [{"term": {GONE: True}}, old]}}
+
+
+def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
+    """Removes documents that are still what was found."""
+    lines = "".join(f"{json.dumps(_deletion(hit))}\n" for hit in hits)
+    answer = sink.calls.send("POST", "/_bulk", lines.encode(), ANSWER)
+    items = [item["delete"] for item in answer.get("items", ())]
+    for item in items:
+        if item["status"] not in (200, *GONE_ALREADY):
+            reason = told(item.get("error", {}).get("reason", ""))
+            raise EngineUnavailable(f"OpenSearch did not remove a document ({item['status']}: {reason}).")
+    removed = sum(item["status"] == 200 for item in items)
+    return PurgedPage(removed, len(items) - removed)
+
+
+def _deletion(hit: Any) -> dict[str, Any]:
+    """The line of a bulk that removes a document, if it is still what was found."""
+    found = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+    return {"delete": {"_index": hit["_index"], "_id": hit["_id"], **found}}

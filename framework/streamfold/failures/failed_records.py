@@ -1,0 +1,316 @@
+"""Failed records: the documents that hold them, and the files, S3 objects and queues where they wait to be redriven."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from streamfold.errors import PlaceError, RecordError, SettingsError, refusal, shown
+from streamfold.parking import Clients, Parked, make_client, queue_client
+from streamfold.records.change import LOCALSTACK_DIGITS, SEQUENCE_DIGITS_MAX
+from streamfold.records.envelope import RawRecord, records_of
+from streamfold.replay.files import LINE_BYTES_MAX, BadLine, FileForm, RecordedFiles, read_bytes
+from streamfold.settings.readers import read_path
+
+EXPECTED = (
+    'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '
+    '"DDBStreamBatchInfo": {...}}, or "KinesisBatchInfo"'
+)
+RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
+PAYLOAD = "payload"
+NOTIFICATION = "Notification"
+"""The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
+MESSAGES = (("Records", "body", "'body'"), ("Messages", "Body", "'Body'"), ("Records", "Sns", "'Message' in 'Sns'"))
+"""Lists of messages as Lambda and the AWS CLI give them: the list's name, a name that tells a message, and where its
+content is."""
+FailureDocument = Mapping[str, Any]
+
+
+class StreamRange(NamedTuple):
+    """The range of a shard that holds a failed batch. It includes records that the mapping filtered out."""
+
+    stream_arn: str  # of DynamoDB or of Kinesis
+    shard_id: str
+    first: str  # sequence number, inclusive
+    last: str  # sequence number, inclusive
+
+    @property
+    def is_kinesis(self) -> bool:
+        return self.stream_arn.split(":")[2:3] == ["kinesis"]
+
+
+class DocumentForm(NamedTuple):
+    """The patterns that the parts of a stream range have to match."""
+
+    arn: re.Pattern[str]
+    number: re.Pattern[str]
+    shard_id: re.Pattern[str]
+
+
+FORMS = {
+    # DynamoDB Streams API, StreamRecord and Shard; LocalStack's numbers are longer
+    "DDBStreamBatchInfo": DocumentForm(
+        re.compile(r"arn:[^:]*:dynamodb:.+"),
+        re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}|[0-9]{{{LOCALSTACK_DIGITS}}}"),
+        re.compile(r".{28,65}"),
+    ),
+    # Kinesis API, StreamARN, SequenceNumber and ShardId
+    "KinesisBatchInfo": DocumentForm(
+        re.compile(r"arn:aws[^:]*:kinesis:.*:[0-9]{12}:stream/\S+"),
+        re.compile(r"0|[1-9][0-9]{0,128}"),
+        re.compile(r"[a-zA-Z0-9_.-]{1,128}"),
+    ),
+}
+"""The patterns of a range, by the name under which a document holds it."""
+
+
+class Delivered(NamedTuple):
+    """The records of a failed batch, as Lambda delivered them."""
+
+    records: list[RawRecord]
+
+
+LeftDocument = Parked | Delivered | StreamRange
+"""The contents of a document."""
+
+
+def documents_of(value: Any) -> list[FailureDocument]:
+    """The documents of a JSON value, one or a list. Raises ``RecordError`` for anything else."""
+    documents = value if isinstance(value, list) else [value]
+    for document in documents:
+        if not isinstance(document, Mapping):
+            raise RecordError(f"A document is {type(document).__name__}, {shown(document)}: expected {EXPECTED}.")
+    return documents
+
+
+def left_of(document: FailureDocument) -> LeftDocument:
+    """The contents of a document. Raises ``RecordError`` if it is no document of a failure."""
+    if document.get("Type") == NOTIFICATION and "Message" in document:
+        (document,) = documents_of([_parsed("Message", document["Message"])])
+    if "parked" in document:
+        return Parked.of(document)
+    if PAYLOAD in document:
+        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
+    for name, form in FORMS.items():
+        if isinstance(batch := document.get(name), Mapping):
+            return _range(name, form, batch)
+    raise RecordError(_unknown(document))
+
+
+def _parsed(name: str, text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
+
+
+def _range(name: str, form: DocumentForm, batch: FailureDocument) -> StreamRange:
+    told = {part: batch.get(part) for part in RANGE}
+    found = StreamRange(*map(str, told.values()))
+    numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))
+    if not (numbers and form.shard_id.fullmatch(found.shard_id) and form.arn.fullmatch(found.stream_arn)):
+        raise RecordError(
+            f"A document's {name} has {shown(told)}: expected the ARN of a stream, the id of a shard and two sequence "
+            "numbers. Of a window that ended without records nothing is to be redriven."
+        )
+    return found
+
+
+def _unknown(document: FailureDocument) -> str:
+    for list_name, member, path in MESSAGES:
+        messages = document.get(list_name)
+        if isinstance(messages, list) and messages and isinstance(messages[0], Mapping) and member in messages[0]:
+            return f"These are messages of a queue or topic: the {path} of each is what redrive takes."
+    if "dynamodb" in document or "Records" in document:
+        return "This is an event or a record, which no failure left: streamfold replay takes it."
+    return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."
+
+
+DOCUMENTS = FileForm(documents_of, EXPECTED)
+MESSAGES_MAX = 10
+"""Messages of one call (SQS API Reference, ReceiveMessage, DeleteMessageBatch)."""
+WAIT_SECONDS = 2
+"""A call that waits asks every server of the queue, so an empty answer means an empty queue (SQS Developer Guide,
+sqs-short-and-long-polling)."""
+HIDDEN_SECONDS = 900
+"""How long a received message stays hidden from other readers. ``close`` makes the unsettled ones visible again."""
+AGAIN_MAX = 100
+"""Calls in a row that receive only messages which were read before and are visible again: others may be behind them."""
+VISIBLE = ("InvalidParameterValue", "MessageNotInflight", "ReceiptHandleIsInvalid")
+"""What SQS says of a message that is not hidden (SQS API Reference, ChangeMessageVisibility)."""
+RECEIVES_MAX = 120_000
+"""Calls for one queue: each receives a message, and so many may be in flight (SQS Developer Guide, quotas-queues)."""
+
+
+class Waiting(NamedTuple):
+    """A document that waits to be redriven."""
+
+    place: str  # file and line, S3 object, or message
+    document: FailureDocument | None  # None: it could not be read
+    why: str = ""  # why it could not be read
+    receipt: str | None = None  # for ``settle``; only a queue's messages have one
+
+
+class WaitingPlace(Protocol):
+    """Where documents wait. Reading raises ``PlaceError``."""
+
+    def __iter__(self) -> Iterator[Waiting]: ...
+
+    def settle(self, receipt: str) -> None:
+        """Deletes a message, all of which took effect."""
+        ...
+
+    def close(self) -> None:
+        """Makes the messages that were not settled visible to the next reader."""
+        ...
+
+
+class Kept:
+    """A place that keeps its documents, whatever becomes of them."""
+
+    def settle(self, receipt: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FilePlace(Kept):
+    """A file, or all files of a folder and the folders in it, in the order of their names; hidden ones are left out."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        paths = sorted(self.path.rglob("*")) if self.path.is_dir() else [self.path]
+        files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
+        yield from _waiting(RecordedFiles([str(path) for path in files], DOCUMENTS))
+
+
+class S3Place(Kept):
+    """One object, or all whose key begins with a text, in the order of their keys."""
+
+    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+        self.client = client
+        self.bucket = bucket
+        self.prefix = prefix
+
+    def __iter__(self) -> Iterator[Waiting]:
+        for key in self._keys():
+            name = f"s3://{self.bucket}/{key}"
+            with _explained(name, "s3:GetObject"):
+                content = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read(LINE_BYTES_MAX + 1)
+            if len(content) > LINE_BYTES_MAX:
+                yield Waiting(name, None, f"it is larger than {LINE_BYTES_MAX:,} bytes")
+            else:
+                yield from _waiting(read_bytes(name, content, DOCUMENTS))
+
+    def _keys(self) -> Iterator[str]:
+        """The keys with the prefix. If one object has exactly that key (it is listed first), only that one."""
+        with _explained(f"s3://{self.bucket}/{self.prefix}", "s3:ListBucket"):
+            pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix)
+            for key in (each["Key"] for page in pages for each in page.get("Contents", ())):
+                yield key
+                if key == self.prefix:
+                    return
+
+
+class SqsPlace:
+    """A queue. Messages that are read are hidden from other readers until they are settled, or until the end."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        self.client = client
+        self.url = url
+        self._left: dict[str, None] = {}
+
+    def __iter__(self) -> Iterator[Waiting]:
+        seen: set[str] = set()
+        again = 0
+        for _ in range(RECEIVES_MAX):
+            received = self._receive()
+            self._left.update((message["ReceiptHandle"], None) for message in received)
+            messages = [message for message in received if message["MessageId"] not in seen]
+            again = 0 if messages else again + 1
+            if not received or again > AGAIN_MAX:
+                return
+            seen.update(message["MessageId"] for message in messages)
+            yield from map(_of_message, messages)
+
+    def _receive(self) -> list[Any]:
+        with _explained(self.url, "sqs:ReceiveMessage"):
+            answer = self.client.receive_message(
+                QueueUrl=self.url,
+                MaxNumberOfMessages=MESSAGES_MAX,
+                WaitTimeSeconds=WAIT_SECONDS,
+                VisibilityTimeout=HIDDEN_SECONDS,
+            )
+        messages: list[Any] = answer.get("Messages", [])
+        return messages
+
+    def settle(self, receipt: str) -> None:
+        with _explained(self.url, "sqs:DeleteMessage"):
+            self.client.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
+        self._left.pop(receipt, None)
+
+    def close(self) -> None:
+        left, self._left, refused = self._left, {}, None
+        for receipt in left:
+            try:
+                with _explained(self.url, "sqs:ChangeMessageVisibility"):
+                    self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=receipt, VisibilityTimeout=0)
+            except PlaceError as error:
+                refused = refused if _is_visible(error) else error
+        if refused is not None:
+            raise refused
+
+
+def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
+    """The place of this name. Raises ``SettingsError`` for text that names none."""
+    make = clients or make_client
+    if name.startswith("s3://"):
+        bucket, _, prefix = name.removeprefix("s3://").partition("/")
+        if not bucket:
+            raise SettingsError(f"{name!r} names no bucket: expected s3://BUCKET/PREFIX.")
+        return S3Place(make("s3"), bucket, prefix)
+    if name.startswith(("https://", "http://")):
+        return SqsPlace(clients("sqs") if clients else queue_client(name), name)
+    if not read_path("The place of failed records", name).exists():
+        raise SettingsError(
+            f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "
+            "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."
+        )
+    return FilePlace(name)
+
+
+def _is_visible(error: PlaceError) -> bool:
+    """Whether a message is not hidden any more: its time was over, or it is gone."""
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response["Error"]["Code"].rpartition(".")[2] in VISIBLE
+
+
+def _of_message(message: Any) -> Waiting:
+    name, receipt = f"message {message['MessageId']}", message["ReceiptHandle"]
+    found = list(_waiting(read_bytes(name, message["Body"].encode(), DOCUMENTS)))
+    if len(found) != 1:
+        return Waiting(name, None, f"it holds {len(found)} documents: expected one", receipt)
+    return found[0]._replace(place=name, receipt=receipt)
+
+
+def _waiting(entries: Iterable[Any]) -> Iterator[Waiting]:
+    for entry in entries:
+        if isinstance(entry, BadLine):
+            yield Waiting(str(entry.line), None, entry.why)
+        else:
+            yield Waiting(str(entry[0]), entry[1])
+
+
+@contextmanager
+def _explained(place: str, action: str) -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise PlaceError(f"{place} refused ({refusal(error)}). {action} is needed there.") from error
+    except BotoCoreError as error:
+        raise PlaceError(f"{place} could not be reached ({error}).") from error

@@ -1,0 +1,498 @@
+"""A run over all items: estimated, divided into parts, done page by page beside the live stream."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from random import Random
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
+
+from streamfold.batch.manifest import note_filled, note_filling
+from streamfold.derivations.audit.puts import has_history, opening_row, opening_target
+from streamfold.engines import Engine, Inserted, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines.timed import Timed
+from streamfold.errors import EngineError, EngineUnavailable, NotStarted, SettingsError, TableThrottled, is_fatal, told
+from streamfold.jobs.job import ENDLESS, Job, Jobs, JobSegment, run_here
+from streamfold.jobs.rates import Pace
+from streamfold.keys.table import STATE, Table
+from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages, Swept
+from streamfold.lifecycle.sources import PAGE_ITEMS, wanted_routes
+from streamfold.records.change import ItemKey, item_name
+from streamfold.routes.application import Application
+from streamfold.routes.route import Fields, Route
+from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.writes.guarded import PutRow, RowKey
+
+Tell = Callable[["FillingProgress"], None]
+KeepFailed = Callable[[Sequence[ItemFailed]], None]
+"""Is given the failed items of each page, before the run goes on behind them."""
+Metered = Callable[[], tuple[float, float]]
+"""Read and write units that were consumed since it was asked last."""
+
+SAMPLE_ITEMS = 2_000
+"""Items of a sample; a whole page, if that is more: how many items of it share a row decides what is written."""
+SLICES = 1_000
+"""Segments of which some are read for a sample: each is a random slice of a table, by the hash of its keys."""
+PAGES_MAX = 400
+"""Pages that a sample reads at most, where most slices are empty."""
+READ_BYTES = 4_096
+"""What one read unit reads strongly (Developer Guide, read-write-operations)."""
+LEDGER_BYTES = 300
+"""About the size of a ledger item, of which the run reads the key when it goes over the state."""
+PRICE_WRITE, PRICE_READ = 0.625, 0.125
+"""Dollars for a million units on demand, us-east-1 (DynamoDB pricing, November 2024 on)."""
+
+LOOK_SECONDS = 5
+"""How often a run looks at its job, for another rate or a pause."""
+PAUSE_SECONDS = 5
+WAIT_SECONDS_MAX = 24 * 60 * 60
+"""The longest wait for a pause to end, or for the stream: then the run stops. The same command goes on."""
+FAILED_KEPT = 10_000
+"""Failed items that a run remembers; it counts the others."""
+
+BACKFILL, REBUILD = "backfill", "rebuild"
+PAGE, EXPORT, RUNNER = "page", "export", "runner"
+"""Options of a job: the items of a page, the place of the export that its keys come from, who alone can carry it."""
+FAILED = "failed"
+
+
+@dataclass(slots=True)
+class FillingProgress:
+    """How far a run is."""
+
+    read: int = 0  # keys that were read
+    report: PageReport = field(default_factory=PageReport)
+    failed: int = 0  # items, those too that the report does not remember
+    segments: int = 0
+    done: int = 0  # segments
+    unkeyed: int = 0  # ledger items whose source cannot be told, because its key is too long to be kept
+    waits: str = ""  # what the run waits for; "": it does not wait
+
+
+class RunHooks(NamedTuple):
+    """What a run calls after each page. The defaults do nothing."""
+
+    tell: Tell = lambda _: None
+    keep: KeepFailed = lambda _: None
+    lag: Callable[[], str] = lambda: ""  # why the run has to wait for the live stream; "": it does not wait
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run is expected to do."""
+
+    items: int  # in the tables
+    sampled: int
+    fitting: float  # the share of items that a handler reads
+    writing: float  # the share of items of which a part is written
+    write_units: int
+    read_units: int
+    exact: bool  # all items were looked at
+
+    def dollars(self, price_write: float = PRICE_WRITE, price_read: float = PRICE_READ) -> float:
+        """What it costs on demand, for prices of a million units."""
+        return self.write_units / 1e6 * price_write + self.read_units / 1e6 * price_read
+
+    def seconds(self, read_units: int, write_units: int) -> int | None:
+        """How long it takes at these rates; None where there is none."""
+        found = [
+            ceil(units / rate)
+            for units, rate in ((self.read_units, read_units), (self.write_units, write_units))
+            if rate
+        ]
+        return max(found, default=None)
+
+
+@dataclass(slots=True)
+class TableSize:
+    """How many items a table has, and their bytes; both may be some hours old."""
+
+    items: int
+    bytes: int
+
+
+def estimate(
+    pages: Pages, tables: Sequence[Table], sizes: Sequence[TableSize], random: Random, page_items: int
+) -> Estimate:
+    """Looks at a sample of the tables' items as a run would, in dry pages, and counts what a run would write.
+
+    ``pages`` is a dry run. Ledger items and sources are read strongly: one read unit for a ledger item and as many for
+    a source as it has 4 KB; the scan of keys reads the whole table. Then the state is scanned, and each ledger item's
+    source is read again, to see whether it is gone.
+    """
+    items, size = sum(each.items for each in sizes), sum(each.bytes for each in sizes)
+    sampled, exact, report = 0, True, PageReport()
+    for table, each in zip(tables, sizes, strict=True):
+        wanted = max(SAMPLE_ITEMS, page_items) * each.items // max(items, 1) + 1
+        for keys in _sample(pages.timed, table, random, wanted, each.items):
+            sampled += len(keys)
+            for start in range(0, len(keys), page_items):
+                report.add(pages.reconcile(keys[start : start + page_items]))
+        exact = exact and each.items <= wanted
+    share = items / sampled if sampled else 0
+    average = size / items if items else 0
+    fitting = report.items / sampled if sampled else 0
+    source = ceil(average / READ_BYTES) or 1
+    reads = size / READ_BYTES + items * fitting * (1 + source + LEDGER_BYTES / READ_BYTES + source)
+    parts = report.written + report.equal
+    return Estimate(
+        items,
+        sampled,
+        fitting,
+        report.written / parts if parts else 0,
+        round(report.write_units * share),
+        round(reads),
+        exact,
+    )
+
+
+def _sample(engine: Engine, table: Table, random: Random, wanted: int, items: int) -> Iterable[list[ItemKey]]:
+    """Keys of random slices of a table; all keys of a small one."""
+    slices = 1 if items <= wanted else SLICES
+    found: list[ItemKey] = []
+    for number in random.sample(range(slices), min(slices, PAGES_MAX)):
+        after = None
+        while len(found) < wanted:
+            page = engine.scan(table, Segment(number, slices), after, wanted - len(found))
+            found += page.keys
+            after = page.after
+            if after is None:
+                break
+        if len(found) >= wanted:
+            break
+    yield found
+
+
+@dataclass(slots=True)
+class OpeningPages:
+    """Writes the first rows of pages of items, for some audits."""
+
+    sweep: ClassVar[None] = None  # what is gone has no first row
+    app: Application
+    engine: Engine
+    run: Run
+    routes: Collection[Route]
+    timed: Timed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timed = Timed(self.engine, self.run)
+
+    def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
+        """Writes the rows that these items lack. Raises what the store raises."""
+        report, rows = PageReport(), dict[RowKey, tuple[ItemKey, Route, PutRow]]()
+        sources = self.timed.read_sources(dict.fromkeys(items))
+        for item, image in sources.items():
+            own = [(route, fields) for route, fields in self.app.sources(item) if route in self.routes]
+            report.items += bool(own)
+            for route, fields in own:
+                row = self._row(item, image, route, fields, report)
+                if row is not None:
+                    rows[row.key] = item, route, row
+        inserted = self.timed.insert_rows([row for _, _, row in rows.values()]) if rows else Inserted([], [])
+        unwritten, refused = set(inserted.missing), inserted.refused
+        report.written = report.rows = len(rows) - len(unwritten)
+        report.failed += [
+            ItemFailed(item, route.name, _unwritten(refused.get(key)))
+            for key, (item, route, _) in rows.items()
+            if key in unwritten
+        ]
+        return report
+
+    def _row(self, item: ItemKey, image: StoredItem, route: Route, fields: Fields, report: PageReport) -> PutRow | None:
+        """The row that an item lacks; None if it has a history, or no row can be made of it."""
+        table = self.app.tables[item[0]]
+        try:
+            row = opening_row(route, table, image, fields, self.run.clock(), self.run.settings.audit_key)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            report.failed.append(ItemFailed(item, route.name, error))
+            return None
+        target = opening_target(route, row)
+        if target is None:
+            raise SettingsError(
+                f"Audit {route.name!r} keeps the rows of one item in many partitions: whether an item has a history "
+                "cannot be told. Expected a target with {version:rest} in its sort key."
+            )
+        if has_history(self.timed, target, row, item_name(item)):
+            report.equal += 1
+            return None
+        return row
+
+
+def _unwritten(why: str | None) -> EngineError:
+    because = "." if why is None else f": {told(why)}"
+    return EngineError(f"The first row of its history could not be written{because}")
+
+
+class Reconciling(Protocol):
+    """What becomes of a page of keys: ``Pages``, and the pages of an index that is built."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def timed(self) -> Timed: ...
+
+    @property
+    def sweep(self) -> Callable[[Sequence[ItemKey]], Swept] | None:
+        """Tells the items that are gone behind keys of the state, which are reconciled too; None: they are not."""
+        ...
+
+    def reconcile(self, items: Iterable[ItemKey]) -> PageReport: ...
+
+
+class KeySource(Protocol):
+    """Where the keys of a run come from, if not from a scan of its tables: the files of an export."""
+
+    @property
+    def parts(self) -> int: ...
+
+    def name_of(self, number: int) -> str: ...
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage: ...
+
+
+class Filling:
+    """Carries out one job, at its rates as far as ``metered`` tells what was used. Its segments are ``RunParts``."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job: Job,
+        pages: Reconciling,
+        tables: Sequence[Table],
+        *,
+        export: KeySource | None = None,
+        page_items: int = PAGE_ITEMS,
+        metered: Metered = lambda: (0, 0),
+        hooks: RunHooks = RunHooks(),  # noqa: B008 - a value
+    ) -> None:
+        self.jobs = jobs
+        self.job = job
+        self.pages = pages
+        self.tables = [*tables] if pages.sweep is None else [*tables, STATE]
+        self.export = export
+        self.of = export.parts if export else job.segments // len(self.tables)
+        self.page_items = page_items
+        self.metered = metered
+        self.sharing = 1
+        self.pace = Pace(pages.run, *self._rates(job), clock=pages.run.clock, meanwhile=self._look)
+        self.hooks = hooks
+        self.progress = FillingProgress(segments=job.segments)
+        self.looked = -float("inf")
+
+    @property
+    def engine(self) -> Engine:
+        return self.pages.timed
+
+    def run(self) -> FillingProgress:
+        """Does what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
+        self.progress.done = self.job.segments - len(self.left())
+        run_here(self, self._done)
+        self.job = self.jobs.end(self.job.id)
+        return self.progress
+
+    def _done(self, _: int) -> None:
+        self.progress.done += 1
+
+    def share(self, processes: int) -> None:
+        """So many processes carry out this job: this one keeps to its share of the rates."""
+        self.sharing = processes
+        self.pace.change(*self._rates(self.job))
+
+    def left(self) -> list[int]:
+        return [segment.number for segment in self.jobs.left(self.job)]
+
+    def run_part(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
+        segment = self.jobs.segment(self.job, number)
+        table, part = self._part(number)
+        source = self.export if self.export and table is not STATE else self.engine
+        while not segment.done and until.enough_time():
+            self._look()
+            if self.job.done:  # by others; a page that is written now may be of a handler that is retired since
+                return self.jobs.segment(self.job, number)
+            page = source.scan(table, part, segment.after, self.page_items)
+            report = self._reconciled(self._swept(page.keys) if table is STATE else page.keys)
+            self.hooks.keep(report.failed)
+            counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
+            counts |= {"uncompared": report.uncompared, "failed": len(report.failed)}
+            segment = self.jobs.advance(self.job, segment, page.after, counts)
+            self.count(len(page.keys), report)
+            self.pace.spend(*self.metered())
+            self.hooks.tell(self.progress)
+        return segment
+
+    def file_of(self, number: int) -> str | None:
+        """The file of the export that a part is; None: it is a segment of a table."""
+        return self.export.name_of(number) if self.export and number < self.of else None
+
+    def _part(self, number: int) -> tuple[Table, Segment]:
+        """What a segment of the job reads: a part of a table or of the state, or a file of the export."""
+        place = min(number // self.of, len(self.tables) - 1)
+        first, is_last = place * self.of, place == len(self.tables) - 1
+        return self.tables[place], Segment(number - first, self.job.segments - first if is_last else self.of)
+
+    def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
+        """A page, again where the store did not answer: it changes nothing that was done already.
+
+        Items that alone got no answer are done again alone. Raises ``NotStarted`` where the time is over: a page that
+        was cut short is no page that was done.
+        """
+        report, again, left = PageReport(), keys, list[ItemFailed]()
+        last = EngineUnavailable("The store did not answer.")
+        for _ in self.pages.run.tries(TRIES_MAX):
+            try:
+                found = self.pages.reconcile(again)
+            except EngineUnavailable as error:
+                last = self._unavailable(error)
+                continue
+            left = [each for each in found.failed if isinstance(each.error, EngineUnavailable)]
+            found.failed = [each for each in found.failed if each not in left]
+            report.add(found if again is keys else PageReport(rows=found.rows, failed=found.failed))
+            if not left:
+                return report
+            for each in left:
+                last = self._unavailable(cast(EngineUnavailable, each.error))
+            again = list(dict.fromkeys(each.item for each in left))
+        if again is keys:
+            raise last
+        report.failed += left
+        return report
+
+    def _unavailable(self, error: EngineUnavailable) -> EngineUnavailable:
+        if isinstance(error, NotStarted):
+            raise error
+        if isinstance(error, TableThrottled):
+            self.pace.throttled()
+        return error
+
+    def _swept(self, keys: Sequence[ItemKey]) -> Sequence[ItemKey]:
+        """The items whose source is gone, of those that the state keeps something for."""
+        assert self.pages.sweep is not None  # or else the state would be none of the tables
+        gone, unkeyed = self.pages.sweep(keys)
+        self.progress.unkeyed += unkeyed
+        return gone
+
+    def count(self, read: int, report: PageReport) -> None:
+        """Adds a page to the progress, which remembers the first of the items that failed."""
+        self.progress.read += read
+        self.progress.failed += len(report.failed)
+        room = FAILED_KEPT - len(self.progress.report.failed)
+        self.progress.report.add(replace(report, failed=report.failed[: max(room, 0)]))
+
+    def _rates(self, job: Job) -> tuple[float, float]:
+        """This process's share of the rates; 0: no limit."""
+        return job.read_units / self.sharing, job.write_units / self.sharing
+
+    def _look(self) -> None:
+        """Looks every few seconds whether the run may go on, and waits until it may.
+
+        Raises ``SettingsError`` where somebody ended the job, and ``EngineUnavailable`` when it waits for too long.
+        """
+        clock = self.pages.run.clock
+        if clock() - self.looked < LOOK_SECONDS:
+            return
+        began = clock()
+        while waits := self._reason_to_wait():
+            if clock() - began >= WAIT_SECONDS_MAX:
+                raise EngineUnavailable(
+                    f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and would still: {waits}."
+                )
+            self.progress.waits = waits
+            self.hooks.tell(self.progress)
+            self.pages.run.wait(PAUSE_SECONDS)
+        self.progress.waits = ""
+
+    def _reason_to_wait(self) -> str:
+        """Reads the job anew, with its rates; says why the run may not go on now, or ""."""
+        self.looked = self.pages.run.clock()
+        found = self.jobs.read(self.job.id)
+        if found is None or (found.ended and not found.done):
+            raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
+        self.job = found
+        self.pace.change(*self._rates(found))
+        if found.done:
+            return ""
+        return f"job {found.id} is paused" if found.paused else self.hooks.lag()
+
+
+def new_job(
+    jobs: Jobs,
+    what: str,
+    handlers: Sequence[str],
+    tables: Sequence[Table],
+    segments: int,
+    export: KeySource | None = None,
+    **given: object,
+) -> Job:
+    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each.
+
+    The manifest names it, so that the end of the job can tell whether older code ran meanwhile.
+    """
+    names = ",".join(table.name for table in tables)
+    job = jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
+    note_filling(jobs.application, jobs.engine, jobs.deadline.tries(), job.handlers, job.id)
+    return job
+
+
+def segments_of(tables: Sequence[Table], segments: int, export: KeySource | None) -> int:
+    """The segments of a job: those of its tables, or the files of its export, and those of the state."""
+    return export.parts + segments if export else segments * (len(tables) + 1)
+
+
+def job_options(page_items: int, export: str | None, runner: str | None = None) -> dict[str, Any]:
+    """What a job keeps for whoever opens its parts. ``runner``: only that can tell which items a part has."""
+    return {PAGE: page_items, **({EXPORT: export} if export else {}), **({RUNNER: runner} if runner else {})}
+
+
+def job_to_carry(jobs: Jobs, identity: str) -> Job:
+    """A job to be carried. Raises ``SettingsError`` for one that is unknown, of another kind, or has ended."""
+    job = jobs.known(identity)
+    if job.what not in (BACKFILL, REBUILD):
+        raise SettingsError(f"Job {identity} is a {job.what}: expected one of backfill or rebuild.")
+    if runner := job.options.get(RUNNER):
+        raise SettingsError(f"Job {identity} is cut into parts by {runner}, which alone can carry it.")
+    if job.ended:
+        raise SettingsError(f"Job {identity} has ended: begin another one.")
+    return job
+
+
+def job_export(app: Application, run: Run, job: Job) -> Export | None:
+    """The export that the keys of a job come from; None: its tables are scanned."""
+    place = job.options.get(EXPORT)
+    if place is None:
+        return None
+    table = app.tables[job.table]
+    return open_export(place, table, run.settings.real_name(table.name))
+
+
+def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: int = 1, **more: Any) -> Filling:
+    """The parts of a job, of whose rates ``sharing`` processes have a share. ``more``: what ``Filling`` takes.
+
+    Raises ``SettingsError`` where the code here does not have the job's handlers, where one of them is switched off, or
+    where its export cannot be read.
+    """
+    for route in wanted_routes(app, job.handlers):
+        if route.name in run.settings.handlers_off:
+            raise SettingsError(
+                f"Handler {route.name!r} of job {job.id} is switched off here (STREAMFOLD_HANDLERS_OFF): switch it on, "
+                f"or end the job, streamfold jobs --end {job.id}."
+            )
+    tables = [app.tables[name] for name in job.table.split(",")]
+    pages = Pages(app, engine, run, job.handlers, always=job.what == REBUILD)
+    given = {"export": job_export(app, run, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
+    parts = Filling(Jobs(app.name, engine, run.clock, run), job, pages, tables, **given)
+    parts.share(sharing)
+    return parts
+
+
+def end_job(app: Application, engine: Engine, run: Run, identity: str) -> Job:
+    """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more.
+
+    Those stay partial that older code may have left out since the job began.
+    """
+    ended = Jobs(app.name, engine, run.clock, run).end(identity)
+    if ended.done and not ended.counts.get(FAILED):
+        note_filled(app, engine, run, ended.handlers, identity)
+    return ended

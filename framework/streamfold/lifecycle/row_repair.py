@@ -1,0 +1,379 @@
+"""Corrects rows by the ledger, if somebody changed, removed or put them by hand."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal, DecimalException, localcontext
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from streamfold.batch.manifest import Manifest
+from streamfold.batch.stored_schema import knowledge
+from streamfold.commit.after_commit import recompute
+from streamfold.derivations.derivation import contribution
+from streamfold.engines import Engine, OwnStream, StoredItem
+from streamfold.errors import EngineError
+from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
+from streamfold.ledger.contribution import BEFORE_ALL, NOTHING, Contribution, Mark, stored_rows, stored_text
+from streamfold.ledger.contribution import writes as entry_writes
+from streamfold.ledger.difference import moved_by, row_put
+from streamfold.ledger.lives import as_stored
+from streamfold.ledger.state_keys import ledger_key, manifest_key
+from streamfold.ledger.step import Step, repaired
+from streamfold.lifecycle.explain import Explaining, missing_entries, read_ledger, state_key
+from streamfold.lifecycle.row_sources import (
+    Contributor,
+    contributors_of,
+    in_its_life,
+    owning_items,
+    row_routes,
+    row_target,
+    strange_names,
+    sums_of,
+)
+from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, left_in, left_of
+from streamfold.lifecycle.sources import wanted_routes
+from streamfold.records.change import ItemKey, image_of
+from streamfold.records.images import hidden
+from streamfold.records.values import DIGITS_MAX, EXACT, Number, decode
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
+from streamfold.run import Run
+from streamfold.writes.guarded import CorrectRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
+
+SCANS_MAX = 6
+"""Scans of the state; a row that changes during each of them is left to the next run."""
+BUSY = "Others changed it or its item at the same time: compare again."
+StoredRow = Mapping[str, Any]
+Contributors = Sequence[Contributor]
+
+
+class OtherWriters:
+    """The targets of other applications, noted while the items of the state are read."""
+
+    def __init__(self, application: str) -> None:
+        self.application = application
+        self.targets: dict[str, str] = {}  # an application by target
+
+    def see(self, stored: StoredItem) -> None:
+        """Notes the targets of an application, if a state item is its manifest."""
+        partition, begins = state_key(stored).pk, manifest_key("").pk
+        name = partition.removeprefix(begins)
+        if not partition.startswith(begins) or name == self.application:
+            return
+        for entry in Manifest.of(decode({"M": stored})).handlers.values():
+            self.targets.update(dict.fromkeys(entry.get("targets", ()), name))
+
+    def of(self, routes: Iterable[Route]) -> str | None:
+        """An application that writes a target of these handlers too; None if there is none."""
+        places = (key.place for route in routes for key in route.writes)
+        return next((self.targets[place] for place in places if place in self.targets), None)
+
+
+class Changed(EngineError):  # noqa: N818 - as the other reasons to try again
+    """What was found out about a row does not hold any more."""
+
+
+class RowLeft(NamedTuple):
+    """A row that was not mended."""
+
+    row: RowKey
+    why: str
+
+
+class RowsMended(NamedTuple):
+    """What became of rows."""
+
+    mended: list[RowKey]
+    left: list[RowLeft]
+
+
+class RowsLed(NamedTuple):
+    """What became of the rows of handlers whose items were led to their sources."""
+
+    compared: VerifiedRows
+    mended: RowsMended
+
+
+def lead_rows(app: Application, engine: Engine, run: Run, handlers: Collection[str]) -> RowsLed:
+    """Makes the rows of these handlers what all of their items add up to, once a rebuild has led the ledger there.
+
+    The ledger may agree with every source while a row does not: somebody removed the row, others made it again, and
+    what had been contributed before is missing. So rows are compared with a fold of the sources. Those that differ, or
+    moved all the while, are corrected by the ledger. Reads the sources, and for such rows all of the state.
+    """
+    routes = [route for route in wanted_routes(app, handlers) if route.kind.contributes]
+    if not routes:
+        return RowsLed(VerifiedRows(), RowsMended([], []))
+    verifier = RowsVerifier(app, engine, run, routes, live=not isinstance(engine, OwnStream))
+    found = verifier.verify()
+    by = Explaining(app, engine, knowledge(run, app, engine).forms)
+    rows = [*(each.row for each in found.different), *verifier.suspected]
+    return RowsLed(found, RowMending(by, run, verifier.expiring).mend(rows))
+
+
+class Marked(NamedTuple):
+    """A row that bears a mark in its owner's place. Whoever writes the row takes the mark away."""
+
+    mark: str
+    before: StoredRow | None  # the row before it was marked
+
+
+class RowMending:
+    """Mends rows of one application."""
+
+    def __init__(self, by: Explaining, run: Run, expiring: Collection[str] = ()) -> None:
+        self.by, self.engine, self.run = by, by.engine, run
+        self.expiring = expiring  # the places of targets whose rows expire
+        self.found = RowsMended([], [])
+        self.others = OtherWriters(by.app.name)
+        self.added: set[RowKey] = set()  # rows of whole targets to which several items contribute
+        self.marked: dict[RowKey, Marked] = {}
+        self.held: dict[RowKey, Contributors] = {}  # what was found of rows since they were marked
+
+    def mend(self, rows: Collection[RowKey]) -> RowsMended:
+        """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
+        left = list(dict.fromkeys(rows))
+        with localcontext(EXACT):
+            for _ in range(SCANS_MAX):
+                if left := [row for row in left if self._prepared(row)]:
+                    left = self._scanned(left)
+            for row in left:
+                self._leave(row, BUSY)
+        for found in self.found:
+            found.sort(key=str)
+        return self.found
+
+    def _prepared(self, row: RowKey) -> bool:
+        """Marks a row before a scan, if it has to be and bears no mark of this run; whether it can be mended at all."""
+        stored, routes = self.engine.read_rows([row]).get(row), row_routes(self.by, row)
+        known = self.marked.get(row)
+        if known is not None and (stored or {}).get(OWNER) == known.mark:
+            return True
+        try:
+            _check(self.by, row, stored, routes)
+            if stored is None and any(key.place in self.expiring for route in routes for key in route.into):
+                raise EngineError("Its rows expire: the next item that comes to it makes it again.")
+            self.marked.pop(row, None)
+            self.held.pop(row, None)
+            # What is not there is marked once items are found to contribute to it: else there is nothing to write.
+            if row in self.added or (stored is not None and not (_is_whole(routes, row) and _is_owned(stored))):
+                self._mark(row, stored)
+        except Changed:
+            pass  # it is marked before the next scan
+        except EngineError as error:
+            self._leave(row, str(error))
+            return False
+        return True
+
+    def _mark(self, row: RowKey, stored: StoredRow | None) -> None:
+        """Puts a mark on a row, which makes an empty one of a row that is not there.
+
+        A row that looks as it did may have changed meanwhile: one item came and another one left. It may not be written
+        by what was found before.
+        """
+        mark, owner = MARK + token_hex(16), (stored or {}).get(OWNER)
+        expected, absent = ({}, (OWNER, VERSION)) if owner is None else ({OWNER: owner}, (VERSION,))
+        # A row without a count would not be written by whoever takes back from it.
+        self._send([CorrectRow(row, expected, absent, {OWNER: mark}, {CONTRIBUTORS: 0})])
+        self.marked[row] = Marked(mark, stored)
+
+    def _scanned(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        """Reads the state, and mends the rows of which enough is known; returns the others.
+
+        Of a marked row two scans have to find the same: an item that comes and one that leaves in one transaction may
+        cancel each other out, so that the row is not written, and a scan may see both or neither of them.
+        """
+        found = contributors_of(self.by, rows, self.others.see)
+        stored, again = self.engine.read_rows(rows), []
+        for row in rows:
+            held = in_its_life(stored.get(row), found[row])
+            before, self.held[row] = self.held.get(row), held
+            if row in self.marked and (before is None or not _is_same(before, held)):
+                again.append(row)
+                continue
+            try:
+                self._mend(row, stored.get(row), held)
+                self.found.mended.append(row)
+            except Changed:
+                again.append(row)
+            except EngineError as error:
+                self._leave(row, str(error))
+        return again
+
+    def _leave(self, row: RowKey, why: str) -> None:
+        """Leaves a row as it is, without the mark."""
+        self.found.left.append(RowLeft(row, why))
+        if (marked := self.marked.pop(row, None)) is None:
+            return
+        if marked.before is None:
+            unmarked: GuardedWrite = DeleteRow(row, marked.mark)
+        elif CONTRIBUTORS in marked.before:
+            unmarked = CorrectRow(row, {OWNER: marked.mark}, removed=(OWNER,))
+        else:
+            unmarked = CorrectRow(row, {OWNER: marked.mark, CONTRIBUTORS: 0}, removed=(OWNER, CONTRIBUTORS))
+        self.engine.transact([unmarked], self.run.expires_at)  # refused where somebody has written the row since
+
+    def _mend(self, row: RowKey, stored: StoredRow | None, held: Contributors) -> None:
+        routes = row_routes(self.by, row)
+        marked = self.marked.get(row)
+        if marked is not None and (stored or {}).get(OWNER) != marked.mark:
+            raise Changed(BUSY)
+        whole = _is_whole(routes, row)
+        if not held and stored is None and marked is None:
+            return
+        if whole and not held and stored is not None:
+            self._remove(row, stored, routes)
+        elif whole and len(held) == 1 and held[0].part.digest:
+            self._put(row, marked, held[0])
+        elif other := self.others.of(routes):
+            raise EngineError(
+                f"Application {other!r} writes the same target, and what it added is not known here: the row is left "
+                "as it is. Change it by hand."
+            )
+        elif marked is None:
+            self.added.add(row)
+            raise Changed(BUSY)
+        else:
+            self._restore_entries(row, held)
+            self._correct(row, stored or {}, held)
+
+    def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
+        """Puts a whole row again, as its handler makes it of the item, behind a fence on the item."""
+        item = _item(only)
+        guard, made = self._guard(only.route, item, only.key)
+        put = row_put(self.by.app.name, only.route, item, row, made[row])
+        try:
+            self._send([guard, put if marked is None else PutRow(row, put.attributes, marked.mark)])
+        except Changed:
+            self.added.add(row)  # the row may bear an owner that is none: it is marked before the next scan
+            raise
+
+    def _remove(self, row: RowKey, stored: StoredRow, routes: Iterable[Route]) -> None:
+        """Removes a whole row that no item yields, behind a fence on each item that could own it."""
+        guards: dict[StateKey, GuardedWrite] = {}
+        for route in routes:
+            target = row_target(route, row)
+            for item in owning_items(route, target, row) if target is not None and target.owned else ():
+                key = ledger_key(self.by.app.name, route.group, item)
+                guards[key], made = self._guard(route, item, key)
+                if row in made:
+                    raise Changed(BUSY)
+        if not guards:
+            raise EngineError("Its key tells no item that it could be of: remove it by hand.")
+        self._send([*guards.values(), DeleteRow(row, stored.get(OWNER))])
+
+    def _guard(self, route: Route, item: ItemKey, key: StateKey) -> tuple[GuardedWrite, Contribution]:
+        """A fence on an item whose state agrees with its source, and what the handler makes of the item."""
+        found = read_ledger(self.by, key)
+        fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
+        after = contribution(route, image_of(self.engine.read_source(item)), fields, self.by.forms)
+        part = found.parts.get(route.name)
+        if stored_text(as_stored(stored_rows(part.text) if part else {}, after)) != (part.text if part else ""):
+            raise EngineError("Its item differs from its source: streamfold repair leads it there first.")
+        return repaired(key, item, Step(route, BEFORE_ALL, None, after), found).guard, after
+
+    def _restore_entries(self, row: RowKey, held: Iterable[Contributor]) -> None:
+        """Puts entries again that an item has below the row, and that are missing."""
+        for each in held:
+            if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.part):
+                continue
+            guard, made = self._guard(each.route, _item(each), each.key)
+            mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
+            self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
+
+    def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
+        """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
+        sums, moved = sums_of(held), self._moved(row, held)
+        if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
+            raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
+        if not held:  # numbers go as they are added: a first contribution may come at the same time
+            sums = {name: 0 for name, value in stored.items() if not hidden(name) and _is_number(value)}
+        totals = {**sums, CONTRIBUTORS: len(held)}
+        amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in totals.items()}
+        correction = CorrectRow(
+            row,
+            {name: stored[name] for name in (OWNER, *totals) if name in stored},
+            tuple(name for name in totals if name not in stored),
+            # What is made of older entries must not be written later.
+            {STAMP: token_hex(16)} if moved or STAMP in stored else {},
+            {name: amount for name, amount in amounts.items() if amount or name not in stored},
+            (OWNER, *_strange(self.by.app, row, stored, held, sums)),
+        )
+        self._send([correction])
+        if not held:
+            self.engine.remove_empty([row])
+        for error in recompute(self.engine, {row: moved} if moved else {}, self.run).values():
+            raise EngineError(str(error))
+
+    def _moved(self, row: RowKey, held: Iterable[Contributor]) -> tuple[Moved, ...]:
+        """The entries below a row, by attribute, as if all of them had moved."""
+        found: dict[str, Moved] = {}
+        for each in held:
+            own = moved_by(self.by.app.name, each.route, _item(each), {row: each.part}, held=True)
+            for one in own.get(row, ()):
+                found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
+        return tuple(found.values())
+
+    def _send(self, wanted: list[GuardedWrite]) -> None:
+        if self.engine.transact(wanted, self.run.expires_at) is not None:
+            raise Changed(BUSY)
+
+
+def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collection[Route]) -> None:
+    """Raises ``EngineError`` for a row of which the state does not tell what it should be."""
+    if not routes:
+        raise EngineError("No handler here contributes to it: it is left as it is.")
+    left = left_in(left_of(routes, by.forms), row)
+    if retired := [name for name in sorted(left) if stored is not None and stored.get(name)]:
+        raise EngineError(
+            f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "
+            "not known. Change it by hand."
+        )
+    if stored is not None and not _is_number(stored.get(CONTRIBUTORS, 0)):
+        raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
+
+
+def _strange(
+    app: Application, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
+) -> tuple[str, ...]:
+    """The attributes that no item makes, and the cut-offs of those that are recomputed."""
+    ordered = {name for each in held for name in each.part.ordered}
+    keys = {*app.tables[row[0]].attributes, *sums}
+    strange = strange_names(keys, stored, held)
+    edges = [prefix + name for name in sorted(ordered) for prefix in (EDGE, PLACES)]
+    return (*strange, *(name for name in edges if name in stored))
+
+
+def _is_whole(routes: Iterable[Route], row: RowKey) -> bool:
+    """Whether a row is put whole, as long as one item alone contributes to it."""
+    return any((target := row_target(route, row)) is not None and target.whole for route in routes)
+
+
+def _is_owned(stored: StoredRow) -> bool:
+    """Whether a row names who put it whole: it takes no mark, which would refuse the owner's next put."""
+    return not str(stored.get(OWNER, MARK)).startswith(MARK)
+
+
+def _is_same(one: Contributors, other: Contributors) -> bool:
+    """Whether two scans found the same contributions, and none of their ledger items was written between them."""
+    tokens = ({(each.route.name, each.key, each.revision) for each in held} for held in (one, other))
+    return next(tokens) == next(tokens)
+
+
+def _lacking(name: str, total: Number, stored: Number) -> Number:
+    """What is to be added. Raises ``EngineError`` for what no number tells."""
+    try:
+        return EXACT.subtract(total, stored)
+    except DecimalException:
+        raise EngineError(
+            f"No number of {DIGITS_MAX} digits leads its attribute {name!r} to its sum: remove the row by hand first."
+        ) from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+
+
+def _item(each: Contributor) -> ItemKey:
+    if each.item is None:
+        raise EngineError("One of its items has a key that is too long for the state to tell.")
+    return each.item

@@ -1,0 +1,273 @@
+"""The items that a derived row stands on, and whether what they contribute adds up to it."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import localcontext
+from typing import Any
+
+from streamfold.derivations.attributes.kind import stored_of
+from streamfold.derivations.audit.kind import READERS
+from streamfold.engines import Entries, StoredItem
+from streamfold.errors import KeyValueError
+from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, STATE, is_in_state
+from streamfold.ledger.contribution import BEHIND, PLAIN_ENTRY, REFERENCE, RowPart, partition, source_parts, stored_rows
+from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_part, source_of
+from streamfold.lifecycle.explain import Explaining, explain_item, missing_entries, read_ledger, state_key
+from streamfold.lifecycle.rows import left_in, left_of
+from streamfold.records.change import ItemKey
+from streamfold.records.images import hidden
+from streamfold.records.values import EXACT, WIDE, Number, alike, decode, encode, is_zero
+from streamfold.routes.route import Route, Target
+from streamfold.writes.guarded import RowKey, StateKey
+
+ENTRIES_MAX = 10_000
+"""Entries of one attribute that are read."""
+NAMES_MAX = 20
+"""Rows whose names are looked for in a text before it is read."""
+HeldParts = dict[tuple[str, StateKey], Route]
+"""Ledger items that may hold a contribution, by handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contributor:
+    """What one item contributes to a row through one handler."""
+
+    route: Route
+    item: ItemKey | None  # None for a key that is too long for the state to tell
+    key: StateKey  # of the ledger item
+    version: str
+    part: RowPart
+    revision: int = 0  # of the ledger item, which every write of it raises
+
+
+@dataclass(slots=True)
+class RowExplained:
+    """A row, with the contributions that it stands on."""
+
+    row: RowKey
+    stored: Mapping[str, Any] | None  # the attributes of the row; None if there is none
+    contributors: list[Contributor] = field(default_factory=list)
+    whole: bool = True  # all contributions were looked for
+    sums: dict[str, Number] = field(default_factory=dict)
+    differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
+    lacking: int = 0  # entries that items have below it, and that are missing
+    left: frozenset[str] = frozenset()  # attributes that retired handlers left in it, which count as contributors
+
+    @property
+    def counted(self) -> int:
+        """How many contributions the row says that it stands on."""
+        return int((self.stored or {}).get(CONTRIBUTORS, 0))
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the contributions add up to the row."""
+        return not self.differing and not self.lacking and self.counts_agree
+
+    @property
+    def counts_agree(self) -> bool:
+        """Whether the row counts its contributions; how many of retired handlers are among them is not known."""
+        known = len(self.contributors)
+        return self.counted >= known if self.left else self.counted == known
+
+
+def row_routes(by: Explaining, row: RowKey) -> list[Route]:
+    """The handlers whose contributions may be in a row."""
+    return [route for route in by.app.routes if route.kind.contributes and row_target(route, row) is not None]
+
+
+def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
+    """Finds the contributions to a row. ``scan``: reads all of the state where they are not found otherwise."""
+    routes = row_routes(by, row)
+    stored = by.engine.read_rows([row]).get(row)
+    held: HeldParts = {}
+    for route in routes:
+        for item in _known_items(by, route, row, stored or {}):
+            held[route.name, ledger_key(by.app.name, route.group, item)] = route
+    left = left_in(left_of(routes, by.forms), row) & (stored or {}).keys()
+    found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), left=left)
+    owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
+    if not owned and (stored is None or found.counted != len(found.contributors)):
+        found.whole = scan
+        if scan:
+            found.contributors = in_its_life(stored, contributors_of(by, [row])[row])
+    with localcontext(EXACT):
+        _compare(by, found)
+    found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
+    return found
+
+
+def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
+    return len(missing_entries(by.app, by.engine, each.route.name, each.item, row, each.part))
+
+
+def row_target(route: Route, row: RowKey) -> Target | None:
+    """The target of a row. A handler's attributes of an item are a row of the state until they are copied onto it."""
+    stored = stored_of(route)
+    if stored is None:
+        return None if route.kind.touches(route) else route.target_of(row)
+    if not is_in_state(row) or not stored.holds(row) or stored.row(stored.item(row)[1:]) != row:
+        return None
+    return route.target_of(stored.item(row))
+
+
+def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str, Any]) -> Iterator[ItemKey]:
+    """The items that the row's key, or its entries, name."""
+    target = row_target(route, row)
+    if target is not None and target.owned:
+        yield from owning_items(route, target, row)
+        return
+    for name in (each.removeprefix(EDGE) for each in stored if each.startswith(EDGE)):
+        where = partition(by.app.name, route.name, name, row, life_of(stored))
+        for position, _ in by.engine.read_entries(Entries(where, ENTRIES_MAX)):
+            if (item := _item_of(route, position.partition(BEHIND)[2])) is not None:
+                yield item
+
+
+def owning_items(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]:
+    """The items whose keys have the fields of an owned row."""
+    stored = stored_of(route)
+    where = row if stored is None else stored.item(row)
+    fields = target.key.match_values(*where[1:]) or {}
+    for source in route.sources:
+        try:
+            yield (source.table.name, *source.compose(fields))
+        except KeyValueError:
+            continue  # a source that could not have made this row
+
+
+def _item_of(route: Route, text: str) -> ItemKey | None:
+    """The item that an entry names; None if its key was cut."""
+    parts = source_parts(text)
+    for source in route.sources:
+        if parts is not None and parts[0] == source.table.name and len(parts) == len(source.parts) + 1:
+            pairs = zip(source.parts, parts[1:], strict=True)
+            values = [READERS[part.attribute_type](each) for part, each in pairs]
+            return (parts[0], values[0], values[1] if len(values) > 1 else None)
+    return None
+
+
+def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
+    """Of these rows, those that hold what the ledger says came to them in their lives. Reads all of the state."""
+    held, stored = contributors_of(by, rows), by.engine.read_rows(rows)
+    agree = set()
+    for row in rows:
+        left = left_in(left_of(row_routes(by, row), by.forms), row) & stored.get(row, {}).keys()
+        found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), left=left)
+        with localcontext(EXACT):
+            _compare(by, found)
+        found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
+        if found.agrees:
+            agree.add(row)
+    return agree
+
+
+def life_of(stored: Mapping[str, Any] | None) -> str:
+    """The life of a row as read; "" for one that does not expire."""
+    return str((stored or {}).get(LIFE, ""))
+
+
+def in_its_life(stored: Mapping[str, Any] | None, held: Iterable[Contributor]) -> list[Contributor]:
+    """What is contributed to a row as read, and not to one that expired before the row was made."""
+    life = life_of(stored)
+    return [each for each in held if each.part.life == life]
+
+
+def contributors_of(
+    by: Explaining, rows: Collection[RowKey], see: Callable[[StoredItem], None] | None = None
+) -> dict[RowKey, list[Contributor]]:
+    """What all items contribute to some rows. Reads all of the state; ``see`` is called with each of its items."""
+    routes = {row: row_routes(by, row) for row in rows}
+    asked = list({route.name: route for own in routes.values() for route in own}.values())
+    held: dict[RowKey, HeldParts] = {row: {} for row in rows}
+    names = {_named(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
+    for stored in by.engine.state_items():
+        if see is not None:
+            see(stored)
+        for route, key, text in _texts(by.app.name, asked, stored):
+            if any(name in text for name in names):  # most name none, and are not read
+                for row in stored_rows(text).keys() & held.keys():
+                    held[row][route.name, key] = route
+    return {row: list(_contributors(by, row, own)) for row, own in held.items()}
+
+
+def _named(row: RowKey) -> str:
+    """What a text has in it that names a row; "" where only the whole text tells."""
+    return json.dumps(row[1], ensure_ascii=False)[1:-1] if isinstance(row[1], str) else ""
+
+
+def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Iterator[tuple[Route, StateKey, str]]:
+    """The contributions in a state item, each with its ledger item; a large one has an item of its own."""
+    key = state_key(stored)
+    for route in routes:
+        if is_ledger_key(key, application):
+            text = stored.get(f"{route.name}.s", {}).get("S", REFERENCE)
+            if not text.startswith(REFERENCE):
+                yield route, key, text
+        elif (ledger := ledger_of_part(key, application, route.name)) is not None:
+            yield route, ledger, stored["s"]["S"]
+
+
+def _contributors(by: Explaining, row: RowKey, held: HeldParts) -> Iterator[Contributor]:
+    for (name, key), route in held.items():
+        ledger = read_ledger(by, key)
+        stored = ledger.parts.get(name)
+        if stored is not None and (part := stored_rows(stored.text).get(row)) is not None:
+            source = source_of(key)
+            yield Contributor(route, source.item if source else None, key, stored.version, part, ledger.revision)
+
+
+def _compare(by: Explaining, found: RowExplained) -> None:
+    """Adds up what is contributed, and notes the attributes of the row that are otherwise."""
+    stored = found.stored or {}
+    found.sums = sums_of(found.contributors)
+    found.differing = {
+        name: (stored.get(name), total) for name, total in found.sums.items() if not alike(stored.get(name, 0), total)
+    }
+    if found.whole and not any(each.part.digest for each in found.contributors):
+        keys = {*row_attributes(by, found.row), *found.left}
+        found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
+    if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
+        _compare_whole(by, found, found.contributors[0])
+
+
+def row_attributes(by: Explaining, row: RowKey) -> tuple[str, ...]:
+    """The attributes of a row that no contribution makes: those of its key, and of a row of the state two more."""
+    if is_in_state(row):
+        return (*STATE.attributes, "ttl", "r")
+    return tuple(by.app.tables[row[0]].attributes)
+
+
+def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
+    """What is contributed, added up by attribute. On the way a sum may need more digits than the row ever had."""
+    sums: dict[str, Number] = {}
+    for each in held:
+        for name, amount in each.part.amounts.items():
+            sums[name] = WIDE.add(sums.get(name, 0), amount)
+    return sums
+
+
+def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collection[Contributor]) -> list[str]:
+    """The attributes of a row that none of its contributions makes, as far as these tell; a number 0 is none."""
+    ordered = {name for each in held for name in each.part.ordered}
+    if PLAIN_ENTRY in ordered:
+        return []  # what the winner among several items shows is in its entries
+    made = {*keys, *ordered, *(name for each in held for name in (*each.part.amounts, *each.part.names))}
+    return [name for name, value in stored.items() if not hidden(name) and name not in made and not is_zero(value)]
+
+
+def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> None:
+    """Compares a row that is put whole with what its handler makes of the item, if the state holds just that."""
+    stored, item = found.stored or {}, only.item
+    target = row_target(only.route, found.row)
+    if item is None or target is None or not target.whole:
+        return
+    made = next(each for each in explain_item(by, item) if each.route is only.route).expected.get(found.row)
+    if made is None or made.digest != only.part.digest:
+        return
+    expected = decode(encode({**(made.plain or {}), **made.amounts}))
+    shown = {name: value for name, value in stored.items() if not hidden(name)}
+    names = {*expected, *shown} - {*row_attributes(by, found.row)}
+    for name in sorted(names):
+        if (name in shown) != (name in expected) or not alike(shown.get(name), expected.get(name)):
+            found.differing[name] = (shown.get(name), expected.get(name))

@@ -1,0 +1,421 @@
+"""A search index is built beside the live one, replaces it, and is verified (docs/search-operations.md)."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from random import Random
+from typing import ClassVar, NamedTuple
+
+from streamfold.batch.manifest import RETIRED, read_manifest
+from streamfold.derivations.search.documents import Root, index_of
+from streamfold.derivations.search.indexes import Aliases, SearchIndex, only_behind
+from streamfold.derivations.search.indexing import (
+    BOTH,
+    BUILDING,
+    SWAPPED,
+    TAKEN,
+    Dirty,
+    IndexMark,
+    read_mark,
+    write_mark,
+)
+from streamfold.derivations.search.maintenance import Comparing, Copying, ShownRoot, root_of
+from streamfold.derivations.search.options import NEXT, NUMBERED, keeps_ids, options_of
+from streamfold.derivations.search.sink import Sink
+from streamfold.engines import Counter, Engine, Segment
+from streamfold.engines.timed import Timed
+from streamfold.errors import EngineUnavailable, HandlerError, SettingsError
+from streamfold.keys.table import Table
+from streamfold.ledger.state_keys import document_key
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.sources import pages, scanned, source_tables
+from streamfold.lifecycle.verify import READS_MAX
+from streamfold.records.change import ItemKey
+from streamfold.routes.application import Application
+from streamfold.routes.route import SOURCE
+from streamfold.run import Run
+from streamfold.writes.guarded import CounterWrite
+
+START_MILLISECONDS = 60 * 60 * 1000
+"""How far below the begin of its job a root without a counter is sent: clocks are no further apart."""
+
+PAGE_NOTES = 500
+
+SAMPLE = 2_000
+PAGE_ROOTS = 250
+SLICES = 256
+"""Segments whose first keys are a sample: each is a random slice of a table, by the hash of its keys."""
+SLICE_KEYS = 50
+
+
+def roots_of(app: Application, index: SearchIndex, run: Run, items: Iterable[ItemKey]) -> list[Root]:
+    """The roots of an index among items."""
+    found = [
+        Root(each.route, item, fields)
+        for item in items
+        for each, fields in app.listeners(item)
+        if each.route.name == index.route.name and each.role == SOURCE
+    ]
+    return [root for root in found if _alias(root, run) == index.alias]
+
+
+def _alias(root: Root, run: Run) -> str | None:
+    try:
+        return index_of(root.route, root.fields, run.settings)
+    except HandlerError:
+        return None
+
+
+@dataclass(slots=True)
+class CopiedPages:
+    """Sends the documents of pages of items, without raising their counters."""
+
+    sweep: ClassVar[None] = None  # the index that is built holds nothing of items that are gone
+    app: Application
+    engine: Engine
+    run: Run
+    index: SearchIndex
+    aliases: Aliases
+    name: str  # of the index that is built
+    started: int  # epoch seconds
+    hides: bool = False
+    timed: Timed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timed = Timed(self.engine, self.run)
+
+    def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
+        """Sends the documents of these items. Raises what the store and the index raise."""
+        report = PageReport()
+        roots = roots_of(self.app, self.index, self.run, dict.fromkeys(items))
+        report.items = len(roots)
+        report.written = self._copying(report).copy(roots) if roots else 0
+        return report
+
+    def _copying(self, report: PageReport) -> Copying:
+        def fails(root: Root, error: Exception) -> None:
+            report.failed.append(ItemFailed(root.item, root.route.name, error))
+
+        start = self.started * 1000 - START_MILLISECONDS
+        sink = self.aliases.sink
+        return Copying(self.app.name, self.timed, sink, self.run, self.name, start, fails, self.hides)
+
+
+class Rebuild:
+    """The rebuild of one index, step by step. Each step may be done again by whoever finds it half done."""
+
+    def __init__(self, app: Application, engine: Engine, run: Run, index: SearchIndex, aliases: Aliases) -> None:
+        self.app = app
+        self.engine = engine
+        self.run = run
+        self.index = index
+        self.aliases = aliases
+
+    @property
+    def mark(self) -> IndexMark:
+        """The mark as it is now."""
+        return read_mark(self.app.name, self.engine, self.index.alias)
+
+    def begin(self) -> IndexMark:
+        """Makes the index, and then lets all documents be sent to it too."""
+        self.aliases.sink.check(self.index.alias)
+        mark = self._tidied(self._in_phase(""))
+        live = only_behind(self.aliases, self.index.alias)
+        number = max(mark.last, self.aliases.last(self.index.alias)) + 1
+        name = NUMBERED.format(self.index.alias, number)
+        mark = self._write(mark._replace(last=number, old=name))  # who finds it so removes it, and begins anew
+        self.aliases.create(self.index, name)
+        return self._write(mark._replace(live=live, building=name, old="", phase=BUILDING))
+
+    def pages(self, started: int, *, hides: bool = False) -> CopiedPages:
+        """The pages of the scan."""
+        mark = self._in_phase(BUILDING, BOTH)
+        return CopiedPages(
+            self.app, self.engine, self.run, self.index, self.aliases, mark.building, started, hides=hides
+        )
+
+    def drain(self, started: int) -> list[ItemFailed]:
+        """Sends the roots again that are noted, until none is left; returns those that cannot be sent."""
+        pages = self.pages(started, hides=True)
+        dirty = Dirty(self.app.name, self.engine, pages.name)
+        while True:
+            after, failed, done = "", dict[ItemKey, ItemFailed](), 0
+            while notes := dirty.notes(PAGE_NOTES, after):
+                after = notes[-1].place
+                report = pages.reconcile(note.root.item for note in notes)
+                failed |= {each.item: each for each in report.failed}
+                sent = [note for note in notes if note.root.item not in failed]
+                dirty.remove(sent)
+                done += len(sent)
+            if not done:
+                return list(failed.values())
+
+    def hold(self) -> IndexMark:
+        """Lets a failure of either index hold the record from now on."""
+        mark = self._in_phase(BUILDING)
+        self.aliases.name_own(mark.live)
+        return self._write(mark._replace(phase=BOTH))
+
+    def seconds_left(self, mark: IndexMark) -> int:
+        """How long a batch that has read an older mark may still be alive."""
+        return max(mark.since + self.run.settings.gate_seconds - int(self.run.clock()) + 1, 0)
+
+    def swap(self) -> IndexMark:
+        """Moves the alias to the new index, which has everything. The old one is written on."""
+        mark = self._in_phase(BOTH)
+        self._point(mark.building)
+        return self._write(mark._replace(live=mark.building, old=mark.live, building="", phase=SWAPPED))
+
+    def back(self) -> IndexMark:
+        """Moves the alias back to the old index."""
+        mark = self._in_phase(SWAPPED, TAKEN)
+        self._point(mark.old)
+        if mark.phase == TAKEN:
+            return self._write(mark._replace(live=mark.old, old="", phase="", handler=""))
+        return self._write(mark._replace(live=mark.old, old=mark.live))
+
+    def drop(self, *, offline: bool = False) -> IndexMark:
+        """Ends the rebuild: the old index is removed."""
+        mark = self._in_phase(SWAPPED, TAKEN, "")
+        if mark.phase == TAKEN:
+            self._check_retired(mark)
+        if mark.phase and not offline and (left := self.seconds_left(mark)):
+            raise SettingsError(
+                f"Index {mark.old!r} may still be written by a batch that began before the alias was moved. Drop it "
+                f"in {left} seconds (STREAMFOLD_GATE_SECONDS); with no function at work, --offline drops it at once."
+            )
+        if mark.phase:
+            self.aliases.point(self.index.alias, mark.live)
+            mark = self._write(mark._replace(phase="", handler=""))
+        return self._tidied(mark)
+
+    def _check_retired(self, mark: IndexMark) -> None:
+        """Raises ``SettingsError`` while the search whose index was taken over may send documents through the alias."""
+        known = read_manifest(self.app.name, self.engine).handlers.get(mark.handler, {})
+        if RETIRED not in known:
+            raise SettingsError(
+                f"Search {mark.handler!r} still writes index {mark.old!r}: deploy the application without it, "
+                f'App(..., retired=["{mark.handler}"]), first.'
+            )
+
+    def abort(self) -> IndexMark:
+        """Ends the rebuild: the new index is removed, and the live one stays."""
+        mark = self._in_phase(BUILDING, BOTH)
+        self.aliases.point(self.index.alias, mark.live)
+        return self._tidied(self._write(mark._replace(building="", old=mark.building, phase="")))
+
+    def _tidied(self, mark: IndexMark) -> IndexMark:
+        """Removes the index that nobody wants any more, with what is noted of it."""
+        if not mark.old:
+            return mark
+        self.aliases.delete(mark.old)
+        Dirty(self.app.name, self.engine, mark.old).clear()
+        return self._write(mark._replace(old=""))
+
+    def _point(self, name: str) -> None:
+        self.aliases.refresh(name)
+        self.aliases.point(self.index.alias, name)
+
+    def _write(self, mark: IndexMark) -> IndexMark:
+        now = mark._replace(since=int(self.run.clock()))
+        return write_mark(self.app.name, self.engine, self.index.alias, now)
+
+    def _in_phase(self, *phases: str) -> IndexMark:
+        mark = self.mark
+        if mark.phase not in phases:
+            raise SettingsError(told_phase(self.index.alias, mark))
+        return mark
+
+
+def told_phase(alias: str, mark: IndexMark) -> str:
+    """Where a rebuild is, and which commands lead on."""
+    command = f"streamfold search rebuild {alias}"
+    if mark.phase in (BUILDING, BOTH):
+        return f"Index {alias!r} is being rebuilt: {command} goes on, --abort ends it."
+    if mark.phase == SWAPPED:
+        return f"Index {alias!r} was rebuilt: {command} --drop removes the old one, --back returns to it."
+    if mark.phase == TAKEN:
+        return f"Index {alias!r} was taken over: {command} --drop removes the old one, --back returns to it."
+    return f"Index {alias!r} is not being rebuilt: {command} begins."
+
+
+class TakeOver:
+    """The alias of one search becomes another's. Each step may be done again."""
+
+    def __init__(self, app: Application, engine: Engine, run: Run, index: SearchIndex, aliases: Aliases) -> None:
+        replaced = options_of(index.route).replaces
+        if replaced is None:
+            raise SettingsError(
+                f"Search {index.route.name!r} replaces none: --take-over is for one that is declared with replaces=."
+            )
+        self.app = app
+        self.engine = engine
+        self.run = run
+        self.index = index
+        self.aliases = aliases
+        self.replaced = replaced
+        self.alias = index.alias.removesuffix(NEXT)
+
+    def begin(self) -> IndexMark:
+        """Lets the replaced search write to its index by name."""
+        for alias in (self.index.alias, self.alias):
+            self.aliases.sink.check(alias)
+        mark = self._read()
+        if mark.phase == TAKEN:
+            return mark
+        own = read_mark(self.app.name, self.engine, self.index.alias)
+        for alias, found in ((self.alias, mark), (self.index.alias, own)):
+            if found.phase or found.old:
+                raise SettingsError(told_phase(alias, found))
+        old, new = only_behind(self.aliases, self.alias), only_behind(self.aliases, self.index.alias)
+        self.aliases.name_own(old)
+        return self._write(mark._replace(live=new, old=old, handler=self.replaced, phase=TAKEN))
+
+    def move(self) -> IndexMark:
+        """Moves the alias, when no batch is alive that has read an older mark."""
+        mark = self._read()
+        self.aliases.refresh(mark.live)
+        self.aliases.point(self.alias, mark.live)
+        return mark
+
+    def _read(self) -> IndexMark:
+        return read_mark(self.app.name, self.engine, self.alias)
+
+    def _write(self, mark: IndexMark) -> IndexMark:
+        now = mark._replace(since=int(self.run.clock()))
+        return write_mark(self.app.name, self.engine, self.alias, now)
+
+
+class WrongDocument(NamedTuple):
+    """A document that is not what the function makes of its item."""
+
+    item: ItemKey
+    id: str
+    what: str  # different, missing, ghost
+
+
+@dataclass(slots=True)
+class VerifiedIndex:
+    """What was found of an index."""
+
+    roots: int = 0
+    documents: int = 0  # that should be there, of these roots
+    wrong: list[WrongDocument] = field(default_factory=list)
+    moving: int = 0  # roots that changed whenever they were looked at
+    untold: int = 0  # documents whose item cannot be told from their id
+    failed: list[ItemFailed] = field(default_factory=list)  # items on which the function raises
+
+
+class IndexVerifier:
+    """Compares an index with the items. What differs is read again after ``tolerance_seconds``.
+
+    Where counter, items and documents are what they were and still do not agree, it is wrong. Where one of them moved,
+    it is read again, ``READS_MAX`` times; then it is *moving*.
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        engine: Engine,
+        run: Run,
+        index: SearchIndex,
+        sink: Sink,
+        name: str,
+        tolerance_seconds: float,
+    ) -> None:
+        """``name``: of the index or alias that is read."""
+        self.app = app
+        self.engine = Timed(engine, run)
+        self.run = run
+        self.index = index
+        self.sink = sink
+        self.name = name
+        self.tolerance_seconds = tolerance_seconds
+        self.comparing = Comparing(app.name, self.engine, sink, name, run.settings)
+        self.found = VerifiedIndex()
+
+    def verify(self, sample: int | None, random: Random) -> VerifiedIndex:
+        """Compares a sample of the items, or all, and as many documents of the index."""
+        self.sink.check(self.name)
+        keys = (key for table in source_tables([self.index.route]) for key in self._keys(table, sample, random))
+        for page in pages(keys, PAGE_ROOTS):
+            self._page(roots_of(self.app, self.index, self.run, page), {})
+        for found in pages(islice((each.id for each in self.sink.documents(self.name)), sample), PAGE_ROOTS):
+            self._documents(found)
+        return self.found
+
+    def _keys(self, table: Table, sample: int | None, random: Random) -> Iterator[ItemKey]:
+        """Keys of a table: all, or those that begin random slices of it, until there are enough."""
+        if sample is None:
+            yield from scanned(self.engine, table)
+            return
+        left: list[tuple[int, str | None]] = [(number, None) for number in random.sample(range(SLICES), SLICES)]
+        while left and sample > 0:
+            number, after = left.pop(0)
+            page = self.engine.scan(table, Segment(number, SLICES), after, min(SLICE_KEYS, sample))
+            if page.after is not None:
+                left.append((number, page.after))
+            fitting = [key for key in page.keys if roots_of(self.app, self.index, self.run, [key])]
+            sample -= len(fitting)
+            yield from fitting
+
+    def _documents(self, ids: Iterable[str]) -> None:
+        """Compares documents of the index with the items that they seem to be of."""
+        more: dict[ItemKey, set[str]] = {}
+        roots: dict[ItemKey, Root] = {}
+        for name in ids:
+            root = root_of(self.index.route, name)
+            if root is None:
+                self.found.untold += 1
+                continue
+            roots[root.item] = root
+            more.setdefault(root.item, set()).add(name)
+        self._page(list(roots.values()), more, counted=False)
+
+    def _page(self, roots: list[Root], more: dict[ItemKey, set[str]], *, counted: bool = True) -> None:
+        compared = self.comparing.compare(roots, more)
+        if counted:
+            self.found.roots += len(roots)
+            self.found.documents += sum(len(each.expected) for each in compared.shown)
+            self.found.failed += [ItemFailed(root.item, root.route.name, error) for root, error in compared.failed]
+        suspected = [each for each in compared.shown if any(each.differences())]
+        for _ in range(READS_MAX):
+            if not suspected:
+                return
+            self.run.wait(self.tolerance_seconds)
+            again = self.comparing.compare([each.root for each in suspected], more).shown
+            before = {each.root.item: each for each in suspected}
+            self._wrong(each for each in again if each == before[each.root.item])
+            suspected = [each for each in again if each != before[each.root.item] and any(each.differences())]
+        self.found.moving += len(suspected)
+
+    def _wrong(self, shown: Iterable[ShownRoot]) -> None:
+        known = set(self.found.wrong)
+        for each in shown:
+            found = (WrongDocument(each.root.item, name, what) for what, name in each.differences())
+            self.found.wrong += [wrong for wrong in found if wrong not in known]
+
+
+def repair(
+    app: Application, engine: Engine, run: Run, index: SearchIndex, wrong: Iterable[WrongDocument]
+) -> PageReport:
+    """Leads the documents of these items to what the items are now. Raises as ``Pages.reconcile``."""
+    items: dict[ItemKey, set[str]] = {}
+    for each in wrong:
+        items.setdefault(each.item, set()).add(each.id)
+    if keeps_ids(index.route):
+        for item, ids in items.items():
+            _note(app, engine, run, index, item, ids)
+    return Pages(app, engine, run, [index.route.name]).reconcile(items)
+
+
+def _note(app: Application, engine: Engine, run: Run, index: SearchIndex, item: ItemKey, ids: set[str]) -> None:
+    """Notes ids that the state may not know, so that the next run of their item hides them."""
+    key = document_key(app.name, index.route.name, item)
+    for _ in run.tries():
+        found = engine.count_up([Counter(key, expires=False)], int(run.clock() * 1000), run.expires_at)
+        if key in found:
+            write = CounterWrite(key, int(found[key]["n"]), added=frozenset(ids), expires=False)
+            if engine.transact([write], run.expires_at) is None:
+                return
+    raise EngineUnavailable("The counter of a document is busy: the same command goes on.")

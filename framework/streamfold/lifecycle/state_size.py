@@ -1,0 +1,129 @@
+"""The size of a state by what its items are for, and ledger items that should expire and do not."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamfold.engines import Engine, StoredItem
+from streamfold.ledger.contribution import LedgerItem
+from streamfold.ledger.state_keys import is_ledger_key
+from streamfold.lifecycle.explain import found_in_state, state_key
+from streamfold.lifecycle.sources import pages
+from streamfold.records.encoded import item_bytes
+from streamfold.routes.application import Application
+from streamfold.run import Run
+from streamfold.writes.guarded import StateKey
+
+OTHERS = "other applications"
+PURPOSES = {
+    "ledger": "what each item contributes",
+    "part": "large contributions",
+    "entries": "values below ordered attributes, and claims of unique rows",
+    "claim": "changes that were processed once",
+    "attempt": "attempts of records that failed",
+    "external": "calls of external handlers",
+    "cascade": "how far removals of children are",
+    "document": "counters of search documents",
+    "attributes": "attributes that are derived onto items",
+    "kinds": "forms of attributes",
+    "posts": "posts that feeds keep, by what joins them",
+    "edges": "followers that feeds keep, by what joins them",
+    "audience": "how feeds reach an audience",
+    "fan": "fan-outs that are open",
+    "manifest": "handlers and tables",
+    "source": "versions of rehearsed source items",
+    "job": "runs over all items, and how far they are",
+    "index": "search indexes that are rebuilt",
+    "dirty": "items whose documents an index lacks while it is built",
+    "search": "documents of a local search index",
+    OTHERS: "all that applications of other names keep in this state",
+}
+"""What the items are for whose keys begin so, and those of others."""
+OF_ALL = ("search",)
+"""Words behind which no application stands: a local index is there for all that write to it."""
+OVERHEAD_BYTES = 100
+"""What DynamoDB stores beside an item (Developer Guide, CapacityUnitCalculations)."""
+
+
+@dataclass(slots=True)
+class PurposeSize:
+    """How many items there are for a purpose, and how large they are."""
+
+    items: int = 0
+    size_bytes: int = 0
+    expiring: int = 0  # items with a time to live
+
+    def add(self, stored: StoredItem) -> None:
+        self.items += 1
+        self.size_bytes += item_bytes(stored) + OVERHEAD_BYTES
+        self.expiring += "ttl" in stored
+
+
+def purpose_of(app: Application, stored: StoredItem) -> str:
+    """What a state item is for, by the word that its key begins with."""
+    word, _, rest = stored["pk"]["S"].partition("#")
+    is_foreign = word in PURPOSES and word not in OF_ALL and rest.partition("#")[0] != app.name
+    return OTHERS if is_foreign else word
+
+
+def state_sizes(app: Application, engine: Engine, advance: Callable[[int], None]) -> dict[str, PurposeSize]:
+    """The sizes by purpose, largest first. ``advance`` is told how many items were read since."""
+    sizes: dict[str, PurposeSize] = {}
+    for page in pages(engine.state_items()):
+        for stored in page:
+            sizes.setdefault(purpose_of(app, stored), PurposeSize()).add(stored)
+        advance(len(page))
+    return dict(sorted(sizes.items(), key=lambda each: -each[1].size_bytes))
+
+
+@dataclass(slots=True)
+class GarbageReport:
+    """What became of ledger items that should expire."""
+
+    found: int = 0
+    marked: int = 0  # got a time to live
+    busy: list[StateKey] = field(default_factory=list)  # others changed them at every try
+
+
+@dataclass(slots=True)
+class StateGarbage:
+    """Gives a time to live to the ledger items of an application that hold nothing."""
+
+    app: Application
+    engine: Engine
+    run: Run
+    report: GarbageReport = field(default_factory=GarbageReport)
+
+    def pages(self) -> Iterator[Sequence[StateKey]]:
+        """Such ledger items, some at a time. They are counted."""
+        for page in pages(found_in_state(self.engine, self._endless)):
+            self.report.found += len(page)
+            yield page
+
+    def mark(self, page: Sequence[StateKey]) -> None:
+        """Gives some of them a time to live. An item that holds something by now is left alone."""
+        for key in page:
+            for _ in self.run.tries():
+                stored = self.engine.read_state([key], consistent=True).get(key, {})
+                if not holds_nothing(stored):
+                    break
+                left = {name: value for name, value in stored.items() if name != "r"}
+                if self.engine.swap_state(key, {**left, "live": 0, "ttl": self.run.expires_at}, int(stored["r"])):
+                    self.report.marked += 1
+                    break
+            else:
+                self.report.busy.append(key)
+
+    def _endless(self, stored: StoredItem) -> StateKey | None:
+        key = state_key(stored)
+        if not is_ledger_key(key, self.app.name):
+            return None
+        texts: dict[str, Any] = {name: next(iter(value.values())) for name, value in stored.items()}
+        return key if holds_nothing(texts) else None
+
+
+def holds_nothing(stored: dict[str, Any]) -> bool:
+    """Whether a ledger item has nothing stored, nothing that is unfinished, and no time to live."""
+    if not stored or "ttl" in stored:
+        return False
+    return not any(part.text or part.left for part in LedgerItem.of(stored).parts.values())
