@@ -18,7 +18,7 @@ MUTANTS ?=
 QUICK := keys records routes ledger commit derivations read
 
 # Parts of the framework that no function runs.
-NOT_DEPLOYED := streamfold/cli streamfold/testing streamfold/__main__.py
+NOT_DEPLOYED := streamfold/cli streamfold/proofs streamfold/testing streamfold/__main__.py
 
 # Of opensearch-py: its other way to send documents, compiled and 20 MB large.
 NOT_NEEDED := opensearch-protobufs grpcio protobuf

@@ -9,10 +9,10 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutErr
 from streamfold import App, Count, Key, Max, Router, Row, Table
 from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.lambda_entry import Function
-from streamfold.limits import BACKOFF_SECONDS_MAX, CALL_SECONDS_MAX, CONNECT_SECONDS_MAX, TRIES_MAX
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
+from streamfold.settings.limits import BACKOFF_SECONDS_MAX, CALL_SECONDS_MAX, CONNECT_SECONDS_MAX, TRIES_MAX
 from streamfold.testing import Clock, MappingSettings, MappingTwin, TableTwin
 from tests.helpers.template import load_template, properties
 

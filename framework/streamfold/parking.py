@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from streamfold.errors import ParkingError, RecordError, SettingsError, refusal, told
-from streamfold.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.records.encoded import CANONICAL, to_json
+from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import make_private, read_path
 

@@ -13,11 +13,11 @@ from streamfold.commit.transactions import read_state_in_parts
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
-from streamfold.limits import KEYS_MAX
 from streamfold.records.values import decode
 from streamfold.run import Lanes, Run
 from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
+from streamfold.settings.limits import KEYS_MAX
 from tests.helpers.counting import CountingEngine
 from tests.helpers.records import item, record
 from tests.helpers.source import Source

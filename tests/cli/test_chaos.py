@@ -76,7 +76,7 @@ app =""",
 @pytest.fixture
 def alone(monkeypatch):
     """Handlers are called in this process alone, which takes a tenth of the time."""
-    monkeypatch.setattr("streamfold.testing.recorded.PROCESSES", 0)
+    monkeypatch.setattr("streamfold.proofs.recorded.PROCESSES", 0)
 
 
 @pytest.fixture
@@ -129,6 +129,13 @@ def test_progress_of_runs_is_told_once_a_minute(capsys):
     now = iter([0.0, 0.0, 61.0, 90.0, 122.0])
     assert list(by_the_minute(range(7, 11), clock=lambda: next(now))) == [7, 8, 9, 10]
     assert capsys.readouterr().err.splitlines() == ["1 of 4 runs in 1 min.", "3 of 4 runs in 2 min."]
+
+
+def test_progress_begins_within_seconds_where_there_is_no_terminal(capsys):
+    now = iter([0.0, 0.0, 8.0, 12.0, 22.0, 26.0, 59.0])
+    assert list(by_the_minute(range(6), clock=lambda: next(now))) == [0, 1, 2, 3, 4, 5]
+    lines = ["2 of 6 runs in 12 s.", "4 of 6 runs in 26 s.", "5 of 6 runs in 59 s."]
+    assert capsys.readouterr().err.splitlines() == lines
 
 
 @pytest.mark.usefixtures("alone")
@@ -280,7 +287,7 @@ def test_handlers_that_are_not_proved_are_told_together_and_in_json_each(folder,
 
 @pytest.mark.usefixtures("alone")
 def test_more_records_than_memory_is_meant_for_are_refused(folder, records, monkeypatch):
-    monkeypatch.setattr("streamfold.testing.recorded.RECORDS_MAX", 23)
+    monkeypatch.setattr("streamfold.proofs.recorded.RECORDS_MAX", 23)
     ran = folder.run("replay", records, "--chaos")
 
     assert ran.code == 2

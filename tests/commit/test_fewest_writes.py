@@ -15,12 +15,12 @@ from streamfold import Key, Router
 from streamfold.batch.process import plan_changes, process_event, read_changes
 from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
-from streamfold.limits import ACTIONS_MAX
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.checks import checked_routes
 from streamfold.run import Run
 from streamfold.run.pace import SendingPace
 from streamfold.settings import Settings
+from streamfold.settings.limits import ACTIONS_MAX
 from tests.bench.strategies import application, event
 from tests.commit.test_plan import ONE, SOURCE, ledger, nothing, shared
 from tests.helpers.counting import CountingEngine

@@ -14,11 +14,11 @@ from streamfold.engines import MemoryEngine
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable
 from streamfold.ledger.state_keys import claim_key
+from streamfold.proofs.choices import Choices, Scripted
+from streamfold.proofs.faults import ChosenLanes
 from streamfold.run import Lanes, Run
 from streamfold.run.pace import ACTIONS_LEAST, SendingPace
 from streamfold.settings import Settings
-from streamfold.testing.choices import Choices, Scripted
-from streamfold.testing.in_flight import ChosenLanes
 from streamfold.writes.guarded import CONFLICT, Claim, Reason, Refused
 from tests.commit.test_plan import ONE, claim, ledger, put, shared
 from tests.helpers.model import model, stored

@@ -25,8 +25,8 @@ from streamfold.commit.plan import (
 from streamfold.ledger.contribution import LedgerItem, RowPart
 from streamfold.ledger.state_keys import claim_key, ledger_key
 from streamfold.ledger.step import Step
-from streamfold.limits import BYTES_MAX
 from streamfold.routes.checks import checked_routes
+from streamfold.settings.limits import BYTES_MAX
 from streamfold.writes.guarded import AddRow, Claim, GuardedPut, LedgerWrite, PutRow
 from tests.helpers.records import VERSION_PREFIX, change, item
 

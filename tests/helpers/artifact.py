@@ -26,7 +26,7 @@ NAMES = {
 TABLES = ("Table", "StateTable")
 BATCH_RECORDS = 100
 OWN = ("streamfold/**/*.py", "handlers/**/*.py", "handlers/mappings/*.json")
-NOT_DEPLOYED = ("streamfold/cli/", "streamfold/testing/", "streamfold/__main__.py")
+NOT_DEPLOYED = ("streamfold/cli/", "streamfold/proofs/", "streamfold/testing/", "streamfold/__main__.py")
 LAMBDA = {
     "AWS_LAMBDA_FUNCTION_NAME": "projector",
     "AWS_REGION": "us-east-1",

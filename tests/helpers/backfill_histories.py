@@ -11,14 +11,14 @@ from streamfold.errors import EngineUnavailable
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import LATE_SECONDS
+from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing.invocations import Died
-from streamfold.testing.oracle import folded_rows, stored_rows
+from streamfold.testing.mapping import Died
 from tests.helpers.records import change, item
 
 ITEM = Key("ITEM#{item_id}", "METADATA")

@@ -14,14 +14,14 @@ from streamfold import App, Change, Count, Failure, Key, Router, Row, Sum
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.difference import difference
 from streamfold.ledger.state_keys import claim_key
+from streamfold.proofs.check import ACTIONS, RATES, SHARDS, difference_of
+from streamfold.proofs.choices import Drawn
+from streamfold.proofs.driver import Driver
+from streamfold.proofs.handlers import FaultyHandlers
+from streamfold.proofs.histories import changes_of, drawn, shape
+from streamfold.proofs.oracle import expected_rows
 from streamfold.routes.route import Fields, Route
 from streamfold.testing import Died
-from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
-from streamfold.testing.choices import Drawn
-from streamfold.testing.driver import Driver
-from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import changes_of, drawn, shape
-from streamfold.testing.oracle import expected_rows
 from streamfold.writes.guarded import AddRow, DeleteState, PutState
 from tests.helpers.contributions import contribution
 

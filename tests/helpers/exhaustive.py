@@ -10,13 +10,13 @@ from itertools import product
 from typing import NamedTuple
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
+from streamfold.proofs.check import difference_of
+from streamfold.proofs.choices import Choices
+from streamfold.proofs.driver import Driver
+from streamfold.proofs.handlers import FaultyHandlers
+from streamfold.proofs.histories import changes_of
+from streamfold.proofs.oracle import expected_rows
 from streamfold.testing import Scenario, Write
-from streamfold.testing.check import difference_of
-from streamfold.testing.choices import Choices
-from streamfold.testing.driver import Driver
-from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import changes_of
-from streamfold.testing.oracle import expected_rows
 
 CHANGES_MAX = 4
 DEVIATIONS_MAX = 3

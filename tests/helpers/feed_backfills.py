@@ -6,7 +6,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.helpers import feed_histories
 from tests.helpers.feed_histories import TABLE, applications, small
 

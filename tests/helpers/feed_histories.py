@@ -27,7 +27,7 @@ from streamfold.read.feeds import EngineQueries, page
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.helpers.records import change, item
 
 TABLE = Table("main", ttl="expires")

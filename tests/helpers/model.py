@@ -1,9 +1,9 @@
 """Rows as tests compare them: what the package's oracle expects of records, and what an engine holds, both decoded."""
 
+from streamfold.proofs.oracle import expected_rows, stored_rows
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.settings import Settings
-from streamfold.testing.oracle import expected_rows, stored_rows
 
 
 def model(app, records):

@@ -16,7 +16,7 @@ from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import index_key
 from streamfold.lifecycle.search import Rebuild
 from streamfold.run import Run
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.helpers.search_histories import DEPTH_MAX, KINDS, History
 
 MORE_CALLS = ("swap_state", "read_entries", "scan")

@@ -20,7 +20,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.derivations.search.applications import LINE, ORDER
 from tests.helpers.records import change, item
 

@@ -5,14 +5,14 @@ Source items lie beside the engine: repairs read them, and what a store of an ap
 
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import STATE
+from streamfold.proofs.check import ACTIONS, RATES
+from streamfold.proofs.choices import Drawn
+from streamfold.proofs.driver import Driver
+from streamfold.proofs.handlers import FaultyHandlers
+from streamfold.proofs.recorded import Recording
 from streamfold.records.change import item_key
 from streamfold.records.envelope import Origins
 from streamfold.settings import Settings
-from streamfold.testing.check import ACTIONS, RATES
-from streamfold.testing.choices import Drawn
-from streamfold.testing.driver import Driver
-from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.recorded import Recording
 from tests.helpers.model import decoded, keyed
 
 

@@ -11,11 +11,11 @@ from streamfold import Table
 from streamfold.engines import EmbeddedEngine, MemoryEngine, Segment
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError
 from streamfold.jobs.job import KEPT_DAYS, SEGMENTS_MAX, Job, Jobs, JobSegment
-from streamfold.limits import SECONDS_A_DAY
+from streamfold.proofs.choices import Drawn
+from streamfold.proofs.faults import FaultyEngine
 from streamfold.run import Deadline
-from streamfold.testing.choices import Drawn
-from streamfold.testing.faults import FaultyEngine
-from streamfold.testing.invocations import Died
+from streamfold.settings.limits import SECONDS_A_DAY
+from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import PutRow, StateKey
 
 SHOP = Table("shop", sort=None)

@@ -14,7 +14,7 @@ from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import decode
 from streamfold.replay.replay import newest_sources
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.helpers.doorbells import follow, new_run, post, rows_of
 from tests.helpers.feed_backfills import BackfillHistory, check
 from tests.helpers.feed_histories import TABLE, applications

@@ -22,7 +22,7 @@ from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.helpers.records import change, item
 
 ITEM = Key("ITEM#{item_id}", "METADATA")

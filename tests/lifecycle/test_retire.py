@@ -14,10 +14,10 @@ from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle import retire
 from streamfold.lifecycle.retire import Retirement, check_retirable
+from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.run import Run
 from streamfold.settings import Settings
-from streamfold.testing.invocations import Died
-from streamfold.testing.oracle import folded_rows, stored_rows
+from streamfold.testing.mapping import Died
 from tests.helpers import backfill_histories
 from tests.helpers.backfill_histories import History, _encoded, _key
 from tests.helpers.records import change, item

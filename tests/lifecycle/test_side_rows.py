@@ -4,8 +4,8 @@ import pytest
 
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.diff import RaisedError, SideRows, row_at, side_rows
+from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.records.values import encode
-from streamfold.testing.oracle import folded_rows, stored_rows
 from tests.helpers.backfill_histories import IMAGES, application
 from tests.helpers.records import item
 

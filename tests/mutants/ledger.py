@@ -15,7 +15,7 @@ from streamfold.ledger import step as ledger_module
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.difference import difference
 from streamfold.ledger.step import replanned
-from streamfold.testing.names import FAULTS
+from streamfold.proofs.meanings import FAULTS
 from streamfold.writes.guarded import LedgerWrite
 from tests.mutants.registry import mutant, on_engines
 from tests.mutants.search import BEST

@@ -5,16 +5,16 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from streamfold.proofs import coverage, memory
+from streamfold.proofs.handlers import ProofParking
+from streamfold.proofs.memory import Remembered
+from streamfold.proofs.processes import Elsewhere
 from streamfold.settings import Settings
-from streamfold.testing import coverage, examples, remembered
-from streamfold.testing.elsewhere import Elsewhere
-from streamfold.testing.parking_place import ProofParking
-from streamfold.testing.remembered import Remembered
 from tests.mutants.registry import mutant
 
-ELSEWHERE = "tests/testing/test_elsewhere.py::"
-EXAMPLES = "tests/testing/test_examples.py::"
-CHECK = "tests/testing/test_check.py::"
+ELSEWHERE = "tests/proofs/test_processes.py::"
+EXAMPLES = "tests/proofs/test_examples.py::"
+CHECK = "tests/proofs/test_check.py::"
 
 
 @mutant(
@@ -26,7 +26,7 @@ CHECK = "tests/testing/test_check.py::"
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(examples, "_refusal", lambda *_: ""):
+    with patch.object(coverage, "_refusal", lambda *_: ""):
         yield
 
 
@@ -60,7 +60,7 @@ def _() -> Iterator[None]:
     tests=CHECK + "test_handler_that_remembers_in_whatever_place_is_named_as_such",
 )
 def _() -> Iterator[None]:
-    with patch.object(remembered, "PLAIN", ()):
+    with patch.object(memory, "PLAIN", ()):
         yield
 
 
@@ -77,7 +77,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what never happened in a proof is not said",
     None,
-    tests="tests/testing/test_coverage.py::test_histories_without_a_change_or_a_removal_are_said_to_be_so",
+    tests="tests/proofs/test_coverage.py::test_histories_without_a_change_or_a_removal_are_said_to_be_so",
 )
 def _() -> Iterator[None]:
     with patch.dict(coverage.EVENTS, clear=True):
@@ -87,7 +87,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a record that was put aside is never redriven",
     None,
-    tests="tests/testing/test_parking_place.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
+    tests="tests/proofs/test_parking_place.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
 )
 def _() -> Iterator[None]:
     with patch.object(ProofParking, "park", lambda *_: None):

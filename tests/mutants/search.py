@@ -10,15 +10,13 @@ from random import Random
 from typing import NamedTuple
 
 from streamfold import App, Change, Count, Document, Key, Router, Row, Sum, Table
-from streamfold.testing.check import ACTIONS, RATES, SHARDS, difference_of
-from streamfold.testing.choices import Drawn
-from streamfold.testing.coverage import item_keys
-from streamfold.testing.driver import Driver
-from streamfold.testing.handlers import FaultyHandlers
-from streamfold.testing.histories import changes_of, drawn, shape
-from streamfold.testing.invoker import NOW
-from streamfold.testing.oracle import expected_all
-from streamfold.testing.writers import drawn_pace
+from streamfold.proofs.check import ACTIONS, RATES, SHARDS, difference_of
+from streamfold.proofs.choices import Drawn
+from streamfold.proofs.driver import NOW, Driver
+from streamfold.proofs.handlers import FaultyHandlers
+from streamfold.proofs.histories import changes_of, drawn, item_keys, shape
+from streamfold.proofs.oracle import expected_all
+from streamfold.proofs.store import drawn_pace
 from tests.helpers.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
 from tests.mutants.registry import Mutant
 

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from streamfold import Change
 from streamfold.engines import MemoryEngine
-from streamfold.testing.faults import FaultyEngine
-from streamfold.testing.invoker import NOW
+from streamfold.proofs.driver import NOW
+from streamfold.proofs.faults import FaultyEngine
 from streamfold.writes.guarded import Claim, LedgerWrite, Refused
 
 HOUR_SECONDS = 60 * 60

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.commands import ROOT, environment
 
-NOT_DEPLOYED = ("cli/", "testing/", "__main__.py")
+NOT_DEPLOYED = ("cli/", "proofs/", "testing/", "__main__.py")
 FRAMEWORK = ROOT / "framework" / "streamfold"
 DEPLOYED = ["handlers/__init__.py", "handlers/mappings/shop.json", "handlers/shop.py"]
 RUN = [path for path in FRAMEWORK.rglob("*.py") if not str(path.relative_to(FRAMEWORK)).startswith(NOT_DEPLOYED)]
@@ -56,7 +56,10 @@ def test_all_mappings_of_the_searches_are_deployed():
 
 def test_what_a_function_runs_names_neither_the_command_line_nor_the_test_tools():
     naming = [
-        path.name for path in RUN for what in ("cli", "testing") if f"streamfold.{what}" in path.read_text("utf-8")
+        path.name
+        for path in RUN
+        for what in ("cli", "proofs", "testing")
+        if f"streamfold.{what}" in path.read_text("utf-8")
     ]
     assert naming == []
 

@@ -90,6 +90,8 @@ def test_every_error_of_the_module_may_be_caught():
         ("import handlers", "streamfold.ledger.contribution"),
         ("import handlers", "streamfold.run"),
         ("import handlers", "streamfold.writes.guarded"),
+        ("from streamfold.testing import KinesisTwin, MappingTwin, TableTwin, Twin, change", "streamfold.proofs"),
+        ("import streamfold.testing.plugin", "streamfold.proofs"),
         ("import streamfold.lambda_entry", "difflib"),
         ("import streamfold.lambda_entry", "streamfold.lifecycle"),
         ("import streamfold.lambda_entry", "streamfold.replay"),

@@ -16,9 +16,9 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.observing import NAMESPACE, SAID
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
 from streamfold.lifecycle.verify import READS_MAX, SPARE_SECONDS, AskedSample
-from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.routes.route import ROWS_LOST
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
+from streamfold.settings.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.settings.readers import RETENTION_DAYS_MIN
 from streamfold.writes import guarded as writes
 from tests.helpers.doorbells import Clock, body, opened, opened_by_a_follow, queue_function

@@ -6,7 +6,7 @@ import pytest
 
 from streamfold.errors import SettingsError
 from streamfold.testing import MappingSettings
-from streamfold.testing.filters import Filters
+from streamfold.testing.mapping_settings import Filters
 from tests.helpers.records import item, record
 
 NEW = item("ORDER#1", "METADATA", status="paid", total=7, gift=True, tags=["a", "b"], note=None, empty="")

@@ -6,8 +6,8 @@ import pytest
 
 from streamfold.failures.failed_records import Delivered, StreamRange, left_of
 from streamfold.testing import BucketTwin, KinesisTwin, MappingSettings, MappingTwin, QueueTwin, TableTwin
-from streamfold.testing.forms import created_at, filtered_form, lane_key, number_text, sequence_number
 from streamfold.testing.kinesis import SHARD
+from streamfold.testing.polling import created_at, filtered_form, lane_key, number_text, sequence_number
 
 
 class Notices:

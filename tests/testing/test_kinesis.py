@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamfold import App, Router, Table
 from streamfold.engines import MemoryEngine
 from streamfold.errors import RecordError
+from streamfold.proofs.oracle import expected_rows, stored_rows
 from streamfold.records.envelope import Origins
 from streamfold.records.kinesis import sequence_of
 from streamfold.settings import Settings
@@ -24,7 +25,6 @@ from streamfold.testing import (
     check_scenario,
     piped,
 )
-from streamfold.testing.oracle import expected_rows, stored_rows
 from tests.helpers import everything, histories
 from tests.proofs.test_proof import ITEMS
 

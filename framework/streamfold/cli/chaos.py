@@ -21,8 +21,8 @@ from streamfold.replay.files import BadLine, Line, RecordedFiles, check_files
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
+    from streamfold.proofs.recorded import Recording
     from streamfold.records.change import Change
-    from streamfold.testing.recorded import Recording
 
 RUNS = 20
 RUNS_MAX = 100_000
@@ -52,7 +52,7 @@ def chaos_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def either(*, chaos: bool, runs: int, seed: int, faults: str | None, **options: Any) -> Any:
         if faults is not None and faults.strip() == "list":
-            from streamfold.testing.meanings import MEANINGS
+            from streamfold.proofs.meanings import MEANINGS
 
             print_grid(("fault", "meaning"), MEANINGS.items())
             return None
@@ -110,8 +110,8 @@ def _check_options(*, chaos: bool) -> None:
 
 
 def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> int:
-    from streamfold.testing.names import chosen
-    from streamfold.testing.recorded import Recording
+    from streamfold.proofs.meanings import chosen
+    from streamfold.proofs.recorded import Recording
 
     only = chosen(None if faults is None else [name.strip() for name in faults.split(",")])
     check_files(options["files"])
@@ -136,7 +136,7 @@ def _run(options: dict[str, Any], runs: int, seed: int, faults: str | None) -> i
 
 
 def _read(app: App, settings: Settings, files: tuple[str, ...], *, keep_going: bool) -> TakenRecords:
-    from streamfold.testing.recorded import RECORDS_MAX
+    from streamfold.proofs.recorded import RECORDS_MAX
 
     origins = Origins(app.source_tables, settings, warn, app.tables)
     taken, derived = TakenRecords([], 0, []), 0
@@ -177,7 +177,7 @@ def _change(origins: Origins, line: Line, record: RawRecord) -> "Change | BadLin
 
 
 def _outcome(recording: "Recording", seeds: Iterable[int], only: frozenset[str] | None) -> ChaosOutcome:
-    from streamfold.testing.coverage import not_injected
+    from streamfold.proofs.coverage import not_injected
 
     if problem := recording.clean_problem():
         return ChaosOutcome(problem, [], None)

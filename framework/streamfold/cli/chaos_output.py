@@ -13,8 +13,8 @@ from streamfold.errors import printable
 from streamfold.replay.files import BadLine
 
 if TYPE_CHECKING:
+    from streamfold.proofs.recorded import Run, Shortest
     from streamfold.records.change import Change
-    from streamfold.testing.recorded import Run, Shortest
 
 STEPS_SHOWN_MAX = 60
 SEEDS_SHOWN_MAX = 20
@@ -102,7 +102,7 @@ def print_outcome(outcome: ChaosOutcome, taken: TakenRecords, options: dict[str,
 
 
 def _print_gaps(outcome: ChaosOutcome) -> None:
-    from streamfold.testing.coverage import by_reason
+    from streamfold.proofs.coverage import by_reason
 
     for handlers in by_reason(outcome.unproved):
         echo(f"Not proved: {handlers}.")

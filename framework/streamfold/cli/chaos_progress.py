@@ -1,4 +1,4 @@
-"""How far runs under faults are: a bar on a terminal, and elsewhere a line a minute."""
+"""How far runs under faults are: a bar on a terminal, and elsewhere a line from time to time."""
 
 import os
 import time
@@ -10,6 +10,9 @@ from rich.progress import track
 from streamfold.cli.grids import counted
 from streamfold.cli.output import echo
 from streamfold.cli.replay_lines import PROGRESS_EVERY_SECONDS
+
+FIRST_SECONDS = 10.0
+SECONDS_A_MINUTE = 60
 
 
 def shown_runs(seeds: Sequence[int], records: int) -> Iterable[int]:
@@ -36,11 +39,14 @@ def shown_tries(seed: int, tries_max: int) -> Callable[[], object]:
 
 
 def by_the_minute(seeds: Sequence[int], clock: Callable[[], float] = time.monotonic) -> Iterator[int]:
-    """Says on standard error, once a minute, how many runs are done."""
-    begin = told = clock()
+    """Says on standard error how many runs are done: after ten seconds, then after twice as long, at last once a
+    minute. A pipe or a log without any line looks as if nothing went on.
+    """
+    begin, next_seconds = clock(), FIRST_SECONDS
     for number, seed in enumerate(seeds):
-        now = clock()
-        if now - told >= PROGRESS_EVERY_SECONDS:
-            echo(f"{number:,} of {len(seeds):,} runs in {(now - begin) / 60:.0f} min.", err=True)
-            told = now
+        seconds = clock() - begin
+        if seconds >= next_seconds:
+            spent = f"{seconds / 60:.0f} min" if seconds >= SECONDS_A_MINUTE else f"{seconds:.0f} s"
+            echo(f"{number:,} of {len(seeds):,} runs in {spent}.", err=True)
+            next_seconds = min(2 * seconds, seconds + PROGRESS_EVERY_SECONDS)
         yield seed

@@ -12,8 +12,8 @@ from streamfold.cli.progress import item_progress
 from streamfold.cli.search_servers import confirm, index_options, named_index, opened_server
 from streamfold.derivations.search.opensearch import COMMAND_TRIES
 from streamfold.errors import SettingsError
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.settings import Settings
+from streamfold.settings.limits import SECONDS_A_DAY
 
 if TYPE_CHECKING:
     from streamfold.derivations.search.maintenance import PurgedPage

@@ -14,12 +14,12 @@ from streamfold.engines import Engine, Entries, Inserted
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, told
 from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, made, order_of
-from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX
 from streamfold.routes.orderings import FORMS, Ordering
 from streamfold.run import TRIES_MAX, Lanes, Run
 from streamfold.run.pace import Emptying
+from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 
 if TYPE_CHECKING:

@@ -43,8 +43,8 @@ from streamfold.commit.transactions import (
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
 from streamfold.ledger.lives import Lives
-from streamfold.limits import ACTIONS_MAX
 from streamfold.run import TRIES_MAX, Flight, Run
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
 from streamfold.writes.sizes import too_large
 

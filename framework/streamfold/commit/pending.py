@@ -15,10 +15,10 @@ from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, 
 from streamfold.ledger.difference import moved_by
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.step import Step
-from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import ROWS_LOST, Route
 from streamfold.run import Lanes
+from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     AddRow,
     GuardedWrite,

@@ -17,10 +17,10 @@ from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
-from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     AddRow,
     Claim,

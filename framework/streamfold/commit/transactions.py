@@ -12,12 +12,12 @@ from streamfold.commit.plan import Chunk
 from streamfold.engines import Engine
 from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, told
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
-from streamfold.limits import KEYS_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
 from streamfold.records.values import encode
 from streamfold.routes.route import Route
 from streamfold.run import Flight, Lanes, Run
+from streamfold.settings.limits import KEYS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,

@@ -5,12 +5,16 @@ Nothing here uses the planner, the ledger or a store, so it can be checked by re
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from streamfold.engines import StoredItem
 from streamfold.records.change import Change, ItemKey, item_name
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
+
+FIELDS_KEPT_MAX = 100_000
+"""A proof asks for the same few thousand items again in each of its runs, for every route."""
 
 Values = dict[str, Any]
 Stored = Mapping[RowKey, StoredItem]
@@ -59,6 +63,7 @@ class Expected:
     outside: dict[RowKey, Values] = field(default_factory=dict)  # what lies outside of the store
 
 
+@lru_cache(FIELDS_KEPT_MAX)
 def fields_of(route: Route, item: ItemKey) -> Fields | None:
     """The fields of an item's key, by the source of the route that it is of: the narrowest of several."""
     keys = [key for key in route.sources if key.table.name == item[0] and key.match_values(*item[1:]) is not None]

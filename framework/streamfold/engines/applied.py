@@ -21,9 +21,9 @@ from streamfold.engines.conditions import (
 from streamfold.engines.keys import key_attributes
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
-from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import Number, decode, decode_number, encode, number_text
+from streamfold.settings.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,

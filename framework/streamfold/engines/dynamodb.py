@@ -29,9 +29,9 @@ from streamfold.engines.statements import (
     removal,
 )
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
-from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
 from streamfold.run import TRIES_MAX
+from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     VALIDATION,

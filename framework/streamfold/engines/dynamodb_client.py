@@ -19,7 +19,7 @@ from botocore.exceptions import (
 )
 
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
-from streamfold.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
 
 USER_AGENT = f"streamfold Boto3/{boto3.__version__}"
 """What requests say of their sender. botocore makes its own twice for every request: a tenth of its CPU."""

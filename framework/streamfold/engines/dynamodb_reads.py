@@ -16,9 +16,9 @@ from streamfold.engines.scans import place_text, start_of
 from streamfold.errors import EngineError, TableThrottled
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
-from streamfold.limits import KEYS_MAX
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.values import decode, encode
+from streamfold.settings.limits import KEYS_MAX
 from streamfold.writes.guarded import RowKey, StateKey
 
 Call = Callable[..., Any]

@@ -22,9 +22,9 @@ from streamfold.engines.progress import ReplayProgress
 from streamfold.engines.sources import carried_out
 from streamfold.engines.state_file import StateFile
 from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
-from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import item_text
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import ENTRIES, DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
 
 PLACE = itemgetter(0, 1, 2)

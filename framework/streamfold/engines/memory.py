@@ -17,8 +17,8 @@ from streamfold.engines.memory_reads import NONE, MemoryReads
 from streamfold.engines.own_records import OwnRecords, change_of
 from streamfold.engines.sources import carried_out
 from streamfold.keys.table import STATE, Table
-from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from queue import SimpleQueue
 from time import sleep
 from typing import Any
 
-from streamfold.limits import LANES_MAX, READ_LANES_MAX
 from streamfold.records.values import EXACT
 from streamfold.run import Flight, Joined, LaneCall, Lanes, made
+from streamfold.settings.limits import LANES_MAX, READ_LANES_MAX
 
 GIVE_WAY_SECONDS = 0.001
 """A thread gets its request on its way, which takes 0.7 ms, where it would wait 5 ms for Python's lock otherwise

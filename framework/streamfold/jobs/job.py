@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 from streamfold.engines import Engine, Entries
 from streamfold.errors import Contended, SettingsError, damaged
 from streamfold.ledger.state_keys import jobs_partition, segment_key, segments_partition
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.run import Deadline
+from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.writes.guarded import StateKey
 
 KEPT_DAYS = 90

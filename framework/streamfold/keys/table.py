@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
-from streamfold.limits import NAME_BYTES_MAX
 from streamfold.settings import TABLE_PREFIX, environment_name
+from streamfold.settings.limits import NAME_BYTES_MAX
 
 KeyType = Literal["S", "N", "B"]
 """Types of key attributes (Developer Guide, HowItWorks.NamingRulesDataTypes)."""

@@ -17,10 +17,10 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import Function, function_of
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import log_failures, measuring
-from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.routes.application import Application
 from streamfold.run import TIME_OVER, Run, Rung
 from streamfold.settings import Settings
+from streamfold.settings.limits import CALL_SECONDS_MAX
 
 STILL_SECONDS = 300
 """A lane that has not moved for so long is rung for again; a page of a lane takes seconds."""

@@ -37,13 +37,13 @@ from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, reconciled
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
-from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.encoded import to_json
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.run import Run
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,

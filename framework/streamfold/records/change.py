@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from streamfold.errors import ImageError, RecordError, shown, told
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, number_text, same
+from streamfold.settings.limits import SECONDS_A_DAY
 
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""

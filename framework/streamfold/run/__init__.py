@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from streamfold.errors import NotStarted
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.run.pace import Emptying, SendingPace
 from streamfold.settings import Settings
+from streamfold.settings.limits import SECONDS_A_DAY
 
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""

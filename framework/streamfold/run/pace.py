@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from streamfold.limits import ACTIONS_MAX
+from streamfold.settings.limits import ACTIONS_MAX
 
 ACTIONS_LEAST = 12
 """Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.errors import SettingsError
-from streamfold.limits import ACTIONS_MAX, LANES_MAX, STOP_SECONDS
+from streamfold.settings.limits import ACTIONS_MAX, LANES_MAX, STOP_SECONDS
 from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, read_text
 
 TABLE_PREFIX = PREFIX + "TABLE_"

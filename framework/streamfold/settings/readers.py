@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError, shortened
-from streamfold.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
+from streamfold.settings.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
 from streamfold.settings.loopback import is_loopback
 
 PREFIX = "STREAMFOLD_"

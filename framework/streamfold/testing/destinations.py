@@ -1,19 +1,22 @@
 """Failure destinations in process, holding what Lambda writes to S3, SQS and SNS, character for character.
 
 A queue and a topic get the numbers of the records only, good for the 24 hours that a stream keeps records; a bucket
-gets the invocation's event too (Developer Guide, services-dynamodb-errors).
+gets the invocation's event too (Developer Guide, services-dynamodb-errors). ``GivingUp`` hands them what
+a mapping gives up.
 """
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from streamfold.errors import SettingsError
-from streamfold.testing.stream import ACCOUNT, REGION
+from streamfold.testing.polling import LaneBatch, StreamLane
+from streamfold.testing.stream import ACCOUNT, REGION, Clock, TwinRecord
 
 Condition = Literal["RetryAttemptsExhausted", "RecordAgeExceeded"]
 
@@ -23,6 +26,16 @@ PLAIN_BELOW = 10_000_000
 """From here on the event in an object has times as ``1.789651658E9``: its writer prints numbers as Java does."""
 CREATION_TIME = re.compile(r'("ApproximateCreationDateTime":)([0-9.]+)')
 """A record's time in compact JSON. Inside a text the quotes would be escaped, and an attribute holds an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Records that Lambda gave up, and whether the failure destination has them."""
+
+    shard_id: str
+    records: tuple[TwinRecord, ...]
+    condition: Condition
+    delivered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +193,70 @@ def _java_number(text: str) -> str:
 
 
 _compact: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+DROPPED = "DroppedEventCount"
+DELIVERED = "OnFailureDestinationDeliveredEventCount"
+NOT_DELIVERED = "DestinationDeliveryFailures"
+
+
+class Names(NamedTuple):
+    """What a failure document names."""
+
+    stream_arn: str
+    function_arn: str
+    mapping_id: str
+
+
+class GivingUp:
+    """Hands records to a destination, and keeps a list of them. ``metrics`` is the mapping's."""
+
+    def __init__(
+        self,
+        names: Names,
+        destination: Destination | None,
+        clock: Clock,
+        new_id: Callable[[], str],
+        metrics: Counter[str],
+    ) -> None:
+        self.discarded: list[Discarded] = []
+        self._names = names
+        self._destination = destination
+        self._clock = clock
+        self._new_id = new_id
+        self._metrics = metrics
+
+    def take(
+        self, lane: StreamLane, batch: LaneBatch, count: int, condition: Condition, *, unhandled: bool = False
+    ) -> None:
+        """Hands over a batch's first records. A destination that fails loses them, for good (seen on AWS)."""
+        given_up = LaneBatch(batch.records[:count], batch.request_id, batch.attempts)
+        delivered = False
+        if self._destination is not None:
+            try:
+                self._destination.deliver(self._failed_batch(lane, given_up, condition, unhandled=unhandled))
+                delivered = True
+            except Exception:  # noqa: BLE001 - whatever a destination raises is its refusal
+                self._metrics[NOT_DELIVERED] += 1
+        self._metrics[DELIVERED if delivered else DROPPED] += count
+        records = tuple(polled.record for polled in given_up.records)
+        self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
+
+    def _failed_batch(
+        self, lane: StreamLane, batch: LaneBatch, condition: Condition, *, unhandled: bool
+    ) -> FailedBatch:
+        first, last = batch.records[0], batch.records[-1]
+        return FailedBatch(
+            condition=condition,
+            request_id=batch.request_id,
+            invocations=batch.attempts,
+            responded=condition == "RetryAttemptsExhausted",
+            function_error="Unhandled" if unhandled else None,
+            at=self._clock.now,
+            shard_id=lane.shard_id,
+            sequences=(batch.sequences[0], batch.sequences[-1]),
+            created=(first.created, last.created),
+            records=len(batch.records),
+            object_id=self._new_id(),
+            event=batch.event,
+            **self._names._asdict(),
+        )

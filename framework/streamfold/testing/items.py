@@ -1,15 +1,67 @@
-"""Items as a table keeps them, and what DynamoDB asks of an item and of its key."""
+"""Items as a table keeps them, what DynamoDB asks of an item and of its key, and the actions that change items.
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, cast, get_args
+Actions are what a transaction is made of (API Reference, TransactWriteItems).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.table import KeyType, Table
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import RawImage, decode, encode
-from streamfold.testing.actions import KeyOfItem
+from streamfold.records.values import WIDE, AttributeValue, RawImage, decode, decode_number, encode
 from streamfold.testing.errors import TwinError, WriteRefused
+
+ItemImage: TypeAlias = Mapping[str, Any]
+"""An item: attribute names and Python values, key attributes included."""
+KeyOfItem: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
+"""An item's key: ``{"PK": "ORDER#1", "SK": "METADATA"}`` or ``("ORDER#1", "METADATA")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Action:
+    """``exists`` is the one condition there is: True requires that the item is there before, False that it is not."""
+
+    exists: bool | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _ActionOnKey(_Action):
+    key: KeyOfItem
+
+
+@dataclass(frozen=True, slots=True)
+class PutItem(_Action):
+    """Puts an item in the place of the one with its key."""
+
+    item: ItemImage
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateItem(_ActionOnKey):
+    """Sets attributes, adds to numbers, removes attributes; makes the item of its key and these if there is none."""
+
+    put: Mapping[str, Any] = field(default_factory=dict)
+    add: Mapping[str, Any] = field(default_factory=dict)
+    remove: Iterable[str] = ()
+
+
+class DeleteItem(_ActionOnKey):
+    """Deletes an item if there is one."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckItem(_ActionOnKey):
+    """Requires that an item is there, or is not; writes nothing."""
+
+    exists: bool = field(default=True, kw_only=True)
+
+
+TableAction: TypeAlias = PutItem | UpdateItem | DeleteItem | CheckItem
 
 UTF8_BYTES_MAX = 4
 """Bytes of one character: a text shorter than a quarter of a limit need not be measured."""
@@ -124,3 +176,35 @@ def _check_length(name: str, content: str | bytes, bytes_max: int) -> None:
             f"Key attribute {name!r} is {content!r:.40} of {size_bytes} bytes and was refused: expected 1 to "
             f"{bytes_max} (Developer Guide, ServiceQuotas)."
         )
+
+
+def updated(schema: KeySchema, items: Mapping[StoredKey, StoredImage], action: UpdateItem) -> StoredImage:
+    """The item after an update. Raises ``WriteRefused`` for an update that DynamoDB refuses."""
+    if isinstance(action.remove, str):
+        raise TwinError(f"An update has remove={action.remove!r}; expected names, such as [{action.remove!r}].")
+    keys = schema.key_image(action.key)
+    old = items.get(schema.key_of(keys))
+    put, add, remove = encoded(action.put, "put"), encoded(action.add, "add"), tuple(action.remove)
+    _check_names(keys, [*put, *add, *remove])
+    image = {**(keys if old is None else old.image), **put}
+    for name, amount in add.items():
+        image[name] = {"N": _sum(name, image.get(name, {"N": "0"}), amount)}
+    return schema.stored({name: value for name, value in image.items() if name not in remove})
+
+
+def _check_names(keys: Mapping[str, AttributeValue], names: Sequence[str]) -> None:
+    for name in names:
+        if name in keys:
+            raise WriteRefused(f"Attribute {name!r} is part of the key, which no update changes.")
+        if names.count(name) > 1:
+            raise WriteRefused(f"Attribute {name!r} is in the update twice: expected one of put, add and remove.")
+
+
+def _sum(name: str, before: AttributeValue, amount: AttributeValue) -> str:
+    if "N" not in before or "N" not in amount:
+        raise WriteRefused(
+            f"Attribute {name!r} cannot be added to: it holds {before!r:.80} and the amount is {amount!r:.80}; "
+            "expected two numbers."
+        )
+    total = WIDE.add(decode_number(before["N"]), decode_number(amount["N"]))
+    return str(encoded({name: total}, "The sum of")[name]["N"])

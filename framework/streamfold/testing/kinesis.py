@@ -2,17 +2,14 @@
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Literal
 from uuid import UUID
 
-from streamfold.records.change import Change, Origin
-from streamfold.records.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME, KinesisChange, unwrapped
-from streamfold.testing.choices import Choices
-from streamfold.testing.clock import Clock
+from streamfold.records.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME
 from streamfold.testing.errors import TwinError
-from streamfold.testing.stream import ACCOUNT, HASHES, REGION, Shard, TwinRecord
+from streamfold.testing.stream import ACCOUNT, HASHES, REGION, Clock, Shard, TwinRecord
 
 FIRST = 49_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000_000
 """Sequence numbers of Kinesis have 56 digits, and gaps."""
@@ -20,9 +17,6 @@ STEP = 1_000
 SHARD = "shardId-000000000000"
 EVENT_VERSION = "1.0"
 UUID_BYTES = 16
-ARRIVAL = ("arrives-late", "arrives-last", "arrives-twice")
-"""How a record may come otherwise than in the order of the changes and once (Developer Guide, kds)."""
-LATE_RECORDS = 3
 
 Precision = Literal["MICROSECOND", "MILLISECOND"]
 
@@ -80,7 +74,7 @@ class KinesisTwin:
 
     def _wrapped(self, data: TwinRecord) -> TwinRecord:
         self._number += 1
-        record = _record(data, FIRST + self._number * STEP, self.arn)
+        record = kinesis_record(data, FIRST + self._number * STEP, self.arn)
         self.shards[0].records.append(record)
         return record
 
@@ -92,32 +86,7 @@ def piped(record: TwinRecord) -> TwinRecord:
     return {**record["kinesis"], **{name: value for name, value in record.items() if name != "kinesis"}}
 
 
-def arriving(changes: Sequence[Change], choices: Choices) -> Sequence[Change]:
-    """The changes in the order in which they arrive: those of a DynamoDB stream as they are, those of Kinesis as is
-    chosen, one by one.
-    """
-    places: list[tuple[float, Change]] = []
-    for place, change in enumerate(changes):
-        how = choices.choose("arrival", ARRIVAL) if isinstance(change, KinesisChange) else None
-        late = {"arrives-late": LATE_RECORDS + 0.5, "arrives-last": len(changes)}.get(how or "", 0)
-        places.append((place + late, change))
-        if how == "arrives-twice" and isinstance(change, KinesisChange):
-            places.append((place + LATE_RECORDS + 0.5, _second_notice(change)))
-    return [change for _, change in sorted(places, key=lambda placed: placed[0])]
-
-
-def _second_notice(change: KinesisChange) -> Change:
-    record, data = change.record, unwrapped(change.record)
-    number = int(change.sequence) + 1
-    again = _record(json.loads(b64decode(record["kinesis"]["data"])), number, record["eventSourceARN"])
-    prefix = change.version_text[: change.version_text.rindex("/") + 1]
-    notice = KinesisChange(again, data, Origin(change.table, prefix))
-    notice.event, notice.version_text = change.event, change.version_text  # as the table found it
-    notice._old, notice._new, notice._digest = change._old, change._new, change._digest  # noqa: SLF001 - the same
-    return notice
-
-
-def _record(data: TwinRecord, number: int, arn: str) -> TwinRecord:
+def kinesis_record(data: TwinRecord, number: int, arn: str) -> TwinRecord:
     event_id = str(UUID(bytes=blake2b(b"%d" % number, digest_size=UUID_BYTES).digest()))
     text = json.dumps({"awsRegion": data["awsRegion"], "eventID": event_id, **_without_id(data)}, ensure_ascii=False)
     return {

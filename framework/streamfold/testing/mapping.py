@@ -7,24 +7,104 @@ which lane is next, and how long it waits before it tries again. What it leaves 
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
 from streamfold.errors import SettingsError
-from streamfold.testing.clock import Clock
-from streamfold.testing.destinations import Destination
-from streamfold.testing.filters import Filters
-from streamfold.testing.giving_up import GivingUp, Names
-from streamfold.testing.invocations import Context, Died, Discarded, Ended, Invocation, Next, Throttled
+from streamfold.testing.destinations import Destination, Discarded, GivingUp, Names
 from streamfold.testing.kinesis import KinesisTwin
-from streamfold.testing.lanes import LaneBatch, StreamLane
-from streamfold.testing.mapping_settings import FOREVER, MappingSettings
-from streamfold.testing.polling import Polling
-from streamfold.testing.responses import first_failed
-from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, StreamTwin
+from streamfold.testing.mapping_settings import FOREVER, Filters, MappingSettings
+from streamfold.testing.polling import LaneBatch, Polling, StreamLane
+from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, Clock, StreamTwin, TwinRecord
+
+FAILURES = "batchItemFailures"
+IDENTIFIER = "itemIdentifier"
+
+
+def first_failed(response: Any, sequences: Sequence[str]) -> int | None:
+    """The place in the batch from which on its records come again; None where all of it succeeded.
+
+    For ``["10", "20", "30"]``, ``{"batchItemFailures": [{"itemIdentifier": "30"}, {"itemIdentifier": "20"}]}`` is 1:
+    the lowest failed number is the checkpoint, and what follows it comes again, listed or not. Nothing at all, an empty
+    response and an empty or missing list are success, so a response with a misspelt key is success too. An identifier
+    that is empty, null, under another name, or not of the batch fails the whole batch, and so does whatever else is no
+    such response.
+    """
+    if not response:
+        return None
+    if not isinstance(response, Mapping):
+        return 0
+    failures = response.get(FAILURES)
+    if not failures:
+        return None
+    places = {sequence: place for place, sequence in enumerate(sequences)}
+    entries = failures if isinstance(failures, list) else [failures]
+    return min(_place_of(entry, places) for entry in entries)
+
+
+def _place_of(entry: object, places: Mapping[str, int]) -> int:
+    identifier = entry.get(IDENTIFIER) if isinstance(entry, Mapping) else None
+    return places.get(identifier, 0) if isinstance(identifier, str) else 0
+
+
+Ended = Literal["success", "partial", "failure", "error", "timeout", "throttled"]
+"""How an invocation ended: all records through; some through; none through, by its response; the function raised; it
+ran out of time; it was never called."""
+Next = Literal["done", "rest", "halves", "again", "discarded"]
+"""What becomes of its batch: nothing; the records from the checkpoint on are a new batch; its halves are; it comes
+again as it is; it is given up."""
+
+
+class Died(BaseException):
+    """Raised inside a function under test to end its process at once: no handler catches it. Lambda sees an error."""
+
+
+class Throttled(Exception):  # noqa: N818 - says what became of the invocation
+    """Raised instead of running the function: Lambda could not invoke it. It tries again and spends no retry."""
+
+
+class Context:
+    """The context of one invocation. A retry of an unchanged batch has the same ``aws_request_id``."""
+
+    __slots__ = ("_clock", "_ends", "aws_request_id", "function_name", "invoked_function_arn")
+    function_version = "$LATEST"
+    memory_limit_in_mb = 512
+
+    def __init__(self, request_id: str, function_arn: str, clock: Clock, ends: float) -> None:
+        self.aws_request_id = request_id
+        self.invoked_function_arn = function_arn
+        self.function_name = function_arn.rpartition(":")[2]
+        self._clock, self._ends = clock, ends
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int((self._ends - self._clock.now) * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One call of the function: which records it got, how it ended, what becomes of the batch.
+
+    ``attempt`` counts the calls with this batch from 1. ``error`` is what the function raised.
+    """
+
+    shard_id: str
+    lane: int
+    request_id: str
+    attempt: int
+    records: tuple[TwinRecord, ...]
+    outcome: Ended
+    then: Next
+    response: Any = None
+    error: BaseException | None = None
+
+    @property
+    def sequences(self) -> list[str]:
+        return [record["dynamodb"]["SequenceNumber"] for record in self.records]
+
 
 BACKOFF_SECONDS = 0.2
 """Wait before the first retry of a batch; it doubles with each. On AWS first retries came after 0.2 to 0.4 seconds."""

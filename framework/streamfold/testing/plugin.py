@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from streamfold.app import App
-    from streamfold.testing.check import Proof
+    from streamfold.testing import Proof
 
 PROOFS = pytest.StashKey[list[tuple[str, Any]]]()
 
@@ -25,7 +25,7 @@ def prove(request: pytest.FixtureRequest) -> "Callable[..., Proof]":
 
     ``prove(app, {ORDER: {"status": "placed"}}, histories=200)``: see ``check``.
     """
-    from streamfold.testing.check import check
+    from streamfold.testing import check  # with the prover: only a test that proves waits for it
 
     options = {"histories": "--streamfold-histories", "seed": "--streamfold-seed"}
     given = {name: request.config.getoption(option) for name, option in options.items()}

@@ -5,15 +5,26 @@ from types import MappingProxyType
 from typing import Any, get_args
 
 from streamfold.keys.table import MAIN, KeyType, Table, ViewType
-from streamfold.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.records.change import EXPIRED_SECONDS_MAX
 from streamfold.records.values import AttributeValue
-from streamfold.testing.actions import CheckItem, DeleteItem, ItemImage, KeyOfItem, PutItem, TableAction, UpdateItem
-from streamfold.testing.clock import Clock
+from streamfold.settings.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused
-from streamfold.testing.items import KeySchema, StoredImage, StoredKey, encoded, key_name
-from streamfold.testing.stream import StreamTwin, TwinRecord, label_after
-from streamfold.testing.updates import updated
+from streamfold.testing.items import (
+    CheckItem,
+    DeleteItem,
+    ItemImage,
+    KeyOfItem,
+    KeySchema,
+    PutItem,
+    StoredImage,
+    StoredKey,
+    TableAction,
+    UpdateItem,
+    encoded,
+    key_name,
+    updated,
+)
+from streamfold.testing.stream import Clock, StreamTwin, TwinRecord, label_after
 
 BATCH_MAX = 25
 """Puts and deletes of one call (API Reference, BatchWriteItem)."""

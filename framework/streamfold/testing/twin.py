@@ -1,28 +1,139 @@
-"""An application over tables in process, for tests of single steps: a write comes through the stream at once."""
+"""An application over tables in process, for tests of single steps: a write comes through the stream at once.
+
+``change`` makes one change by hand, for a test that calls a handler of changes as the plain function that it is.
+"""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from streamfold.app import App
+from streamfold.commit.outcome import Failure
+from streamfold.derivations.derivation import contributing, derivation
 from streamfold.derivations.search.documents import own_fields
 from streamfold.derivations.search.indexes import find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import ParkingError, shown
 from streamfold.keys.key import Key
+from streamfold.keys.table import KeyType
 from streamfold.read import rows as present
 from streamfold.read.feeds import LIMIT, PULLS_MOST, EngineQueries, Feed, page, route_of
+from streamfold.records.change import TIME_TO_LIVE, Change, Origin
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.replay.replay import newest_sources
 from streamfold.settings import Settings
-from streamfold.testing.clock import Clock
 from streamfold.testing.errors import HandlerFails, TwinError
-from streamfold.testing.handlers import tells_of_conflict
-from streamfold.testing.histories import Write, carry_out, key_types
-from streamfold.testing.names import check_application, check_key
+from streamfold.testing.stream import Clock, TwinRecord
 from streamfold.testing.table import TableTwin
-from streamfold.testing.writers import changes_items
+
+
+def check_application(app: object) -> None:
+    """Raises ``TwinError`` for what is no application."""
+    if not isinstance(app, App):
+        what = f"{shown(app)} of type {type(app).__name__}"
+        raise TwinError(f"{what} is no application: expected {_instead(app)}.")
+
+
+def check_key(key: object, taker: str) -> None:
+    """Raises ``TwinError`` for what is no key."""
+    if not isinstance(key, Key):
+        raise TwinError(
+            f"{taker} was given {shown(key)} of type {type(key).__name__}: expected a key of the application, the Key "
+            "itself and neither its name nor its text."
+        )
+
+
+def _instead(given: object) -> str:
+    """What was likely meant: a module may have the application."""
+    if isinstance(given, ModuleType):
+        for name, value in vars(given).items():
+            if isinstance(value, App):
+                return f"its {name}, from {given.__name__} import {name}"
+    return "App(..., routers=[...])"
+
+
+def parking_conflicts(app: App) -> set[str]:
+    """The handlers whose records are parked for a conflict."""
+    own = (route for route in app.routes if route.kind.contributes)
+    return {route.name for route in own if contributing(route).parks_conflicts(route)}
+
+
+def tells_of_conflict(app: App, failure: Failure) -> bool:
+    """Whether a record is to be parked for a conflict of a unique index, for which a rehearsal has no place.
+
+    What the index shows is right none the less.
+    """
+    return failure.handler in parking_conflicts(app) and isinstance(failure.error, ParkingError)
+
+
+class Write(NamedTuple):
+    """One write to the table: an item put whole, or removed (``item`` None), ``expired`` by its time to live."""
+
+    key: Key
+    fields: Mapping[str, Any]
+    item: Mapping[str, Any] | None
+    expired: bool = False
+
+    def __str__(self) -> str:
+        what = "expires" if self.expired else "delete" if self.item is None else "put"
+        name = " / ".join(str(value) for value in self.key.key(**self.fields).values())
+        return f"{what} {name}{'' if self.item is None else f' {dict(self.item)}'}"
+
+
+def key_types(history: Iterable[Write], table: str) -> dict[str, KeyType]:
+    """The types of those key attributes of a table that are not text."""
+    keys = {write.key for write in history if write.key.table.name == table}
+    parts = [pair for key in keys for pair in zip(key.table.attributes, key.parts, strict=True)]
+    return {name: part.attribute_type for name, part in parts if part.attribute_type != "S"}
+
+
+def carry_out(twin: TableTwin, write: Write) -> TwinRecord | None:
+    """Carries out one write on its table; its record, None where it changed nothing."""
+    key = write.key.key(**write.fields)
+    if write.item is not None:
+        return twin.put({**write.item, **key})
+    record = twin.delete(key)
+    if record is not None and write.expired:
+        record["userIdentity"] = dict(TIME_TO_LIVE)
+    return record
+
+
+def changes_items(app: App) -> bool:
+    """Whether an application has handlers that read or write its own items."""
+    return any(derivation(route).reads_items or route.kind.touches(route) for route in app.routes)
+
+
+def change(
+    key: Key,
+    /,
+    *,
+    old: Mapping[str, Any] | None = None,
+    new: Mapping[str, Any] | None = None,
+    expired: bool = False,
+    clock: Clock | None = None,
+    **fields: Any,
+) -> Change:
+    """The change of an item from ``old`` attributes to ``new`` ones; None is no item. ``fields`` fill the key.
+
+    ``expired``: time to live removed the item. ``clock`` says when, 2026-03-01T09:00:00Z if not given. Raises
+    ``TwinError`` for what is no change, and ``WriteRefused`` for an item that DynamoDB would not take.
+    """
+    check_key(key, "change()")
+    if old is None and new is None:
+        raise TwinError("A change was given neither old= nor new=: expected the attributes before, after, or both.")
+    if expired and new is not None:
+        raise TwinError("A change with expired=True removes the item: leave new= out.")
+    writes = [Write(key, fields, item) for item in (old, new) if item is not None]
+    if new is None:
+        writes.append(Write(key, fields, None, expired=expired))
+    table = TableTwin(key.table, view="NEW_AND_OLD_IMAGES", clock=clock, key_types=key_types(writes, key.table.name))
+    record = [carry_out(table, write) for write in writes][-1]
+    if record is None:
+        raise TwinError(f"A change of {key!r} has equal old= and new=: DynamoDB tells of no such change.")
+    return Change(record, Origin(key.table, ""))
 
 
 class Twin:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamfold.limits import BYTES_MAX
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import encode
+from streamfold.settings.limits import BYTES_MAX
 from streamfold.writes.guarded import (
     AddRow,
     CounterWrite,

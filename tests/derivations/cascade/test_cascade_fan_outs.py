@@ -11,10 +11,10 @@ from streamfold.derivations.cascade import children
 from streamfold.derivations.cascade import children as lanes
 from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.jobs.fan_outs import FanOuts
+from streamfold.proofs.choices import Choices
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Died, check
-from streamfold.testing.choices import Choices
 from tests.derivations.cascade.test_children import (
     CLOCK,
     ORDER,

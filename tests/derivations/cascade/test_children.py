@@ -12,13 +12,13 @@ from streamfold.batch.report import merge
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.state_keys import event_key
+from streamfold.proofs.choices import Choices, Drawn
+from streamfold.proofs.faults import FaultyEngine
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
 from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.testing import Died
-from streamfold.testing.choices import Choices, Drawn
-from streamfold.testing.faults import FaultyEngine
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, AbsentSource, DeleteSource, Reason, Refused
 from tests.helpers.records import change, item, record
 

@@ -7,8 +7,8 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.feed.spreading import pull_partition
+from streamfold.proofs.oracle import history_of
 from streamfold.testing import check
-from streamfold.testing.oracle import history_of
 from tests.helpers.records import change, item
 
 TABLE = Table("main", ttl="expires")

@@ -8,7 +8,7 @@ import pytest
 from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.derivations.feed import fan_outs
-from streamfold.testing.invocations import Died
+from streamfold.testing.mapping import Died
 from tests.derivations.feed.test_feed_costs import FIRST, application, run
 from tests.helpers.vast_audience import VastAudience
 

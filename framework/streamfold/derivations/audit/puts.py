@@ -127,11 +127,7 @@ def expected(route: Route, history: History) -> Expected:
 
 
 def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]) -> None:
-    old, new, recorded = (
-        Image(without_derived(change.old.raw)),
-        Image(without_derived(change.new.raw)),
-        recorded_of(route),
-    )
+    old, new, recorded = _own(change.old), _own(change.new), recorded_of(route)
     shown = [name for name in {*old, *new} if name in change.keys or recorded.shows(name)]
     hides = recorded.fields is not None or bool(recorded.redact)
     version = change.identity_among(lambda name: name in shown) if hides else change.identity_text
@@ -158,6 +154,12 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
     rows[(target.table.name, *target.compose({**fields, **named}))] = own
 
 
+def _own(image: Image) -> Image:
+    """An image without what was derived onto its item; itself, with the values read already, where there is nothing."""
+    own = without_derived(image.raw)
+    return image if own is image.raw else Image(own)
+
+
 def _fits(row: Values) -> bool:
     """Whether a row may hold all that it is to tell."""
     entries = [*row["changes"].values(), *row.get("unchanged", {}).values()]
@@ -175,9 +177,9 @@ def is_ours(change: Change) -> bool:
     """Whether nothing but attributes that were derived onto the item changed."""
     if change.event != "MODIFY" or not (change.has_old and change.has_new):
         return False
-    images = [change.old.raw, change.new.raw]
-    one, other = (dict(Image(without_derived(image))) for image in images)
-    return alike(one, other) and any(DERIVED in image for image in images)
+    if DERIVED not in change.old.raw and DERIVED not in change.new.raw:
+        return False
+    return alike(dict(_own(change.old)), dict(_own(change.new)))
 
 
 def _declared(route: Route, change: Change, ttl: str | None) -> Values:

@@ -12,11 +12,11 @@ from streamfold.derivations.audit.kind import Recorded
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import Image, hidden, without_derived
 from streamfold.records.values import AttributeValue, RawImage, StoredMap, encode
+from streamfold.settings.limits import SECONDS_A_DAY
 
 IMAGE, ROW = "image", "row"
 """The kind of content is part of its digest: the digest of an image never passes for that of a row."""

@@ -21,10 +21,10 @@ from streamfold.engines import Engine
 from streamfold.engines.timed import Timed
 from streamfold.errors import EngineError, EngineUnavailable, is_of_table, told
 from streamfold.ledger.state_keys import event_key
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
 from streamfold.run import Deadline, Run
+from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.writes.guarded import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)

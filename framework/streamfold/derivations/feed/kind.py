@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 from streamfold.derivations.derivation import Derivation, Planned
 from streamfold.errors import DeclarationError, KeyValueError, ManifestError, SettingsError, Unprocessable, reason
 from streamfold.keys.field import ANY_TIME, TIME_TEXTS, datetime_text, ulid_milliseconds, ulid_of
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.routes.effects import Row
 from streamfold.routes.route import SOURCE, Listening, Target, owns
+from streamfold.settings.limits import SECONDS_A_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

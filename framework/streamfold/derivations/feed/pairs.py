@@ -19,7 +19,6 @@ from streamfold.errors import Contended, EngineError, HandlerError, damaged, is_
 from streamfold.keys.key import Key
 from streamfold.keys.table import PARTNER_VERSION, VERSION
 from streamfold.ledger.state_keys import side_partition
-from streamfold.limits import SECONDS_A_DAY
 from streamfold.records.change import ItemKey, item_key, item_name
 from streamfold.records.encoded import ITEM_BYTES_MAX, to_json
 from streamfold.records.images import Image
@@ -29,6 +28,7 @@ from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
 from streamfold.run import Run
 from streamfold.settings import Settings
+from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.writes.guarded import PutMirror, PutPair, Reason, StateKey
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from streamfold.engines import Entries, OwnStream
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError, plain
 from streamfold.keys.field import overlaps
 from streamfold.keys.key_part import KeyPart
-from streamfold.limits import ACTIONS_MAX
 from streamfold.routes.route import Fields, Route
 from streamfold.settings import Settings
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteState, StateKey
 
 GRANTED: Mapping[str, tuple[Any, ...]] = {

@@ -33,11 +33,11 @@ from streamfold.derivations.search.sink import CONFLICT, TRIES, VERSION_MAX, Sen
 from streamfold.engines import Counter, Engine, Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, damaged, is_fatal
 from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
-from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import COMPACT
 from streamfold.records.values import decode, encode
 from streamfold.run import Run
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CounterWrite, DeleteState, PutState, StateKey
 
 BUILDING, BOTH, SWAPPED, TAKEN = "building", "both", "swapped", "taken"

@@ -1,6 +1,7 @@
 """Maintenance of an index: documents copied to a new one, compared with their items, and purged."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -252,20 +253,37 @@ def root_of(route: Route, name: str) -> Root | None:
 def expected(route: Route, history: History) -> Expected:
     """The documents of all items."""
     found = Expected()
+    parts = _Partitions(history) if options_of(route).parts else None
     for item, image, fields in history.items_of(route):
-        asked = _with_parts(route, history, fields)
+        asked = route if parts is None else _with_parts(route, parts, item, fields)
         for document in history.called(asked, image, fields, item):
             key = (_place(route, index_of(route, fields, Settings())), document_id(route, item, fields, document), None)
             found.outside[key] = parsed(document_text(document.fields))
     return found
 
 
-def _with_parts(route: Route, history: History, fields: Fields) -> Route:
-    """The route whose function gets its parts, if it has any."""
-    keys = options_of(route).parts
-    if not keys:
-        return route
-    parts = Parts({key: _parts(key, history, fields) for key in keys})
+class _Partitions:
+    """The items that are there, by partition, where the parts of a document lie beside its root: they are declared so.
+
+    Looked for among all items, they would take a proof of many items most of its time.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._items: dict[tuple[str, Any], list[tuple[ItemKey, Mapping[str, Any]]]] = defaultdict(list)
+        for item, image in history.items.items():
+            if image:
+                self._items[item[:2]].append((item, image))
+
+    def parts(self, key: Key, root: ItemKey, fields: Fields) -> list[Part]:
+        """The items of a root's partition that fit the template, in the order of their sort keys."""
+        beside = sorted(self._items[root[:2]], key=lambda entry: sortable(entry[0][2]))
+        found = ((image, child_fields(key, fields, *item[1:])) for item, image in beside)
+        return [Part(image, own_fields) for image, own_fields in found if own_fields is not None]
+
+
+def _with_parts(route: Route, partitions: _Partitions, root: ItemKey, fields: Fields) -> Route:
+    """The route whose function gets its parts."""
+    parts = Parts({key: partitions.parts(key, root, fields) for key in options_of(route).parts})
     function = route.function
     assert function is not None
 
@@ -273,16 +291,6 @@ def _with_parts(route: Route, history: History, fields: Fields) -> Route:
         return function(item, parts, **asked)
 
     return replace(route, function=called)
-
-
-def _parts(key: Key, history: History, fields: Fields) -> list[Part]:
-    own = {item: image for item, image in history.items.items() if image and item[0] == key.table.name}
-    found = ((item, child_fields(key, fields, *item[1:])) for item in sorted(own, key=_sort))
-    return [Part(own[item], own_fields) for item, own_fields in found if own_fields is not None]
-
-
-def _sort(item: tuple[Any, ...]) -> str:
-    return sortable(item[2])
 
 
 def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:

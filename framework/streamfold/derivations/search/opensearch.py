@@ -19,8 +19,8 @@ from urllib.parse import quote, urlsplit
 from streamfold.derivations.search.options import GONE
 from streamfold.derivations.search.sink import BUSY, CONFLICT, VISIBLE, Action, Answer, Found, IndexBusy, TooLarge
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, SettingsError, shortened, told
-from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.settings import Settings
+from streamfold.settings.limits import CALL_SECONDS_MAX
 from streamfold.settings.readers import PREFIX
 
 PUT, ALREADY = "PUT", "resource_already_exists_exception"

@@ -1,0 +1,350 @@
+"""One call that proves an application: histories are drawn, run under faults, and compared with an oracle."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from pprint import pformat
+from random import Random
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from streamfold.app import App
+from streamfold.errors import SettingsError, parts_text, shown
+from streamfold.keys.key import Key
+from streamfold.proofs.choices import Budget, Choices, Drawn, Script, Scripted, shortened
+from streamfold.proofs.coverage import TakenExample, by_reason, missing, not_injected, taken, unproved
+from streamfold.proofs.determinism import check_deterministic
+from streamfold.proofs.driver import Driver
+from streamfold.proofs.handlers import FaultyHandlers
+from streamfold.proofs.histories import Shape, changes_of, drawn, examples_of, item_keys, recorded_shapes, shapes_of
+from streamfold.proofs.meanings import chosen
+from streamfold.proofs.memory import Remembered
+from streamfold.proofs.oracle import ExpectedRows, attribute_names, expected_all
+from streamfold.proofs.processes import PROCESSES, Elsewhere
+from streamfold.proofs.store import drawn_pace
+from streamfold.records.change import Change
+from streamfold.records.envelope import KINESIS, STREAM, Origins
+from streamfold.replay.files import BadLine, RecordedFiles, check_files
+from streamfold.settings import Settings
+from streamfold.testing.errors import TwinError
+from streamfold.testing.twin import Write, check_application
+
+HISTORIES = 500
+CHANGES = 16
+"""Writes in a history."""
+RATES = (0.01, 0.05, 0.2)
+"""How many of the points of choice deviate: from a single fault to hardly a call that works."""
+SHARDS = (1, 2, 3)
+ACTIONS = (2, 10, 25, 100)
+EXAMPLES = 20
+"""Items that are drawn from a strategy."""
+DIFFERENCES_SHOWN_MAX = 10
+
+NOTHING: Script = MappingProxyType({})
+HistorySource = Literal["stream", "kinesis"]
+
+
+class Scenario(NamedTuple):
+    """One run, whole: what is written, over how many shards, in how large transactions, what goes wrong where, and
+    whether a DynamoDB stream (``stream``) or Kinesis (``kinesis``) tells of it. ``pace``: how many writes there are
+    between two invocations, where handlers write to items too.
+    """
+
+    writes: tuple[Write, ...]
+    shards: int = 1
+    actions: int = 25
+    script: Script = NOTHING
+    source: str = STREAM
+    pace: int = 0
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was tried, and held. ``faults`` counts by kind, ``events`` changes by INSERT, MODIFY and REMOVE; ``offered``
+    names the faults that could have been injected. ``unproved`` names handlers that this does not prove, and
+    ``left_out`` says what else was not tried.
+    """
+
+    seed: int
+    unproved: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    histories: int = 0
+    changes: int = 0
+    deliveries: int = 0
+    seconds: float = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    offered: set[str] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        kinds = [f"  {count:>8,}  {name}" for name, count in sorted(self.faults.items())]
+        return "\n".join([f"{self._tried}:", *kinds, *self._gaps])
+
+    @property
+    def summary(self) -> str:
+        """What was tried in one line, without the table of faults, and what was not in further ones."""
+        return "\n".join([self._tried, *self._gaps])
+
+    @property
+    def _tried(self) -> str:
+        return (
+            f"{self.histories:,} histories of {self.changes:,} changes, {self.deliveries:,} deliveries, "
+            f"{self.faults.total():,} faults, 0 diverged (seed {self.seed}, {self.seconds:.1f} s)"
+        )
+
+    @property
+    def _gaps(self) -> list[str]:
+        unproved = [f"  not proved: {each}" for each in by_reason(self.unproved)]
+        return unproved + [f"  left out: {each}" for each in self.left_out]
+
+
+class Diverged(AssertionError):  # noqa: N818 - what it says
+    """Rows are not what the declarations say. ``scenario`` is the shortest history found that leads there."""
+
+    def __init__(self, problem: str, story: Sequence[str], scenario: Scenario, seed: int) -> None:
+        self.problem = problem
+        self.scenario = scenario
+        steps = "\n".join(f"  {step}" for step in (*map(str, scenario.writes), *story))
+        super().__init__(f"{problem}\n\nThe shortest history that was found (seed {seed}):\n{steps}")
+
+    def save(self, path: Path, app: str = "handlers:app") -> None:
+        """Writes a test file that runs the scenario again; ``app`` is where it finds the application."""
+        save(self.scenario, path, app)
+
+
+def check(  # noqa: PLR0913 - one call says it all, by name
+    app: App,
+    items: "Mapping[Key, Any] | None" = None,
+    *,
+    recorded: str | Path | None = None,
+    writes: Sequence[Write] | None = None,
+    histories: int = HISTORIES,
+    changes: int = CHANGES,
+    seed: int = 0,
+    faults: Collection[str] | None = None,
+    source: HistorySource = "stream",
+    processes: int = PROCESSES,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Proof:
+    """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
+
+    ``items`` says for each source key what its items look like: an example (attributes, and fields of the key by name
+    if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is
+    a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
+    drawn. ``faults`` are the names of those to inject, all if not given. With ``source="kinesis"`` the records are
+    those of Kinesis, of which some arrive late and some twice. The same seed gives the same run; in another process
+    too, unless a handler goes through a set. ``processes`` is how many other processes, each with a hash seed of its
+    own, call the handlers too, where the application can be imported by a name.
+
+    Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
+    for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
+    ``TwinError`` for items or names that do not fit the application, and for options that would prove nothing.
+    """
+    check_application(app)
+    check_extent(source, histories=histories, changes=changes)
+    only = chosen(faults)
+    begin, remembered = time.perf_counter(), Remembered(app)
+    shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
+    keys = {each.key for each in (writes or shapes)}
+    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
+    probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
+    probed = _all(changes_of(app, writes or probes))
+    with Elsewhere(app, probed, processes) as elsewhere:
+        handlers.yielded |= check_deterministic(app, probed, remembered)
+        for number in range(histories):
+            history = tuple(writes or drawn(random, shapes, changes))
+            shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
+            scenario = Scenario(history, shards, actions, source=source, pace=pace)
+            choices = Drawn(random, random.choice(RATES), only)
+            _run_and_count(handlers, scenario, choices, proof, remembered)
+            progress(number + 1)
+        proof.left_out += elsewhere.compare()
+    proof.unproved = unproved(app, keys, handlers.yielded)
+    proof.left_out += (*missing(proof.events), *not_injected(proof.offered, proof.faults))
+    proof.seconds = time.perf_counter() - begin
+    return proof
+
+
+def check_scenario(app: App, scenario: Scenario) -> None:
+    """Runs one scenario again, as a saved test does. Raises ``Diverged`` where it still fails."""
+    handlers = FaultyHandlers(app)
+    problem = _problem(handlers, scenario, Scripted(scenario.script))
+    if problem:
+        raise Diverged(problem, _story(handlers, scenario), scenario, 0)
+
+
+def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
+    if recorded is not None:
+        return recorded_shapes(app, recorded_changes(app, [str(recorded)]))
+    sources = item_keys(app)
+    if not (isinstance(items, Mapping) and all(isinstance(key, Key) for key in items)):
+        raise TwinError(f"items={shown(items)}: expected what items of each source key look like, {{ORDER: {{...}}}}.")
+    for key in items:
+        if not any(source.overlaps(key) for source in sources):
+            raise TwinError(
+                f"items= names {key!r}, which no handler reads: expected some of {', '.join(map(repr, sources))}."
+            )
+    if not items:
+        raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
+    found = shapes_of({key: _examples(key, given) for key, given in items.items()})
+    return [each._replace(given=()) if hasattr(items[each.key], "example") else each for each in found]
+
+
+def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
+    """The changes of recorded files. Raises ``TwinError`` for a file that is none, or a line that is no record."""
+    origins = Origins(app.source_tables, Settings.from_environment(os.environ), others=app.tables)
+    try:
+        check_files(paths)
+    except SettingsError as error:
+        raise TwinError(str(error)) from None
+    for entry in RecordedFiles(paths):
+        if isinstance(entry, BadLine):
+            raise TwinError(f"{entry.line}: {entry.why}")
+        yield origins.change(entry[1])
+
+
+def _examples(key: Key, given: Any) -> list[Mapping[str, Any]]:
+    if hasattr(given, "example"):
+        return examples_of(given, EXAMPLES)
+    return listed(key, given)
+
+
+def _run_and_count(
+    handlers: FaultyHandlers, scenario: Scenario, choices: Drawn, proof: Proof, remembered: Remembered
+) -> None:
+    driver = _driver(handlers, scenario, choices)
+    expected = expected_all(handlers.app, driver.given)  # raises where a handler cannot take an item
+    attribute_names(handlers.app, driver.given)  # likewise
+    problem = difference_of(driver, expected)
+    proof.histories += 1
+    proof.changes += len(driver.told)
+    proof.deliveries += driver.deliveries
+    proof.events.update(change.event for change in driver.told)
+    proof.offered |= choices.offered
+    proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
+    if problem or proof.histories == 1:
+        check_deterministic(handlers.declared, driver.given, remembered)  # now that handlers have seen other items
+    if problem:
+        raise _shortest(handlers, scenario._replace(script=choices.script), problem, proof.seed)
+
+
+def _shortest(handlers: FaultyHandlers, scenario: Scenario, problem: str, seed: int) -> Diverged:
+    kind = problem.partition(":")[0]  # a shorter history that fails in another way is another failure
+
+    def again(writes: Sequence[Write], script: Script) -> bool:
+        found = _problem(handlers, scenario._replace(writes=tuple(writes)), Scripted(script))
+        return found is not None and found.partition(":")[0] == kind
+
+    writes, script = shortened(again, scenario.writes, scenario.script, Budget())
+    scenario = scenario._replace(writes=tuple(writes), script=script)
+    story = _story(handlers, scenario)
+    return Diverged(_problem(handlers, scenario, Scripted(script)) or problem, story, scenario, seed)
+
+
+def _story(handlers: FaultyHandlers, scenario: Scenario) -> list[str]:
+    story: list[str] = []
+    _problem(handlers, scenario, Scripted(scenario.script), story.append)
+    return story
+
+
+def _problem(
+    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, tell: Callable[[str], None] = lambda _: None
+) -> str | None:
+    return difference_of(_driver(handlers, scenario, choices, tell))
+
+
+def _driver(
+    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, tell: Callable[[str], None] = lambda _: None
+) -> Driver:
+    shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source)
+    return Driver(handlers, shards, choices, scenario.actions, tell, pace=scenario.pace)
+
+
+def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str | None:
+    """Runs the driver; what is wrong with the rows that it leads to, or with what held on the way, in words.
+
+    ``expected`` is what an oracle said before; where handlers write to items it can be told after the run only.
+    """
+    try:
+        found = driver.run()
+        if expected is None or driver.writers:
+            expected = driver.expected()
+    except AssertionError as broken:
+        return f"{type(broken).__name__}: {broken}"
+    if found == expected:
+        return None
+    keys = sorted((key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)), key=str)
+    lines = [f"  {parts_text(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
+    more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
+    return "\n".join(["Rows are not what the declarations say:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
+
+
+def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:
+    return [change for shard in shards for change in shard]
+
+
+WIDTH = 100
+
+
+def save(scenario: Scenario, path: Path, app: str = "handlers:app") -> None:
+    """Writes a test that runs a scenario: ``test_history_that_diverged`` in ``path``.
+
+    ``app`` is where the test finds the application, ``module:name``. A file that is there is not overwritten: raises
+    ``FileExistsError``.
+    """
+    with path.open("x", encoding="utf-8") as file:
+        file.write(source_of(scenario, app))
+
+
+def source_of(scenario: Scenario, app: str) -> str:
+    """The text of that test."""
+    module, _, name = app.partition(":")
+    writes = "\n".join(f"        {_write(write)}," for write in scenario.writes)
+    return (
+        '"""A history that once led to wrong rows."""\n\n'
+        "import datetime\n"
+        "from decimal import Decimal\n\n"
+        f"from {module} import {name}\n"
+        "from streamfold import Key, Table\n"
+        "from streamfold.testing import Scenario, Write, check_scenario\n\n"
+        f"SCENARIO = Scenario(\n    writes=(\n{writes}\n    ),\n"
+        f"    shards={scenario.shards},\n    actions={scenario.actions},\n"
+        f"    source={scenario.source!r},\n"
+        f"    pace={scenario.pace},\n"
+        f"    script={pformat(dict(scenario.script), width=WIDTH)},\n)\n\n\n"
+        f"def test_history_that_diverged():\n    check_scenario({name}, SCENARIO)\n"
+    )
+
+
+def _write(write: Write) -> str:
+    item = None if write.item is None else dict(write.item)
+    expired = ", expired=True" if write.expired else ""
+    return f"Write({_key(write.key)}, {dict(write.fields)!r}, {item!r}{expired})"
+
+
+def _key(key: Key) -> str:
+    return f"Key({', '.join(repr(part.text) for part in key.parts)}, table={key.table!r})"
+
+
+def check_extent(source: str, **counts: Any) -> None:
+    """Raises ``TwinError`` for a source that is none, and for counts that would prove nothing."""
+    if source not in (STREAM, KINESIS):
+        raise TwinError(f"check() was given source={source!r}: expected {STREAM!r} or {KINESIS!r}.")
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 1:
+            raise TwinError(f"check() was given {name}={count!r}: expected a whole number, 1 or more.")
+
+
+def listed(key: Key, given: Any) -> list[Mapping[str, Any]]:
+    """The examples of a key's items as a list. Raises ``TwinError`` for what is none."""
+    examples = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping | str) else [given]
+    for each in examples:
+        if not isinstance(each, Mapping):
+            raise TwinError(
+                f"items= has {shown(each)} of type {type(each).__name__} for {key!r}: expected an example such as "
+                "{'price': 3}, several in a list, or a Hypothesis strategy for them."
+            )
+    return examples

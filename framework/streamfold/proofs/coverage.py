@@ -1,0 +1,162 @@
+"""What a proof covers: which handlers it does not prove, and which of the items it can be drawn from.
+
+Handlers have to be able to process the items that were given; of those that were drawn, the ones on which a handler
+raises are left out, and counted.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from decimal import localcontext
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.derivations.derivation import Planning, Work, contribution, derivation
+from streamfold.errors import shortened
+from streamfold.keys.key import Key
+from streamfold.ledger.forms import Forms
+from streamfold.proofs.handlers import is_called, told, with_functions
+from streamfold.proofs.histories import Shape, changes_of
+from streamfold.records.change import Change
+from streamfold.records.values import EXACT
+from streamfold.routes.route import SOURCE, Route
+from streamfold.run import Run
+from streamfold.settings import Settings
+from streamfold.testing.errors import HandlerFails
+from streamfold.testing.twin import Write
+
+EVENTS = {
+    "MODIFY": "no item is changed in the histories",
+    "REMOVE": "no item is removed in the histories",
+}
+"""What is said of changes that there are none of, by event."""
+
+
+def unproved(app: App, keys: Collection[Key], yielded: Collection[str] | None = None) -> tuple[str, ...]:
+    """The handlers that histories of items of these keys do not prove, each with the reason.
+
+    ``yielded`` names the handlers that yielded something; None where none was called yet.
+    """
+    found = ((route.name, _why_not(app, route, keys) or _idle(route, yielded)) for route in app.routes)
+    return tuple(f"{name} ({why})" for name, why in found if why)
+
+
+def by_reason(unproved: Iterable[str]) -> list[str]:
+    """What ``unproved`` gives, with the names of all handlers that have the same reason in one line."""
+    names: dict[str, list[str]] = {}
+    for each in unproved:
+        name, _, why = each.removesuffix(")").partition(" (")
+        names.setdefault(why, []).append(name)
+    return [f"{', '.join(own)} ({'each: ' if len(own) > 1 else ''}{why})" for why, own in names.items()]
+
+
+def missing(events: Collection[str]) -> tuple[str, ...]:
+    """What never happens to an item in histories of changes with these events."""
+    return tuple(what for event, what in EVENTS.items() if event not in events)
+
+
+def not_injected(offered: Collection[str], injected: Collection[str]) -> tuple[str, ...]:
+    """The faults that a run could have met and never did, in one line."""
+    left = sorted(set(offered) - set(injected))
+    return (f"faults that were never injected: {', '.join(left)}",) if left else ()
+
+
+def _idle(route: Route, yielded: Collection[str] | None) -> str:
+    idle = yielded is not None and is_called(route) and route.name not in yielded
+    return "it yields nothing for the items of the histories" if idle else ""
+
+
+def _why_not(app: App, route: Route, keys: Collection[Key]) -> str:
+    if derivation(route).outside:
+        return "external handlers are not called"
+    derived = [target for other in app.routes for target in other.into]
+    if not _any_overlaps(route.sources, [*keys, *derived]):
+        return "none of its items are in the histories"
+    touched = route.kind.touches(route)
+    if touched and not _any_overlaps(touched, keys):
+        return f"no items of {', '.join(map(repr, touched))} are in the histories"
+    return ""
+
+
+def _any_overlaps(some: Collection[Key], others: Collection[Key]) -> bool:
+    return any(one.overlaps(other) for one in some for other in others)
+
+
+Attributes = Mapping[str, Any]
+
+
+class TakenExample(NamedTuple):
+    """The shapes without items on which a handler raises, and a line for each key of which some were left out."""
+
+    shapes: list[Shape]
+    left_out: tuple[str, ...]
+
+
+def taken(app: App, shapes: Iterable[Shape]) -> TakenExample:
+    """What is left of the shapes. Raises ``HandlerFails`` for an item that was given, or where none is left of a key.
+
+    Handlers are called, and what they yield is looked at, as in production, but without a store.
+    """
+    twin = with_functions(app, _own_function)
+    found = [_taken(twin, shape) for shape in shapes]
+    return TakenExample([shape for shape, _ in found], tuple(line for _, line in found if line))
+
+
+def _own_function(route: Route) -> Any:
+    return route.function
+
+
+def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
+    for fields, item in shape.given:
+        if why := _refusal(app, shape, fields, item):
+            raise HandlerFails(
+                f"An item that was given cannot be processed: {why}\nThe item: {_shown(item)}\n"
+                "In production its record would fail at every delivery. Mend the handler, or yield nothing for such an "
+                "item. That a handler refuses an item is a test of its own: with pytest.raises(HandlerFails): "
+                "Twin(app).put(...)."
+            )
+    given = [item for _, item in shape.given]
+    drawn = [item for item in shape.items if item not in given]
+    refused = [(item, why) for item in drawn if (why := _refusal(app, shape, shape.fields[0], item))]
+    if not refused:
+        return shape, ""
+    (first, why), *_ = refused
+    if len(refused) == len(shape.items):
+        raise HandlerFails(f"None of the items that were drawn can be processed: {why}\nThe item: {_shown(first)}")
+    left = [item for item in shape.items if all(item != other for other, _ in refused)]
+    line = (
+        f"{len(refused)} of {len(drawn)} items of {shape.key!r} that were drawn, on which a handler raises; one of "
+        f"them is {_shown(first)}: {why}"
+    )
+    return shape._replace(items=left), line
+
+
+def _refusal(app: App, shape: Shape, fields: Attributes, item: Attributes) -> str:
+    """Why an item cannot be processed when it is put and removed; empty where it can."""
+    forms = Forms()  # one item says nothing of the types of another's values
+    history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
+    with localcontext(EXACT):
+        for change in changes_of(app, history)[0]:
+            for route, found in app.sources(change.item):
+                try:
+                    if is_called(route):
+                        _derive(app, route, change, found, forms)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is said
+                    return told(route, change.name, error)
+    return ""
+
+
+def _derive(app: App, route: Route, change: Change, fields: Attributes, forms: Forms) -> None:
+    if route.kind.contributes:
+        for image in (change.old, change.new):
+            contribution(route, image, fields, forms)
+    else:
+        work = Work(route, change.item, SOURCE, fields, [change])
+        derivation(route).plan([work], Planning(app, Run(Settings()), _raise, lambda *_: None, lambda *_: None))
+
+
+def _raise(change: Change, route: Route, error: Exception) -> bool:
+    del change, route
+    raise error
+
+
+def _shown(item: Attributes) -> str:
+    return shortened(repr(dict(item)))

@@ -1,0 +1,271 @@
+"""Whether a handler is a function of its input: called again, with its sets in another order, and after more than a
+year, it has to give the same.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, timedelta
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.proofs.handlers import is_called
+from streamfold.proofs.memory import Remembered
+from streamfold.records.change import Change
+from streamfold.records.images import Image
+from streamfold.routes.effects import each_effect
+from streamfold.routes.route import Route
+
+
+def with_sets_reversed(subject: Any) -> Any:
+    """An image, or a change with images, whose sets are gone through backwards; equal to those of the one given."""
+    return _Change(subject) if isinstance(subject, Change) else _Image(subject.raw)
+
+
+class _Change:
+    """A change that differs from another in nothing but its images."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        if change.has_old:
+            self.old = _Image(change.old.raw)
+        if change.has_new:
+            self.new = _Image(change.new.raw)
+
+    def without_derived(self) -> "_Change":
+        return _Change(self._change.without_derived())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._change, name)
+
+
+class _Image(Image):
+    __slots__ = ()
+
+    def _decode(self, name: str) -> Any:
+        return _reversed(super()._decode(name))
+
+
+class _Set(set[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(super().__iter__())[::-1])
+
+
+def _reversed(value: Any) -> Any:
+    if isinstance(value, set):
+        return _Set(value)
+    if isinstance(value, list):
+        return [_reversed(member) for member in value]
+    return {name: _reversed(member) for name, member in value.items()} if isinstance(value, dict) else value
+
+
+SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
+"""More than a year and not a whole number of hours: whatever is read of a clock differs."""
+CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+CLOCKS_TOLD = ("localtime", "gmtime", "ctime", "asctime", "strftime")
+"""Those that tell a time that they are given, and the clock's where they are given none."""
+
+
+class KnownClock(NamedTuple):
+    """A name by which a module knows a clock, and what is put in its place."""
+
+    module: ModuleType
+    name: str
+    original: Any
+    shifted: Any
+
+
+class Clocks:
+    """The clocks that handlers' packages can see, found once for all calls."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], list[KnownClock]] = {}  # by package, and how many modules there were
+
+    @contextmanager
+    def later(self, function: Callable[..., Any]) -> Iterator[None]:
+        """Shifts every clock that the handler's package can see."""
+        package = (function.__module__ or "").partition(".")[0]
+        known = package, len(sys.modules)  # a handler may import a module when it is called
+        if known not in self._found:
+            self._found[known] = _clocks_near(package)
+        clocks = self._found[known]
+        try:
+            for each in clocks:
+                setattr(each.module, each.name, each.shifted)
+            yield
+        finally:
+            for each in clocks:
+                setattr(each.module, each.name, each.original)
+
+
+def _clocks_near(package: str) -> list[KnownClock]:
+    """The clocks of the module ``time``, and the names by which the package's modules know a clock."""
+    clocks = [KnownClock(time, name, getattr(time, name), _shifted_clock(name)) for name in CLOCKS]
+    clocks += [KnownClock(time, name, getattr(time, name), _shifted_told(name)) for name in CLOCKS_TOLD]
+    shifted = {each.original: each.shifted for each in clocks}
+    for module in [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]:
+        for name, value in list(vars(module).items()):
+            if (replacement := _replacement(value, shifted)) is not None:
+                clocks.append(KnownClock(module, name, value, replacement))
+    return clocks
+
+
+def _replacement(value: Any, shifted: dict[Any, Any]) -> Any:
+    if value is datetime:
+        return _LaterDatetime
+    if value is date:
+        return _LaterDate
+    if isinstance(value, ModuleType) and value.__name__ == "datetime":
+        return SimpleNamespace(**{**vars(value), "datetime": _LaterDatetime, "date": _LaterDate})
+    return shifted.get(value) if callable(value) and getattr(value, "__module__", "") == "time" else None
+
+
+def _shifted_clock(name: str) -> Callable[[], float]:
+    clock, shift = getattr(time, name), SHIFT_SECONDS * (1_000_000_000 if name.endswith("_ns") else 1)
+    return lambda: clock() + shift
+
+
+def _shifted_told(name: str) -> Callable[..., Any]:
+    tell, now, localtime = getattr(time, name), time.time, time.localtime
+    wanted = 2 if name == "strftime" else 1
+
+    def told(*given: Any) -> Any:
+        if len(given) == wanted:
+            return tell(*given)
+        seconds = now() + SHIFT_SECONDS
+        return tell(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
+
+    return told
+
+
+class _Instances(type):
+    """``isinstance(x, datetime)`` goes on to work while the name is bound to the shifted class."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
+class _LaterDatetime(datetime, metaclass=_Instances):
+    def __new__(cls, *parts: Any, **named: Any) -> Any:
+        return cls.__mro__[1](*parts, **named)  # what is made of an item's values is what it always is
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.now(tz) + timedelta(seconds=SHIFT_SECONDS)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return datetime.now() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ005 - as the original gives it
+
+    @classmethod
+    def today(cls) -> Any:
+        return datetime.now() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ005 - as the original gives it
+
+
+class _LaterDate(date, metaclass=_Instances):
+    def __new__(cls, *parts: Any, **named: Any) -> Any:
+        return cls.__mro__[1](*parts, **named)
+
+    @classmethod
+    def today(cls) -> Any:
+        return date.today() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ011 - as the original gives it
+
+
+SETS = "it goes by the order of a set, which every process has another of"
+AGAIN = "called twice it gives two things: it reads a clock, draws at random, or remembers other calls"
+AFTER_OTHERS = "it remembers other calls: after those of other items it gives another thing"
+MEMORY = "it remembers other calls: a new process gives another thing"
+CLOCK = "it reads a clock: a year later it gives another thing"
+
+
+class NotDeterministic(AssertionError):  # noqa: N818 - what it says
+    """A handler gave two things for one input: it reads a clock, draws at random, or remembers something."""
+
+
+class Call(NamedTuple):
+    """One call of a handler: called, it gives what the handler yields, None where that raises."""
+
+    route: Route
+    subject: Any
+    fields: dict[str, Any]
+    change: Change
+
+    def __call__(self, subject: Any = None) -> list[Any] | None:
+        """What is yielded of this subject, or of one that is equal to it."""
+        return _given(self.route, self.subject if subject is None else subject, self.fields)
+
+
+def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
+    """The calls of all handlers on these changes: of each image, or of the change. External ones are not called."""
+    return [
+        Call(route, subject, route.asked(fields), change)
+        for change in changes
+        for route, fields in app.sources(change.item)
+        if is_called(route) and route.items_given == 1
+        for subject in ([image for image in (change.old, change.new) if image] if route.kind.gets_items else [change])
+    ]
+
+
+def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> set[str]:
+    """Calls every handler on these changes, again, more than a year later, and after all others.
+
+    ``remembered`` is what the handlers could reach before any of them was called. Returns the names of the handlers
+    that yielded something. Raises ``NotDeterministic``.
+    """
+    calls = calls_on(app, changes)
+    clocks = Clocks()
+    firsts = [_checked(call, remembered, clocks) for call in calls]
+    for call, first in reversed(list(zip(calls, firsts, strict=True))):
+        if first is not None and call() != first:
+            raise NotDeterministic(message(call.route, call.change, AFTER_OTHERS))
+    return {call.route.name for call, first in zip(calls, firsts, strict=True) if first}
+
+
+def _checked(call: Call, remembered: Remembered, clocks: Clocks) -> list[Any] | None:
+    """What a call gives, the same whenever it is made; None where it raises."""
+    first = call()
+    if first is None:
+        return None
+    if call() != first:
+        raise NotDeterministic(message(call.route, call.change, AGAIN))
+    if not _alike(call(with_sets_reversed(call.subject)), first):
+        raise NotDeterministic(message(call.route, call.change, SETS if call() == first else AGAIN))
+    with remembered.forgotten() as forgot:
+        if forgot and call() != first:
+            raise NotDeterministic(message(call.route, call.change, MEMORY))
+    assert call.route.function is not None
+    with clocks.later(call.route.function):
+        later = call()
+    if later != first:
+        raise NotDeterministic(message(call.route, call.change, CLOCK if call() == first else AGAIN))
+    return first
+
+
+def _given(route: Route, subject: Any, fields: dict[str, Any]) -> list[Any] | None:
+    """What a handler gives; None where it raises, which is no matter of time."""
+    assert route.function is not None
+    try:
+        return list(each_effect(route.name, route.function(subject, **fields)))
+    except Exception:  # noqa: BLE001 - said elsewhere, with the item
+        return None
+
+
+def _alike(given: list[Any] | None, first: Sequence[Any]) -> bool:
+    """Whether the same is yielded in whatever order: a row for each member of a set may come in any."""
+    left = list(first)
+    for effect in given or ():
+        if effect not in left:
+            return False
+        left.remove(effect)
+    return given is not None and not left
+
+
+def message(route: Route, change: Change, what: str) -> str:
+    """What is said of a handler that is no function of its input."""
+    return (
+        f"Handler {route.name!r} ({route.declared_at}) is no function of its input: for item {change.name} {what}. "
+        "A redelivery would then write something else than the first delivery. Take times from the item, or from "
+        "change.at; take ids from the key; keep nothing between calls; sort what comes out of a set."
+    )

@@ -1,0 +1,481 @@
+"""Delivers changes as badly as Lambda may, while the store and the handlers fail; then sets everything right.
+
+What is delivered, when and to how many invocations at once is chosen point by point. At the end nothing fails any more:
+late writes land, the rest is delivered, records that were given up are redriven, and the rows have to be right.
+"""
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
+from streamfold.batch.process import process_changes
+from streamfold.commit.outcome import Failure, Held
+from streamfold.derivations.search.indexes import OPENED
+from streamfold.engines import Engine
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import EngineUnavailable, NotStarted, RecordError, parts_text
+from streamfold.failures.repair import Repair, Repaired
+from streamfold.jobs.fan_outs import FanOuts
+from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.proofs.choices import Choices
+from streamfold.proofs.faults import ChosenLanes, FaultyEngine
+from streamfold.proofs.handlers import FaultyHandlers, ProofParking
+from streamfold.proofs.histories import arriving
+from streamfold.proofs.invariants import InvariantBroken, Invariants
+from streamfold.proofs.oracle import (
+    ExpectedRows,
+    attribute_names,
+    check_cascades,
+    endless,
+    expected_all,
+    expected_items,
+    folded_rows,
+    history_of,
+    identity,
+    outside_rows,
+    read_rows,
+    stored_items,
+)
+from streamfold.proofs.store import PLACE, Contents, Documents, ProofStore, WriterLane, Writers, proof_store
+from streamfold.records.change import Change
+from streamfold.run import Run
+from streamfold.run.pace import SendingPace
+from streamfold.settings import Settings
+from streamfold.testing.errors import HandlerFails
+from streamfold.testing.mapping import Died
+from streamfold.testing.twin import changes_items, tells_of_conflict
+
+if TYPE_CHECKING:
+    from streamfold.app import App
+    from streamfold.run import Learned
+
+BELLS = ("bell-lost", "bell-twice")
+FAN_OUT_ROUNDS_MAX = 20
+"""Times that open fan-outs are rung for at the end: each may open others."""
+
+
+def answer_bells(app: "App", engine: Engine, run: "Run", choices: Choices) -> None:
+    """Works on what an invocation rang for, or on nothing, or twice; a lane that fails stays open."""
+    if not run.rung:
+        return
+    option = choices.choose("bell", BELLS)
+    if option == "bell-lost":
+        run.rung.clear()
+    rung = [*run.rung] if option == "bell-twice" else []
+    run_fan_outs(app, engine, run)
+    run.rung += rung
+    run_fan_outs(app, engine, run)
+
+
+def answer_all(app: "App", engine: Engine, run: "Run") -> bool:
+    """Rings until no fan-out is open; returns whether one was. Raises ``HandlerFails`` if one cannot be done."""
+    for number in range(FAN_OUT_ROUNDS_MAX):
+        if not ring_open(app, engine, run):
+            return number > 0
+        for failure in run_fan_outs(app, engine, run).failures:
+            raise HandlerFails(str(failure)) from failure.error
+    raise HandlerFails(f"Fan-outs are open after {FAN_OUT_ROUNDS_MAX} rounds.")
+
+
+NOW = 1_772_355_600.0
+"""The time of a run whose records are not later."""
+
+
+class Invoker:
+    """The function of an application, and what its process learns from invocation to invocation.
+
+    The contents of archives and indexes are in ``proof``; the rows are in ``store``, which may be another.
+    """
+
+    def __init__(
+        self,
+        handlers: FaultyHandlers,
+        choices: Choices,
+        actions: int,
+        tell: Callable[[str], None],
+        proof: ProofStore,
+        store: MemoryEngine,
+        now: float = NOW,
+    ) -> None:
+        self.handlers = handlers
+        self.app = handlers.app
+        self._other_app: App | None = None
+        self.choices = choices
+        self.tell = tell
+        self.settings = Settings(chunk_actions=actions, archive=PLACE)
+        self.store = store
+        self.store.source_tables.update(self.app.source_tables)
+        self.writers: Writers | None = None
+        self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
+        self._parking = ProofParking(self.app)
+        self.opened: dict[str, Any] = {
+            PLACE: Contents(proof, self.engine.archive),
+            OPENED: Documents(proof, self.engine.bulk),
+        }
+        self.learned: Learned = WeakKeyDictionary()
+        self.pace = SendingPace()
+        self._invariants = Invariants(self.app, self.store)
+        self._broken: InvariantBroken | None = None
+        self.now = now
+        self.deliveries = 0
+        self._running: list[WriterLane | None] = []  # what is going on, the innermost last; None: no lane's
+        self._repairs_failed: list[Repaired] = []
+        self._acknowledged: set[str] = set()  # versions of removals
+        self._over: dict[str, int] = {}  # how many records the tables had told when a removal was over
+
+    @abstractmethod
+    def _meanwhile(self) -> None:
+        """Called between two calls of the store: what others do at this moment."""
+
+    def _check(self) -> None:
+        """Notes the first invariant that broke; what it was raised inside might take it for an error of its own."""
+        try:
+            self._invariants.check()
+        except InvariantBroken as broken:
+            self._break(broken)
+
+    def _break(self, broken: InvariantBroken) -> None:
+        self._broken = self._broken or broken
+
+    def _attempt(self, batch: Sequence[Change], calls: int | None = None) -> list[Failure] | None:
+        """One invocation: the failures that it reports, None where it died."""
+        self.deliveries += 1
+        self._parking.delivered(batch)
+        try:
+            run = self._invocation(calls)
+            failures = process_changes(self.app, batch, self.engine, run).failures
+            answer_bells(self.app, self.engine, run, self.choices)
+            if self.app.chained:
+                self.engine.retry(self.settings.group)
+                failures = [*failures, *run_chains(self.app, self.engine, run).failures]
+        except (Died, EngineUnavailable) as died:
+            self.tell(f"  the invocation ends: {type(died).__name__}")
+            self.learned.clear()
+            self.pace = SendingPace()
+            return None
+        if self.writers:
+            self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
+        return failures
+
+    def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], place: int) -> None:
+        """Notes how many records the tables had told when a removal, the last of its item in a batch, was over.
+
+        It is over when its record is acknowledged and no fan-out goes on with it.
+        """
+        last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
+        self._acknowledged.update(change.version_text for change in last.values() if change.sequence not in failed)
+        open_ones = FanOuts(self.app.name, self.store, self._invocation()).all()
+        going_on = {job.options.get("version") for job in open_ones}
+        for version in self._acknowledged - going_on:
+            self._over.setdefault(version, place)
+
+    def _invocation(self, calls: int | None = None) -> Run:
+        """The run of one invocation, which has time for so many calls of the store; None: for any number."""
+        last = None if calls is None else self.engine.calls + calls
+        return Run(
+            self.settings._replace(handlers_off=tuple(self.handlers.off)),
+            clock=lambda: self.now,
+            pause=lambda _: None,
+            opened=self.opened,
+            learned=self.learned,
+            parking=self._parking,
+            source_items=self.writers is not None,
+            lanes=ChosenLanes(lambda: self.choices, self._break),
+            pace=self.pace,
+            seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
+        )
+
+    def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
+        """Leads what an item's ledger handlers keep to what the table says now; a repair that dies is left."""
+        self.tell(f"  repair of {change.name}")
+        self._running.append(None)
+        try:
+            repairs = Repair(self.app, self.engine, self._invocation()).item(
+                change.item, version=version, changes=[change]
+            )
+        except Died:
+            repairs = []
+        self._running.pop()
+        self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
+
+    def _other_process(self) -> None:
+        """From here on another process is invoked, and at the next call this one again."""
+        self.app, self._other_app = self._other_app or self.handlers.other, self.app
+
+
+BATCH_RECORDS = 100
+BATCHES = {"batches-of-1": 1, "batches-of-2": 2, "batches-of-3": 3, "batches-of-7": 7}
+DELIVERY = (
+    "each-record-twice",
+    "rewound",
+    "checkpoint-lost",
+    "skipped",
+    "shuffled",
+    "out-of-time",
+    "repair",
+    "other-process",
+)
+MEANWHILE = ("overlap", "other-shard", "repair", "written-meanwhile")
+REDRIVE = ("redriven-early", "redriven-shuffled", "redriven-twice", "replayed")
+END = ("late-writes-land-last", "all-delivered-again")
+REWIND_RECORDS = 3
+INSIDE_MAX = 2
+"""How deep invocations and repairs may be nested, each running between two calls of the one outside."""
+CALLS_IN_TIME = 3
+"""Calls of the store that an invocation makes before its time is nearly over, where it is short of it."""
+ATTEMPTS_MAX = 3
+"""Attempts without progress after which the first record is given up, as Lambda does when its retries are spent."""
+INVOCATIONS_MAX = 50
+"""Invocations per shard after which nothing fails any more."""
+ROUNDS_MAX = 50
+"""Times that handlers may write to items whose records were all delivered, before they are taken to go on for ever."""
+
+
+class Driver(Invoker):
+    """One run over a new store, or another that shows as much. ``tell`` takes the story of the run, line by line."""
+
+    def __init__(
+        self,
+        handlers: FaultyHandlers,
+        shards: Sequence[Sequence[Change]],
+        choices: Choices,
+        actions: int,
+        tell: Callable[[str], None] = lambda _: None,
+        store: MemoryEngine | None = None,
+        pace: int = 0,
+    ) -> None:
+        self.given = [change for changes in shards for change in changes]
+        proof = proof_store(handlers.app)
+        super().__init__(handlers, choices, actions, tell, proof, store or proof, _latest(self.given))
+        if store is None and changes_items(self.app):
+            self.lanes = _lanes([], shards)
+            self.writers = Writers(proof, self.lanes, choices, tell, pace)
+        else:
+            self.lanes = _lanes([arriving(changes, choices) for changes in shards], [])
+        self._batch: list[Change] = []
+        self._overtaken: int | None = None
+
+    def run(self) -> ExpectedRows:
+        """Delivers everything, sets everything right, and returns the rows."""
+        self.handlers.mend()
+        while lanes := [lane for lane in self.lanes if not lane.done and lane.invocations < INVOCATIONS_MAX]:
+            self._invoke(min(lanes, key=lambda lane: lane.invocations))
+        self._settle()
+        if self._broken is not None:
+            raise self._broken
+        rows = read_rows(self.app, self.store.rows, self.told) | outside_rows(self.app, self.opened[PLACE])
+        return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
+
+    @property
+    def told(self) -> Sequence[Change]:
+        """The changes that a run leads to, each once: as they were given, or as the tables of the run tell of them."""
+        return [each.change for each in self.writers.store.told] if self.writers else self.given
+
+    def expected(self) -> ExpectedRows:
+        """What the run has to lead to, told after it.
+
+        Raises ``ItemsWrong`` where a handler removed an item that no declaration removes, or left one.
+        """
+        folded = folded_rows(self.app, history_of(self.told).items)
+        rows = expected_all(self.app, self.told, folded)
+        if self.writers is None:
+            return rows
+        check_cascades(self.app, self.writers.store.told, self._over)
+        return rows | expected_items(self.app, self.writers.store.told, self._derived_names, folded)
+
+    @cached_property
+    def _derived_names(self) -> set[str]:
+        """The names of all attributes that handlers derived onto an item. Asked for when all writes were made."""
+        assert self.writers is not None
+        return attribute_names(self.app, [change for change, own, _ in self.writers.store.told if own])
+
+    def _invoke(self, lane: WriterLane) -> None:
+        lane.invocations += 1
+        how = self.choices.choose("delivery", DELIVERY)
+        if how == "repair" and lane.position < len(lane.changes):
+            self._repair(lane.changes[lane.position])
+            if lane.done:  # it was delivered meanwhile
+                return
+        size = BATCHES.get(self.choices.choose("batch", tuple(BATCHES)) or "", BATCH_RECORDS)
+        if self.writers:
+            self.writers.write(lane, self.writers.pace or size)
+        batch = list(lane.changes[lane.position : lane.position + size])
+        if not batch:  # what was written changed nothing
+            return
+        self._write(batch)
+        if how == "skipped":
+            self._give_up(lane)
+            return
+        through = self._deliver(lane, batch, how)
+        lane.attempts = 0 if through else lane.attempts + 1
+        lane.position += through
+        if lane.attempts >= ATTEMPTS_MAX:
+            self._give_up(lane)
+        if how in ("rewound", "checkpoint-lost"):
+            lane.position = max(0, lane.position - REWIND_RECORDS) if how == "rewound" else 0
+            self.tell(f"{lane.name}: {how}, back to record {lane.position + 1}")
+
+    def _write(self, batch: Sequence[Change]) -> None:
+        """The table has what its stream delivers; a batch that comes again does not lead it back."""
+        if self.writers is None:
+            self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
+
+    def _deliver(self, lane: WriterLane, batch: list[Change], how: str | None) -> int:
+        """Delivers a batch, and returns how many of its records are through."""
+        first = lane.position + 1
+        self.tell(f"{lane.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
+        if option := self.choices.choose("handler", self.handlers.options):
+            self.tell(f"  {option.partition(' ')[2]}: {option.partition(' ')[0]}")
+            self.handlers.break_down(option)
+        delivered = [change for change in batch for _ in range(2)] if how == "each-record-twice" else batch
+        if how == "shuffled":
+            delivered = _shuffled(batch)
+        if how == "other-process":
+            self._other_process()
+        self._running.append(lane)
+        outside, self._batch = self._batch, batch
+        failed = self._attempt(delivered, CALLS_IN_TIME if how == "out-of-time" else None)
+        self._running.pop()
+        self._batch = outside
+        self.handlers.off.clear()
+        if self._overtaken is not None and not self._running:
+            overtaken, self._overtaken = self._overtaken, None
+            return overtaken  # this invocation had timed out, and its answer was not waited for
+        return _through(batch, failed)
+
+    def _meanwhile(self) -> None:
+        """What others do at this moment: the same batch once more, a batch of another shard, a repair."""
+        if not 0 < len(self._running) <= INSIDE_MAX:
+            return
+        others = [lane for lane in self.lanes if not lane.done and lane not in self._running]
+        first = len(self._running) == 1 and isinstance(self._running[0], WriterLane)
+        waiting = self.writers.waiting if self.writers else []
+        possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
+        option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
+        if option is None:
+            return
+        self.tell("  (")
+        if option == "other-shard":
+            overtaken, self._overtaken = self._overtaken, None
+            self._invoke(others[0])
+            self._overtaken = overtaken
+        elif option == "overlap":
+            self._running.append(None)
+            self._overtaken = _through(self._batch, self._attempt(self._batch))
+            self._running.pop()
+        elif option == "repair":
+            self._repair(self._batch[0])
+        elif self.writers:
+            self.writers.write(waiting[0], 1)
+        self.tell(f"  ) {option} meanwhile")
+
+    def _give_up(self, lane: WriterLane) -> None:
+        self.tell(f"{lane.name}: record {lane.position + 1} is given up")
+        lane.given_up.append(lane.changes[lane.position])
+        lane.position += 1
+        lane.attempts = 0
+
+    def _settle(self) -> None:
+        """From here on nothing fails: all that is left is delivered, and given up records are redriven."""
+        redrive = self.choices.choose("redrive", REDRIVE)
+        end = self.choices.choose("end", END)
+        for lane in self.lanes:
+            self._write(lane.changes)
+            if self.writers:
+                self.writers.write(lane, len(lane.waiting))
+        self.engine.choices = self.choices = Choices()
+        self.handlers.mend()
+        if end != "late-writes-land-last":
+            self.engine.land_all()
+        given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._parking.parked]
+        steps = [*(partial(self._deliver_rest, lane) for lane in self.lanes), partial(self._redrive, given_up, redrive)]
+        for step in reversed(steps) if redrive == "redriven-early" else steps:
+            step()
+        self.engine.land_all()
+        again = [lane.changes for lane in self.lanes] if end == "all-delivered-again" else []
+        for changes in (*again, ()):  # the last are the chains of what landed late
+            self._process(changes)
+        for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another
+            self._deliver_what_follows()
+            if not answer_all(self.app, self.engine, self._invocation()):
+                break
+        self._process(())
+
+    def _deliver_rest(self, lane: WriterLane) -> None:
+        self._process(lane.rest())
+
+    def _deliver_what_follows(self) -> None:
+        """Delivers the records of what handlers wrote to items, and of what they wrote then, until there are none.
+
+        Raises ``HandlerFails`` where that does not come to an end.
+        """
+        left = [lane for lane in self.lanes if not lane.done]
+        for _ in range(ROUNDS_MAX):
+            if not left:
+                return
+            for lane in left:
+                self._process(lane.rest())
+            left = [lane for lane in self.lanes if not lane.done]
+        if left:
+            raise HandlerFails(endless(self.app, left[0].changes[-1].item, ROUNDS_MAX))
+
+    def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
+        """Ledgers are repaired, claims and audit rows are replayed; or all is, as long as no tombstone has expired."""
+        if changes:
+            self.tell(f"{len(changes)} given up records are redriven{f', {how}' if how else ''}")
+        if how == "redriven-shuffled":
+            changes = _shuffled(changes)
+        for _ in range(2 if how == "redriven-twice" else 1):
+            for change in changes:
+                if how != "replayed":
+                    self._repair(change, change.version_text)
+                    for failed in self._repairs_failed:
+                        raise HandlerFails(_unrepaired(failed)) from failed.error
+                self._process([change])
+
+    def _process(self, changes: Sequence[Change]) -> None:
+        failures = self._attempt(changes)
+        for failure in failures or ():
+            if not isinstance(failure.error, Held | NotStarted) and not tells_of_conflict(self.app, failure):
+                raise HandlerFails(str(failure)) from failure.error
+
+
+def _latest(changes: Iterable[Change]) -> float:
+    """The time of the latest change; ``NOW`` if that is later."""
+    latest = NOW
+    for change in changes:
+        with suppress(RecordError):  # a record without its time
+            latest = max(latest, change.at.timestamp())
+    return latest
+
+
+def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[WriterLane]:
+    """A lane for each shard that has changes, which arrived as they are, or wait until the application writes them."""
+    lanes = [WriterLane(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
+    lanes += [WriterLane(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
+    return lanes
+
+
+def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
+    """How many records of a batch are through: those before the lowest that failed, none where the process died."""
+    if failed is None:
+        return 0
+    sequences = {change.sequence: place for place, change in reversed(list(enumerate(batch)))}
+    return min((sequences[failure.sequence] for failure in failed if failure.sequence in sequences), default=len(batch))
+
+
+def _unrepaired(failed: Repaired) -> str:
+    name = parts_text(failed.item[1:])
+    return f"handler {failed.handler!r}, repair of item {name}: {type(failed.error).__name__}: {failed.error}"
+
+
+def _shuffled(changes: Sequence[Change]) -> list[Change]:
+    shuffled = list(changes)
+    Random(len(shuffled)).shuffle(shuffled)  # noqa: S311 - any order does, the same every time
+    return shuffled

@@ -1,0 +1,368 @@
+"""A store whose calls fail in every way that a real one's can, each way chosen at the call.
+
+Calls in flight together are made without threads: which is made first, and which answer comes first, is chosen too.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from streamfold.derivations.search.sink import Action, Answer
+from streamfold.engines import (
+    Counter,
+    Entries,
+    Finished,
+    Inserted,
+    OwnRecord,
+    Page,
+    ScanPage,
+    ScanPlace,
+    Segment,
+    StoredItem,
+)
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import EngineUnavailable, parts_text
+from streamfold.keys.key_part import KeyValue
+from streamfold.keys.table import Table
+from streamfold.proofs.choices import Choices
+from streamfold.proofs.invariants import InvariantBroken
+from streamfold.records.change import ItemKey
+from streamfold.run import Flight, Joined, LaneCall, Lanes, made
+from streamfold.testing.mapping import Died
+from streamfold.writes.guarded import (
+    CONFLICT,
+    VALIDATION,
+    GuardedWrite,
+    PutPair,
+    PutRow,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+)
+
+ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
+"""What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
+call that was believed dead, while the caller goes on or after it died."""
+FAULTS: Mapping[str, tuple[str, ...]] = {
+    "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
+    "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
+    "put_pairs": ("half-applied", "applied-twice", *ANSWERS),
+    "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
+    "forget": ("applied-twice", *ANSWERS),
+    "count_up": ("half-applied", "applied-twice", *ANSWERS),
+    "swap_state": ("applied-twice", *ANSWERS),
+    "archive": ("applied-twice", *ANSWERS),
+    "bulk": ("half-applied", "applied-twice", *ANSWERS),
+    "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
+    "read_rows": ("unavailable", "dies-before", "dies-after"),
+    "read_entries": ("unavailable", "dies-before", "dies-after"),
+    "read_source": ("unavailable", "dies-before"),
+    "read_sources": ("unavailable", "dies-before"),
+    "page": ("unavailable", "dies-before"),
+    "scan": ("unavailable", "dies-before"),
+    "pending": ("dies-before",),
+    "advance": ("dies-before", "dies-after"),
+}
+"""The faults of each call of an engine."""
+DESCRIBED = {
+    "archive": "write of an archive's content",
+    "bulk": "request with documents",
+    "page": "read of children",
+    "swap_state": "write of the manifest",
+    "pending": "read of the stream of derived rows",
+}
+"""What calls are called whose place does not matter."""
+PLACED = {
+    "insert_rows": "insertion of",
+    "put_pairs": "write of rows",
+    "remove_empty": "removal of empty rows",
+    "count_up": "count of",
+    "read_state": "read of",
+    "read_consistently": "read of",
+    "read_rows": "read of",
+    "read_sources": "read of source items",
+}
+"""What calls are called that are given several places."""
+LANDING = ("lands-at-the-next-call", "lands-after-many-calls", "lands-at-the-end")
+LANDING_CALLS = {None: 3, "lands-at-the-next-call": 1, "lands-after-many-calls": 25, "lands-at-the-end": None}
+"""Calls after which a late write lands: during the retry, after it, after a repair."""
+
+
+class Late(NamedTuple):
+    """A call that was believed dead and lands when this many calls have been made; None for the end."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    at: int | None
+
+
+class FaultyEngine:
+    """Passes calls on to an engine or lets them fail, as ``choices`` say.
+
+    ``meanwhile`` is told before every call, and may do what another process would do at that moment. ``checked`` is
+    told after every call that was carried out. ``tell`` takes a line for each fault.
+    """
+
+    def __init__(
+        self,
+        engine: MemoryEngine,
+        choices: Choices,
+        meanwhile: Callable[[], None],
+        checked: Callable[[], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self.choices = choices
+        self.meanwhile = meanwhile
+        self.checked = checked
+        self.tell = tell
+        self.calls = 0
+        self.late: list[Late] = []
+        self.before: dict[StateKey, dict[str, Any] | None] = {}
+
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
+        return cast("Refused | None", self._call("transact", writes, expires_at))
+
+    def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
+        return cast("Inserted", self._call("insert_rows", rows))
+
+    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("put_pairs", pairs))
+
+    def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("remove_empty", rows))
+
+    def forget(self, finished: Finished) -> None:
+        self._call("forget", finished)
+
+    def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
+        return cast("dict[StateKey, dict[str, Any]]", self._call("count_up", counters, start, expires_at))
+
+    def archive(self, name: str, content: bytes) -> None:
+        self._call("archive", name, content)
+
+    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
+        return cast("list[Answer]", self._call("bulk", actions))
+
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
+        name = "read_state" if not consistent else "read_consistently"
+        return cast("dict[StateKey, dict[str, Any]]", self._call(name, list(keys)))
+
+    def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
+        return cast("bool", self._call("swap_state", key, attributes, revision))
+
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
+        del consistent  # these dictionaries have nothing older to read
+        return cast("dict[RowKey, dict[str, Any]]", self._call("read_rows", list(keys)))
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        return cast("list[tuple[str, str]]", self._call("read_entries", wanted))
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        return cast("StoredItem | None", self._call("read_source", item))
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return cast("dict[ItemKey, StoredItem]", self._call("read_sources", list(items)))
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        return cast("Page", self._call("page", table, partition, begins, after, limit))
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        return cast("ScanPage", self._call("scan", table, part, after, limit))
+
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        return cast("list[OwnRecord]", self._call("pending", limit, group))
+
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        self._call("advance", sequence, done, group)
+
+    def retry(self, group: str | None = None) -> None:
+        self.engine.retry(group)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def land_all(self) -> None:
+        """Lets everything land that is still on its way."""
+        while self.late:
+            self._land(self.late.pop(0))
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        self.calls += 1
+        self._land_what_is_due()
+        self.meanwhile()
+        kind = "read_state" if name == "read_consistently" else name
+        options = [fault for fault in FAULTS[kind] if fault != "stale-read" or name == "read_state"]
+        fault = self.choices.choose(kind, options)
+        if fault is None:
+            return self._carry_out(name, *arguments)
+        self.tell(f"  {_described(name, arguments)}: {fault}")
+        return getattr(self, "_" + fault.replace("-", "_"))(name, *arguments)
+
+    def _carry_out(self, name: str, *arguments: Any) -> Any:
+        if name in ("transact", "swap_state", "count_up"):
+            self._remember(arguments)
+        answer = getattr(self.engine, "read_state" if name == "read_consistently" else name)(*arguments)
+        self.checked()
+        return answer
+
+    def _remember(self, arguments: tuple[Any, ...]) -> None:
+        """Keeps what state items held before this write, for reads that are not up to date."""
+        places = [arguments[0]] if isinstance(arguments[0], StateKey) else [write.key for write in arguments[0]]
+        for key in places:
+            if isinstance(key, StateKey):
+                self.before[key] = self.engine.state.get(key)
+
+    def _land_what_is_due(self) -> None:
+        for late in [late for late in self.late if late.at is not None and late.at <= self.calls]:
+            self.late.remove(late)
+            self._land(late)
+
+    def _land(self, late: Late) -> None:
+        self.tell(f"  {_described(late.name, late.arguments)}, believed dead, lands")
+        self._carry_out(late.name, *late.arguments)
+
+    def _refused(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
+        return Refused((*(None,) * (len(writes) - 1), Reason(VALIDATION, None, "a fault")))
+
+    def _conflict(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
+        return Refused((Reason(CONFLICT[0]), *(None,) * (len(writes) - 1)))
+
+    def _throttled(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
+        return Refused((Reason(CONFLICT[1]), *(None,) * (len(writes) - 1)))
+
+    def _half_applied(self, name: str, rows: Sequence[Any], *rest: Any) -> Any:
+        done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+        if name == "insert_rows":
+            inserted = self._carry_out(name, done)
+            return Inserted([*inserted.missing, *(row.key for row in left)], inserted.known, inserted.refused)
+        answer = self._carry_out(name, done, *rest) if done else ()
+        if name == "put_pairs":
+            return [*answer, *(row.key for row in left)]
+        if name == "count_up":
+            return dict(answer)
+        raise EngineUnavailable("a fault")
+
+    def _applied_twice(self, name: str, *arguments: Any) -> Any:
+        self._carry_out(name, *arguments)
+        return self._carry_out(name, *arguments)
+
+    def _stale_read(self, name: str, keys: Sequence[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        found = self._carry_out(name, keys)
+        stale = {key: self.before.get(key, found.get(key)) for key in keys}
+        return {key: dict(item) for key, item in stale.items() if item is not None}
+
+    def _unavailable(self, name: str, *arguments: Any) -> None:  # noqa: ARG002
+        raise EngineUnavailable("a fault")
+
+    def _answer_lost(self, name: str, *arguments: Any) -> None:
+        self._carry_out(name, *arguments)
+        raise EngineUnavailable("a fault")
+
+    def _dies_before(self, name: str, *arguments: Any) -> None:  # noqa: ARG002
+        raise Died
+
+    def _dies_after(self, name: str, *arguments: Any) -> None:
+        self._carry_out(name, *arguments)
+        raise Died
+
+    def _lands_late(self, name: str, *arguments: Any) -> None:
+        self._send_late(name, arguments)
+        raise EngineUnavailable("a fault")
+
+    def _dies_and_lands_late(self, name: str, *arguments: Any) -> None:
+        self._send_late(name, arguments)
+        raise Died
+
+    def _send_late(self, name: str, arguments: tuple[Any, ...]) -> None:
+        calls = LANDING_CALLS[self.choices.choose("landing", LANDING)]
+        self.late.append(Late(name, arguments, None if calls is None else self.calls + calls))
+
+
+def _described(name: str, arguments: tuple[Any, ...]) -> str:
+    """A call in one line, without what is written: its place says enough."""
+    first = arguments[0]
+    if name == "transact":
+        places = ", ".join(_place(write.key) for write in first)
+        return f"transaction of {len(first)} writes ({places})"
+    if name == "forget":
+        return f"note that what {', '.join(map(_place, first))} left behind is finished"
+    if name == "read_entries":
+        return f"read of entries {first.partition}"
+    if name == "scan":
+        return f"scan of {first.name}, segment {arguments[1].number} of {arguments[1].of}"
+    if name == "read_source":
+        return f"read of source item {_place(first)}"
+    if name in PLACED:
+        return f"{PLACED[name]} {', '.join(_place(getattr(each, 'key', each)) for each in first)}"
+    return DESCRIBED.get(name, "note of the place in the stream of derived rows")
+
+
+def _place(key: RowKey | StateKey) -> str:
+    return parts_text(key if isinstance(key, StateKey) else key[1:])
+
+
+LANES = 3
+"""Calls in flight together: enough for a third one between two that share something."""
+OTHERWISE = ("last-first", "all-before-an-answer", "all-before-an-answer-backwards")
+"""How calls in flight are made but one by one in their order, each followed by its answer."""
+
+
+class Begun(NamedTuple):
+    """A call that was begun, and what it touches."""
+
+    tag: Any
+    call: LaneCall
+    places: frozenset[object]
+
+
+class ChosenLanes(Lanes):
+    """Lanes of a proof. ``broken`` is told when two calls that touch one item are in flight together."""
+
+    def __init__(self, choices: Callable[[], Choices], broken: Callable[[InvariantBroken], None]) -> None:
+        self.count = LANES
+        self.choices = choices
+        self.broken = broken
+
+    def flight(self) -> Flight:
+        return _ChosenFlight(self)
+
+
+class _ChosenFlight(Flight):
+    def __init__(self, lanes: ChosenLanes) -> None:
+        super().__init__()
+        self._lanes = lanes
+        self._waiting: list[Begun] = []
+        self._ended: list[tuple[Joined, frozenset[object]]] = []
+
+    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
+        touched = frozenset(part for place in places for part in _touched(place))
+        others = [begun.places for begun in self._waiting] + [ended for _, ended in self._ended]
+        if twice := [place for each in others for place in each & touched]:
+            self._lanes.broken(InvariantBroken(f"Two calls in flight share {twice[0]}."))
+        self._waiting.append(Begun(tag, call, touched))
+
+    def join(self) -> Joined:
+        how = self._lanes.choices().choose("in-flight", OTHERWISE) if len(self._waiting) > 1 else None
+        if how == "last-first":
+            self._waiting.reverse()
+        elif how is not None:
+            if how.endswith("backwards"):
+                self._waiting.reverse()
+            while self._waiting:
+                self._make()
+        if not self._ended:
+            self._make()
+        joined, _ = self._ended.pop(0)
+        return joined
+
+    def _make(self) -> None:
+        begun = self._waiting.pop(0)
+        self._ended.append((made(begun.tag, begun.call), begun.places))
+
+
+def _touched(place: object) -> tuple[object, ...]:
+    """A place; of a claim too the item and the handler, whose changes go one after another."""
+    if isinstance(place, StateKey) and place.pk.startswith("claim#"):
+        return place, (place.pk, place.sk.rpartition("#")[0])
+    return (place,)

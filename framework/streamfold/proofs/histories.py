@@ -1,0 +1,247 @@
+"""Histories of an application's items: what is written to the table, drawn from what an item may look like."""
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import product
+from random import Random
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.errors import HandlerError
+from streamfold.keys.field import Field
+from streamfold.keys.key import Key
+from streamfold.proofs.choices import Choices
+from streamfold.records.change import Change, Origin
+from streamfold.records.envelope import KINESIS, STREAM, Origins
+from streamfold.records.images import Image, without_derived
+from streamfold.records.kinesis import KinesisChange, unwrapped
+from streamfold.records.values import number_text
+from streamfold.settings import Settings
+from streamfold.testing.errors import TwinError
+from streamfold.testing.kinesis import KinesisTwin, kinesis_record
+from streamfold.testing.stream import Clock
+from streamfold.testing.table import TableTwin
+from streamfold.testing.twin import Write, carry_out, key_types
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+ARRIVAL = ("arrives-late", "arrives-last", "arrives-twice")
+"""How a record may come otherwise than in the order of the changes and once (Developer Guide, kds)."""
+LATE_RECORDS = 3
+
+
+def arriving(changes: Sequence[Change], choices: Choices) -> Sequence[Change]:
+    """The changes in the order in which they arrive: those of a DynamoDB stream as they are, those of Kinesis as is
+    chosen, one by one.
+    """
+    places: list[tuple[float, Change]] = []
+    for place, change in enumerate(changes):
+        how = choices.choose("arrival", ARRIVAL) if isinstance(change, KinesisChange) else None
+        late = {"arrives-late": LATE_RECORDS + 0.5, "arrives-last": len(changes)}.get(how or "", 0)
+        places.append((place + late, change))
+        if how == "arrives-twice" and isinstance(change, KinesisChange):
+            places.append((place + LATE_RECORDS + 0.5, _second_notice(change)))
+    return [change for _, change in sorted(places, key=lambda placed: placed[0])]
+
+
+def _second_notice(change: KinesisChange) -> Change:
+    record, data = change.record, unwrapped(change.record)
+    number = int(change.sequence) + 1
+    again = kinesis_record(json.loads(b64decode(record["kinesis"]["data"])), number, record["eventSourceARN"])
+    prefix = change.version_text[: change.version_text.rindex("/") + 1]
+    notice = KinesisChange(again, data, Origin(change.table, prefix))
+    notice.event, notice.version_text = change.event, change.version_text  # as the table found it
+    notice._old, notice._new, notice._digest = change._old, change._new, change._digest  # noqa: SLF001 - the same
+    return notice
+
+
+ITEMS_MAX = 4
+"""Different items of one key in a history: few, so that they are changed often."""
+IMAGES_MAX = 40
+"""Different images that are taken of a recorded file, for each key."""
+FIELD_VALUES: Mapping[str, tuple[Any, ...]] = {"S": ("1", "2"), "N": (1, 2), "B": (b"\x01", b"\x02")}
+TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
+    int: (1, 2),
+    date: (date(2026, 3, 1), date(2026, 3, 2)),
+    datetime: (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)),
+}
+WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
+"""What a drawn write does: six puts to two removals keep most items alive."""
+WRITES_AT_ONCE, HOURS_BETWEEN = 4, 17
+"""Writes of a history in one second, and hours between two such: some changes have one time, and it goes on for days,
+which begin at another write in each time zone."""
+KnownItems = Mapping[tuple[str, str], Sequence[Any]]
+"""Values of fields, by name and type."""
+
+
+class Shape(NamedTuple):
+    """What the items of one key may look like: the values of its fields, and the attributes.
+
+    ``given`` are those items that are not made up, each with the fields of its own key.
+    """
+
+    key: Key
+    fields: Sequence[Mapping[str, Any]]
+    items: Sequence[Mapping[str, Any]]
+    given: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = ()
+
+
+def item_keys(app: App) -> list[Key]:
+    """The keys of all items that handlers read or write: sources, children of cascades, bearers of attributes."""
+    keys: dict[Key, None] = {}
+    for route in app.routes:
+        heard = (each.key for each in route.kind.listens(route))
+        keys.update(dict.fromkeys((*heard, *route.kind.touches(route))))
+    return list(keys)
+
+
+def shapes_of(given: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Shape]:
+    """The shapes of several keys' items, after examples.
+
+    All keys with a field share its values, so that the lines of a drawn order belong to an order that is drawn too.
+    """
+    known: dict[tuple[str, str], list[Any]] = {}
+    for key, examples in given.items():
+        for name, field in key.types.items():
+            known.setdefault((name, field.spec), []).extend(each[name] for each in examples if name in each)
+    return [shape(key, examples, known) for key, examples in given.items()]
+
+
+def shape(
+    key: Key,
+    examples: Iterable[Mapping[str, Any]],
+    known: KnownItems = MappingProxyType({}),
+) -> Shape:
+    """The shape of a key's items after examples: attributes, and fields of the key by name if they matter.
+
+    ``known`` has values of fields, by name and type, for those that the examples do not give.
+    """
+    examples = list(examples)
+    if not examples:
+        raise TwinError(f"{key!r} has no example of an item: give one, {{{key!r}: {{'price': 3}}}}.")
+    values = {name: _field_values(field, examples, known) for name, field in key.types.items()}
+    fields = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())][:ITEMS_MAX]
+    items = [{name: value for name, value in example.items() if name not in key.types} for example in examples]
+    own = [{name: example.get(name, usual) for name, usual in fields[0].items()} for example in examples]
+    return Shape(key, fields, _varied(items), list(zip(own, items, strict=True)))
+
+
+def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
+    """The shapes of source items in recorded changes: a few of their keys, and some of their images."""
+    keys = item_keys(app)
+    fields: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
+    items: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
+    given: dict[Key, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {key: [] for key in keys}
+    for change in changes:
+        if change.has_new and change.new and not app.derived(change.item):
+            own = Image(without_derived(change.new.raw))
+            image = {name: value for name, value in own.items() if name not in change.table.attributes}
+            for key in keys:
+                if key.table.name == change.table.name and (found := key.match_values(*change.item[1:])) is not None:
+                    _add_new(fields[key], found, ITEMS_MAX)
+                    if _add_new(items[key], image, IMAGES_MAX):
+                        given[key].append((found, image))
+    return [Shape(key, fields[key], items[key], given[key]) for key in keys if items[key]]
+
+
+def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: int) -> bool:
+    """Whether one was added, which is new and has room."""
+    if len(found) >= count_max or one in found:
+        return False
+    found.append(one)
+    return True
+
+
+def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: KnownItems) -> list[Any]:
+    own = [example[field.name] for example in examples if field.name in example]
+    given = list(dict.fromkeys(own or known.get((field.name, field.spec), ())))
+    usual = TYPED_VALUES.get(field.python_type) or FIELD_VALUES[field.attribute_type]
+    return (given + [value for value in usual if value not in given])[: max(2, len(given))]
+
+
+def _varied(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The examples, each with every one of its numbers changed, and each attribute as it is in another example."""
+    found = [dict(item) for item in items]
+    for item in items:
+        for name, value in item.items():
+            others = [other[name] for other in items if name in other and other[name] != value]
+            found += [{**item, name: other} for other in (*others, *_other_numbers(value))]
+    unique: list[Mapping[str, Any]] = []
+    for candidate in found:
+        if candidate not in unique:
+            unique.append(candidate)
+    return unique
+
+
+def _other_numbers(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return ()
+    return tuple(number for number in (value + 1, value * 2, 0) if _is_stored(number))
+
+
+def _is_stored(number: int | Decimal) -> bool:
+    """Whether DynamoDB holds a number: what is made of an example's large number may be out of its range."""
+    try:
+        number_text(number)
+    except HandlerError:
+        return False
+    return True
+
+
+def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:
+    """A history of so many writes."""
+    history = []
+    for _ in range(count):
+        shape = random.choice(shapes)
+        what, fields = random.choice(WHAT), random.choice(shape.fields)
+        item = random.choice(shape.items) if what == "put" else None
+        history.append(Write(shape.key, fields, item, what == "expire"))
+    return history
+
+
+def changes_of(app: App, history: Iterable[Write], shards: int = 1, source: str = STREAM) -> list[list[Change]]:
+    """The changes that a history leads to, by shard; with the source kind ``kinesis`` as one Kinesis stream tells of
+    all tables.
+    """
+    history, clock = list(history), Clock()
+    tables = {write.key.table.name: write.key.table for write in history}
+    twins = {
+        name: TableTwin(table, clock=clock, shards=shards, key_types=key_types(history, name))
+        for name, table in tables.items()
+    }
+    for number, write in enumerate(history, 1):
+        carry_out(twins[write.key.table.name], write)
+        clock.advance(0 if number % WRITES_AT_ONCE else HOURS_BETWEEN * 60 * 60)
+    origins = Origins(app.source_tables, Settings())
+    records = [shard.records for twin in twins.values() for shard in twin.stream.shards]
+    if source == KINESIS:
+        kinesis = KinesisTwin()
+        records = [[kinesis.append(record) for record in some] for some in records]
+    return [[origins.change(record) for record in some] for some in records]
+
+
+def examples_of(strategy: "SearchStrategy[Mapping[str, Any]]", count: int) -> list[Mapping[str, Any]]:
+    """So many items of a strategy, always the same. Needs the extra ``testing``."""
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    found: list[Mapping[str, Any]] = []
+
+    @seed(0)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(item: Mapping[str, Any]) -> None:
+        found.append(item)
+
+    collect()
+    return found[:count]

@@ -1,0 +1,251 @@
+"""What holds after every call of a store, looked at from outside: nothing of the planner is used.
+
+1. A derived row is the sum, or the content, of what the ledger items say was contributed to it.
+2. Versions of ledger items and guarded rows never fall; the revision of a state item grows by one per write.
+3. No guarded row is deleted: a removed one stays as a tombstone.
+4. A ledger item has a time to live only while no handler has anything stored in it.
+5. Below a row stand the entries that ledger items name.
+6. A row that nothing contributes to is named by the note of a ledger item, until it is removed.
+7. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.engines import Entries
+from streamfold.engines.memory import MemoryEngine
+from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
+from streamfold.ledger.contribution import LEFT_STAMP_LETTERS
+from streamfold.records.change import item_name
+from streamfold.records.encoded import digest
+from streamfold.records.values import WIDE, decode_number
+from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
+
+TEXTS_KEPT_MAX = 4096
+ENTRIES_MAX = 1000
+"""More than any history puts below a row."""
+EntryPlace = tuple[str, str]
+"""The partition of entries below a row, and the text that orders one of them."""
+
+
+class ContributedRow(NamedTuple):
+    """What a text of the ledger says of one row."""
+
+    row: RowKey
+    amounts: Mapping[str, str]
+    digest: str  # of its plain attributes
+    held: Mapping[str, tuple[Any, list[str]]]  # its entries, by attribute
+    life: str  # begins with ~, in the names of its entries
+
+
+@lru_cache(TEXTS_KEPT_MAX)
+def contributed_rows(text: str) -> tuple[ContributedRow, ...]:
+    """The rows of a text of the ledger, with what is contributed to each. The same texts come again with every call."""
+    found = []
+    for table, partition, sort, amounts, *rest in json.loads(text):
+        row = (table, _key_value(partition), _key_value(sort))
+        held = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
+        life = f"~{rest[-1]}" if len(rest) > 1 and isinstance(rest[-1], str) else ""
+        found.append(ContributedRow(row, amounts, rest[0] if rest else "", held, life))
+    return tuple(found)
+
+
+def _key_value(value: Any) -> Any:
+    """A key's value out of a stored contribution."""
+    if not isinstance(value, dict):
+        return value
+    return bytes.fromhex(value["B"]) if "B" in value else decode_number(value["N"])
+
+
+class EntryInvariants:
+    """Counts the entries that ledger items name, and compares the partitions that a call concerned."""
+
+    def __init__(self, application: str, engine: MemoryEngine) -> None:
+        self.application = application
+        self.engine = engine
+        self.named: dict[StateKey, list[EntryPlace]] = {}
+        self.expected: dict[str, Counter[str]] = defaultdict(Counter)  # by partition
+
+    def wrong(self, touched: Iterable[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
+        """What is wrong below the rows that were touched; ``texts`` are the contributions of touched ledger items."""
+        concerned = {key.pk for key in touched if isinstance(key, StateKey) and key.pk.startswith(ENTRIES)}
+        for key, by_handler in texts.items():
+            before, after = self.named.pop(key, []), list(self._places(by_handler))
+            for places, factor in ((before, -1), (after, 1)):
+                for partition, order in places:
+                    self.expected[partition][order] += factor
+            self.named[key] = after
+            concerned |= {partition for partition, _ in (*before, *after)}
+        for partition in sorted(concerned):
+            stored = self.engine.read_entries(Entries(partition, ENTRIES_MAX))
+            found = Counter(place.partition("#")[0] for place, _ in stored)
+            named = Counter({order: n for order, n in self.expected[partition].items() if n})
+            if found != named:
+                return f"{partition} holds {dict(found)}, but the ledger items name {dict(named)}"
+        return None
+
+    def _places(self, by_handler: Mapping[str, str]) -> Iterator[EntryPlace]:
+        for handler, text in by_handler.items():
+            for given in contributed_rows(text):
+                for name, (_, entries) in given.held.items():
+                    partition = self._partition(handler, name, given.row, given.life)
+                    yield from ((partition, order) for order in entries)
+
+    def _partition(self, handler: str, name: str, row: RowKey, life: str) -> str:
+        escaped = name.replace("%", "%25").replace("#", "%23")
+        return f"{ENTRIES}{self.application}#{handler}#{escaped}#{row[0]}{life}#{item_name(row)}"
+
+
+ContributedAmounts = dict[str, Decimal | int]
+
+
+class InvariantBroken(AssertionError):  # noqa: N818 - what it says
+    """Something that always holds did not, after some call."""
+
+
+class Invariants:
+    """Looks at what a call touched, against what it saw before."""
+
+    def __init__(self, app: App, engine: MemoryEngine) -> None:
+        self.app = app
+        self.engine = engine
+        self.engine.touched = set()
+        self.state: dict[StateKey, dict[str, Any]] = {}
+        self.parts: dict[StateKey, list[ContributedRow]] = {}
+        self.expected: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))
+        self.noted: dict[StateKey, set[RowKey]] = {}  # rows that ledger items say may be empty
+        self.notes: Counter[RowKey] = Counter()  # how many ledger items say so of a row
+        self.digests: dict[RowKey, str] = {}
+        self.versions: dict[RowKey, str] = {}
+        self.entries = EntryInvariants(app.name, engine)
+
+    def check(self) -> None:
+        """Raises ``InvariantBroken`` when something that was touched is not as it must be."""
+        touched = self.engine.touched
+        if not touched:  # as by every read
+            return
+        self.engine.touched = set()
+        rows = {key for key in touched if not isinstance(key, StateKey)}
+        for key in touched:
+            if isinstance(key, StateKey):
+                rows |= self._check_state(key)
+        for key in rows:
+            self._check_row(key)
+        ledgers = {_ledger_of(key) for key in touched if isinstance(key, StateKey)}
+        found = {key: self.engine.state.get(key) for key in ledgers}
+        wrong = self.entries.wrong(touched, {key: dict(self._texts(key, item)) for key, item in found.items() if item})
+        _require(wrong is None, wrong or "")
+
+    def _check_state(self, key: StateKey) -> set[RowKey]:
+        """Checks one state item, and returns the rows that it speaks of now or spoke of before."""
+        now, before = self.engine.state.get(key), self.state.get(key)
+        if key.pk.startswith("part#"):
+            owner = _ledger_of(key)
+            return self._check_state(owner) if owner in self.engine.state else set()
+        if not key.pk.startswith(("ledger#", "manifest#")):
+            return set()
+        if before is not None and before is not now:
+            _require(now is not None, f"state item {key} was deleted")
+            assert now is not None
+            moved_on = now["r"] == before["r"] + 1 or (now["r"] == before["r"] and _bare(now) == _bare(before))
+            _require(moved_on, f"the revision of {key} went from {before['r']} to {now['r']}")
+            for name, value in before.items():
+                fell = name.endswith(".v") and now[name] < value
+                _require(not fell, f"version {name} of {key} fell from {value} to {now.get(name)}")
+        if now is not None:
+            self.state[key] = now
+            stored = [name for name, text in now.items() if name.endswith(".s") and text]
+            _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
+        return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
+
+    def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
+        """Takes an item's contributions back as they were, and adds them as they are."""
+        touched = set()
+        for row, amounts, *_ in self.parts.pop(key, []):
+            self._count(row, amounts, -1)
+            touched.add(row)
+        self.parts[key] = self._parts(key, item)
+        for row, amounts, text, *_ in self.parts[key]:
+            self._count(row, amounts, 1)
+            touched.add(row)
+            if text:
+                self.digests[row] = text
+        return touched
+
+    def _notes(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
+        """Takes an item's notes as they are; returns the rows that it noted before."""
+        before = self.noted.pop(key, set())
+        texts = [text[LEFT_STAMP_LETTERS:] for name, text in item.items() if name.endswith(".u")]
+        self.noted[key] = {row for text in texts for row, *_ in contributed_rows(text)}
+        self.notes.subtract(before)
+        self.notes.update(self.noted[key])
+        return before
+
+    def _parts(self, key: StateKey, item: Mapping[str, Any]) -> list[ContributedRow]:
+        return [part for _, text in self._texts(key, item) for part in contributed_rows(text)]
+
+    def _texts(self, key: StateKey, item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The contributions that a ledger item stands for, by handler."""
+        for name, text in item.items():
+            if _is_ledger(key) and name.endswith(".s") and text:
+                part = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
+                yield name[:-2], self.engine.state[part]["s"] if text.startswith("@") else text
+
+    def _count(self, row: RowKey, amounts: Mapping[str, str], factor: int) -> None:
+        expected = self.expected[row]
+        expected[CONTRIBUTORS] += factor
+        for name, amount in amounts.items():
+            expected[name] = WIDE.add(expected[name], WIDE.multiply(factor, Decimal(amount)))
+
+    def _check_row(self, key: RowKey) -> None:
+        row = self.engine.rows.get(key)
+        if key in self.versions:
+            _require(row is not None and VERSION in row, f"guarded row {key[1:]} was deleted")
+        if row is not None and VERSION in row:
+            version = row[VERSION]["S"]
+            _require(version >= self.versions.get(key, ""), f"guarded row {key[1:]} went back to {version}")
+            self.versions[key] = version
+        elif key in self.expected:
+            self._check_sums(key, row or {})
+            empty = row is not None and row.get(CONTRIBUTORS) == {"N": "0"}
+            _require(not empty or self.notes[key] > 0, f"row {key[1:]} is empty, and no ledger item says so")
+
+    def _check_sums(self, key: RowKey, row: Mapping[str, Any]) -> None:
+        expected = self.expected[key]
+        whole = key in self.digests and expected[CONTRIBUTORS] == 1
+        for name, amount in expected.items():
+            found = decode_number(row[name]["N"]) if name in row and "N" in row[name] else 0
+            if found != amount and not (whole and name != CONTRIBUTORS):
+                raise InvariantBroken(
+                    f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it"
+                )
+        if whole:
+            names = self.engine.tables[key[0]].attributes
+            own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
+            _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item speaks of")
+
+
+def _is_ledger(key: StateKey) -> bool:
+    return key.pk.startswith("ledger#")
+
+
+def _ledger_of(key: StateKey) -> StateKey:
+    """The ledger item that a large contribution belongs to; any other item itself."""
+    if not key.pk.startswith("part#"):
+        return key
+    return StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.rpartition("#")[0])
+
+
+def _bare(item: Mapping[str, Any]) -> dict[str, Any]:
+    """A ledger item without what its steps left behind: that is taken away beside its revisions."""
+    return {name: value for name, value in item.items() if not name.endswith(".u")}
+
+
+def _require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion with its text
+    if not holds:
+        raise InvariantBroken(otherwise)
