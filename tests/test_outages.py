@@ -11,7 +11,7 @@ from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.lambda_entry import Function
 from streamfold.limits import BACKOFF_SECONDS_MAX, CALL_SECONDS_MAX, CONNECT_SECONDS_MAX, TRIES_MAX
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Clock, MappingSettings, MappingTwin, TableTwin
 from tests.helpers.template import load_template, properties
@@ -121,8 +121,8 @@ class Shop:
         self.called, self.clock, self.sent, self.trouble = Counter(), Clock(), 0, lambda: None
         self.app = application(self.called)
         self.store = TroubledStore(self)
-        in_time = partial(Run, pause=self.clock.advance, clock=lambda: self.clock.now)
-        monkeypatch.setattr("streamfold.lambda_entry.Run", in_time)
+        in_time = partial(Runtime, pause=self.clock.advance, clock=lambda: self.clock.now)
+        monkeypatch.setattr("streamfold.lambda_entry.Runtime", in_time)
         self.function = Function(self.app, Settings(logger=False, metrics=False), Failing(self))
         self.function.engine = self.store
         self.table = TableTwin(Table("main"), clock=self.clock)

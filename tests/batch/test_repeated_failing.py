@@ -13,8 +13,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.ledger.contribution import PartNames, settled_texts
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing import check
 from tests.helpers.source import Source
@@ -34,8 +33,8 @@ class Place:
         self.engine, self.source, self.pace = MemoryEngine(self.app.tables.values()), Source(view=view), SendingPace()
 
     def deliver(self, records):
-        run = Run(Settings(chunk_actions=ACTIONS), pace=self.pace)
-        return process_event(self.app, records, self.engine, run).failures
+        run = Runtime(self.app, self.engine, Settings(chunk_actions=ACTIONS), pace=self.pace)
+        return process_event(run, records).failures
 
     def items(self):
         return [decode({"M": item}) for item in self.engine.items(MAIN)]

@@ -208,14 +208,14 @@ def test_a_fan_out_of_a_handler_that_is_there_is_not_dropped(killed):
 def test_a_fan_out_of_a_retired_handler_is_dropped():
     app, engine, _ = opened(40)
     without = App(app.name, routers=[], retired=["timeline"])
-    run = new_run()
-    (line,) = fan_out_lines(without, engine, run, json_output=False)
+    run = new_run(without, engine)
+    (line,) = fan_out_lines(run, json_output=False)
     identity, _, rest = line.partition("  ")
     assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
     with pytest.raises(SettingsError, match="nobody would work on it"):
-        ring_again(without, engine, run, identity)
-    drop(without, engine, run, identity)
-    assert list(FanOuts(app.name, engine, run).all()) == []
+        ring_again(run, identity)
+    drop(run, identity)
+    assert list(FanOuts(run).all()) == []
 
 
 def state_items(folder):
@@ -239,10 +239,10 @@ def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
 
 def test_open_fan_outs_of_a_retired_feed_are_dropped_with_their_lanes():
     app, engine, _ = opened(40)
-    without, run = App(app.name, routers=[], retired=["timeline"]), new_run()
-    retirement = KeptRetirement(without, engine, run, "timeline", kept_words("feed"))
+    run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
+    retirement = KeptRetirement(run, "timeline", kept_words("feed"))
     assert sum(retirement.go()) == retirement.report.dropped
-    assert list(FanOuts(app.name, engine, run).all()) == []
+    assert list(FanOuts(run).all()) == []
     assert not [key for key in engine.state if key.pk.startswith(("job#", "posts#", "edges#", "fan#"))]
 
 

@@ -18,7 +18,7 @@ from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import FillingProgress, RunHooks, job_parts
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.cli.conftest import SHOP
 from tests.helpers.records import item, record
@@ -112,7 +112,7 @@ def test_what_processes_tell_is_counted_and_kept():
     app = App("shop", routers=[views()])
     engine = MemoryEngine(app.tables.values())
     job = Jobs(app.name, engine).create("backfill", ("order_total",), "main", 2, by="test")
-    parts = job_parts(app, engine, Run(Settings()), job, hooks=RunHooks(keep=kept.extend))
+    parts = job_parts(Runtime(app, engine, Settings()), job, hooks=RunHooks(keep=kept.extend))
     failed = ItemFailed(("main", "ORDER#1", "ITEM#1"), "order_total", ValueError("no"))
     add_page(app, parts, json.loads(failed_line(app, [failed])))
     add_page(app, parts, json.loads(page_line(app, FillingProgress(read=3, waits="it lags"))))

@@ -14,8 +14,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
-from streamfold.run.pace import STAYED_LEAST, Emptying, SendingPace
+from streamfold.runtime import STAYED_LEAST, Emptying, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow, DeleteRow, Refused
 from tests.helpers.counting import CountingEngine
@@ -63,8 +62,14 @@ class Shop:
     def deliver(self, *records, actions=100, engine=None, large=False):
         """Delivers a batch; the calls that are left are those of this batch."""
         self.engine.calls.clear()
-        run = Run(Settings(chunk_actions=actions), pace=self.pace, actions=1_000 if large else None)
-        return process_event(self.app, list(records), engine or self.engine, run).failures
+        run = Runtime(
+            self.app,
+            engine or self.engine,
+            Settings(chunk_actions=actions),
+            pace=self.pace,
+            actions=1_000 if large else None,
+        )
+        return process_event(run, list(records)).failures
 
     def rows(self):
         """How many items each row counts."""
@@ -240,8 +245,8 @@ class Orders:
         return [self.source.put(f"ITEM#{n}", "META", order=order) for n in numbers]
 
     def deliver(self, *records):
-        run = Run(Settings(chunk_actions=10), pause=lambda _: None)
-        assert process_event(self.app, list(records), self.engine, run).failures == []
+        run = Runtime(self.app, self.engine, Settings(chunk_actions=10), pause=lambda _: None)
+        assert process_event(run, list(records)).failures == []
 
     def dies_after(self, commits, *records):
         """Delivers a batch to a process that dies after so many commits, or lives if there are fewer."""
@@ -278,7 +283,7 @@ def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once():
     engine = TellsOfOne(app.tables.values())
     for group in "ab":
         batch = [source.put(f"ITEM#{n}", "META", group=f"{group}{n}") for n in range(5)]
-        assert process_event(app, batch, engine, Run(Settings(), pause=lambda _: None)).failures == []
+        assert process_event(Runtime(app, engine, Settings(), pause=lambda _: None), batch).failures == []
     assert engine.refusals <= 2
 
 
@@ -321,7 +326,7 @@ BATCHES = st.lists(st.tuples(st.lists(CHANGES, min_size=1, max_size=8), st.sampl
 @given(batches=BATCHES, actions=st.integers(2, 12), stayed=st.integers(1, 4))
 def test_whatever_moves_no_row_is_left_empty_and_no_note_is_left(batches, actions, stayed):
     shop = Shop()
-    with patch("streamfold.run.pace.STAYED_LEAST", stayed):
+    with patch("streamfold.runtime.STAYED_LEAST", stayed):
         for changes, then in batches:
             records = [record for change in changes if (record := shop.change(*change)) is not None]
             for _ in range(2 if then == "again" else 1):

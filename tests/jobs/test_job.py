@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from streamfold import Table
 from streamfold.engines import EmbeddedEngine, MemoryEngine, Segment
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError
 from streamfold.jobs.job import KEPT_DAYS, SEGMENTS_MAX, Job, Jobs, JobSegment
 from streamfold.limits import SECONDS_A_DAY
-from streamfold.run import Deadline
 from streamfold.testing.choices import Drawn
 from streamfold.testing.faults import FaultyEngine
 from streamfold.testing.invocations import Died

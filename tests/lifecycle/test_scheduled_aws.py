@@ -14,7 +14,7 @@ from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.errors import EngineError, ManifestError, SettingsError
 from streamfold.lambda_entry.verify import handle_verify
 from streamfold.lifecycle.verify import AskedSample, verify_sample
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements
 from tests.helpers.source import Source
@@ -46,7 +46,7 @@ def client(aws, monkeypatch):
     for each in records:
         client.put_item(TableName="main", Item=each["dynamodb"]["NewImage"])
     engine = DynamoEngine(client, {"main": (app.tables["main"], "main")}, "shop-state")
-    assert process_event(app, records, engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), records).failures == []
     return client
 
 
@@ -83,14 +83,14 @@ def test_a_look_ends_before_the_invocation_does(client):
 def test_what_cannot_be_read_again_in_time_is_undecided():
     app, engine = app_of(), MemoryEngine(app_of().tables.values())
     engine.source_tables.add("main")
-    run = Run(Settings(), pause=lambda _: None)
+    run = Runtime(app, engine, Settings(), pause=lambda _: None)
     source = Source()
-    process_event(app, [], engine, run)
+    process_event(run, [])
     body = source.put("ORDER#1", group="x", total=1)["dynamodb"]["NewImage"]
     engine.put_sources([(("main", "ORDER#1", "METADATA"), body, "1")])
     left = iter([900.0, 900.0, 900.0])
     run.seconds_left = lambda: next(left, 20.0)
-    found = verify_sample(app, engine, run, AskedSample(10, 60), Random(1))
+    found = verify_sample(run, AskedSample(10, 60), Random(1))
     assert (found.counts["undecided"], found.counts["different"]) == (1, 0)
 
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from streamfold.commit.plan import Chunk
 from streamfold.commit.transactions import Places
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
 
 LANES = "tests/commit/test_lanes.py::"

@@ -33,12 +33,12 @@ def _() -> Iterator[None]:
     planned = Repair._planned
 
     def source_first(self: Repair, work: Any, *more: Any) -> Any:
-        timed = self.timed
-        self.timed = _ReadAhead(timed, timed.read_source(work.item))
+        engine = self.runtime.engine
+        self.runtime.engine = _ReadAhead(engine, engine.read_source(work.item))
         try:
             return planned(self, work, *more)
         finally:
-            self.timed = timed
+            self.runtime.engine = engine
 
     with patch.object(Repair, "_planned", source_first):
         yield
@@ -68,11 +68,12 @@ def _() -> Iterator[None]:
     by_ledger = Repair._by_ledger
 
     def differences(self: Repair, *arguments: Any) -> Any:
-        timed, self.timed = self.timed, _Differing(self.timed)
+        engine = self.runtime.engine
+        self.runtime.engine = _Differing(engine)
         try:
             return by_ledger(self, *arguments)
         finally:
-            self.timed = timed
+            self.runtime.engine = engine
 
     with patch.object(Repair, "_by_ledger", differences):
         yield

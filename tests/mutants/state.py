@@ -27,8 +27,8 @@ MANIFEST, KINDS, ENTRY = (
 def _() -> Iterator[None]:
     check = manifest.check_manifest
 
-    def once(app: Any, engine: Any, run: Any, found: Any, *more: Any, **how: Any) -> Any:
-        return found if found.revision is not None else check(app, engine, run, found, *more, **how)
+    def once(runtime: Any, *more: Any, **how: Any) -> Any:
+        return runtime.known if runtime.known.revision is not None else check(runtime, *more, **how)
 
     with patch("streamfold.batch.process.check_manifest", once):
         yield

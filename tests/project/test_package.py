@@ -88,7 +88,7 @@ def test_every_error_of_the_module_may_be_caught():
         ("import handlers", "streamfold.engines"),
         ("import handlers", "streamfold.jobs"),
         ("import handlers", "streamfold.ledger.contribution"),
-        ("import handlers", "streamfold.run"),
+        ("import handlers", "streamfold.runtime"),
         ("import handlers", "streamfold.writes.guarded"),
         ("import streamfold.lambda_entry", "difflib"),
         ("import streamfold.lambda_entry", "streamfold.lifecycle"),

@@ -16,7 +16,7 @@ from streamfold.read.derived_rows import one, together
 from streamfold.records.values import decode
 from streamfold.routes.ordered import Ordered
 from streamfold.routes.orderings import FORMS, Form, Ordering
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -79,7 +79,7 @@ class Game:
             router.view(PLAY, into=into, name="stats", shards=4 if into is SPREAD else None)(self.handler)
             app = App("games", routers=[router])
             self.engines[into] = self.engines[into] or MemoryEngine(app.tables.values())
-            assert process_event(app, records, self.engines[into], Run(Settings())).failures == []
+            assert process_event(Runtime(app, self.engines[into], Settings()), records).failures == []
 
     def rows(self, into=SPREAD):
         items = self.engines[into].items(PLAY.table)
@@ -218,5 +218,5 @@ def test_an_aggregate_that_the_code_does_not_name_is_refused_when_it_is_given():
     app, source = App("games", routers=[router]), Source()
     event = {"Records": [source.put("GAME#a", "PLAY#1", score=1)]}
     engine = MemoryEngine(app.tables.values())
-    (failure,) = process_event(app, event, engine, Run(Settings(), pause=lambda _: None)).failures
+    (failure,) = process_event(Runtime(app, engine, Settings(), pause=lambda _: None), event).failures
     assert "leave shards= out" in str(failure)

@@ -18,10 +18,8 @@ from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import LedgerItem, PartNames, needs_no_finishing, settled_texts, stored_rows
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
-from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.writes.guarded import StateKey
 
 SAMPLE = 10
@@ -37,37 +35,37 @@ version of the item's newest change.
 """
 
 
-def looked_at(records: Sequence[T], run: Run) -> Sequence[T]:
+def looked_at(runtime: Runtime, records: Sequence[T]) -> Sequence[T]:
     """The records of a batch that tell whether it came before.
 
     There are none unless the process has a reason to ask, nor of so few records that they may fit one transaction: a
     refusal then tells as much. They come from all of the batch, one from each part, at a place as if by chance: it may
     be full of a pattern.
     """
-    if not run.pace.unsure or len(records) <= run.chunk_actions:
+    if not runtime.pace.unsure or len(records) <= runtime.chunk_actions:
         return ()
     part = max(len(records) // LOOKED_AT, 1)
     return [records[part * number + crc32(b"%d" % number) % part] for number in range(len(records) // part)]
 
 
-def sample(app: Application, some: Iterable[Change], run: Run) -> Mapping[StateKey, ItemKey]:
+def sample(runtime: Runtime, some: Iterable[Change]) -> Mapping[StateKey, ItemKey]:
     """A few items of changes by the keys of their ledger items."""
-    known = ((change.item, _groups(app, change, run)) for change in some if change.has_old)  # others are read anyway
+    known = ((change.item, _groups(runtime, change)) for change in some if change.has_old)  # others are read anyway
     found = [(item, groups) for item, groups in known if groups]
     taken = found[:: -(-len(found) // SAMPLE) or 1]
     # Of several ledger items of an item one, each time that of another group.
     chosen = ((item, groups[number % len(groups)]) for number, (item, groups) in enumerate(taken))
-    return {ledger_key(app.name, group, item): item for item, group in chosen}
+    return {ledger_key(runtime.application.name, group, item): item for item, group in chosen}
 
 
-def _groups(app: Application, change: Change, run: Run) -> Sequence[str]:
+def _groups(runtime: Runtime, change: Change) -> Sequence[str]:
     """The groups that keep a ledger item for a change's item here."""
     return list(
         dict.fromkeys(
             route.group
-            for route, _ in app.sources(change.item)
-            if route.kind.contributes and run.settings.runs(route.name, route.group)
-            if run.handlers is None or route.name in run.handlers
+            for route, _ in runtime.application.sources(change.item)
+            if route.kind.contributes and runtime.settings.runs(route.name, route.group)
+            if runtime.handlers is None or route.name in runtime.handlers
         )
     )
 
@@ -100,13 +98,13 @@ class Settling:
 
         sampled: holds the ledger items of the sample, none of those that are absent.
         """
-        if not self._came_before(sampled, steps.run.pace):
+        if not self._came_before(sampled, steps.runtime.pace):
             return Settled()
         settled: dict[StateKey, tuple[ItemWork, tuple[Route, ...]]] = {}
         others: dict[StateKey, dict[str, Any]] = {}
         stored: StateItems | None = others
         try:
-            for found in read_state_in_parts(steps.engine, steps.run.lanes, self._unsettled):
+            for found in read_state_in_parts(steps.runtime, self._unsettled):
                 for key, attributes in found.items():
                     work, routes, names, version = self._unsettled[key]
                     texts = settled_texts(attributes, names, version)
@@ -134,7 +132,7 @@ class Settling:
         own = zip(routes, texts, strict=True)
         unfinished = [route for route, text in own if not needs_no_finishing(text)]
         try:
-            found = filled(steps.engine, key, LedgerItem.of(attributes), {route.name for route in unfinished})
+            found = filled(steps.runtime.engine, key, LedgerItem.of(attributes), {route.name for route in unfinished})
         except EngineUnavailable:
             return False
         if any(route.name not in found.parts for route in unfinished):  # the item was read again, and is gone
@@ -146,7 +144,7 @@ class Settling:
 
 def _held(steps: Steps, item: ItemKey, route: Route, found: LedgerItem) -> NamedRows:
     """The rows that a ledger item holds of a handler, which may have to be recomputed or copied."""
-    named, application = NamedRows(), steps.application.name
+    named, application = NamedRows(), steps.runtime.application.name
     named.add_stored(application, route, item, found)
     named.hold(application, route, item, stored_rows(found.parts[route.name].text))
     return named

@@ -12,9 +12,9 @@ from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import decode_number
-from streamfold.routes.application import Application, DispatchEntry, FoundEntries
+from streamfold.routes.application import DispatchEntry, FoundEntries
 from streamfold.routes.route import ROWS_LOST, SOURCE, Fields, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 if TYPE_CHECKING:
     from streamfold.keys.key import Key, NearMiss
@@ -62,9 +62,9 @@ class Sorted:
 class Routing:
     """Sorts those who listen to items of a key, once for all items of a batch."""
 
-    def __init__(self, application: Application, run: Run) -> None:
-        self.application = application
-        self.run = run
+    def __init__(self, runtime: Runtime) -> None:
+        self.application = runtime.application
+        self.runtime = runtime
         self.near: dict[ItemKey, list[NearMiss]] = {}  # source keys that items nearly match
         self._sorted: dict[int, Sorted] = {}  # by identity of the entry, which the application keeps
         self._begins: dict[str, set[str]] = {}  # by table, how the partition keys begin that handlers read
@@ -113,13 +113,13 @@ class Routing:
             return
         for miss in known.near_misses(*item[1:]):
             key = miss.template
-            if (key, miss.value) not in self.run.warned:  # why is looked for once a value
-                self.run.warn_once((key, miss.value), _near_miss_warning(item, miss))
+            if (key, miss.value) not in self.runtime.warned:  # why is looked for once a value
+                self.runtime.warn_once((key, miss.value), _near_miss_warning(item, miss))
             if miss.is_meant and self._is_read(key):
                 self.near.setdefault(item, []).append(miss)
 
     def _is_read(self, key: "Key") -> bool:
-        serves, only, off = self.run.settings.serves, self.run.handlers, self.run.settings.handlers_off
+        serves, only, off = self.runtime.settings.serves, self.runtime.handlers, self.runtime.settings.handlers_off
         reading = (
             route
             for route in self.application.routes
@@ -130,7 +130,7 @@ class Routing:
     def _sort(self, entry: DispatchEntry) -> Sorted:
         known = self.application.known(entry.key.table.name)
         found = self._sorted[id(entry)] = Sorted(alone=known.is_alone(entry.key))
-        settings, only = self.run.settings, self.run.handlers
+        settings, only = self.runtime.settings, self.runtime.handlers
         for route, role, called in entry.listeners:
             if not settings.serves(route.group):
                 continue
@@ -178,16 +178,17 @@ def _once(routed: Iterable[T]) -> list[T]:
     return list(found.values())
 
 
-def note_removals(application: Application, changes: Iterable[Change], run: Run, report: Report) -> set[ItemKey]:
+def note_removals(runtime: Runtime, changes: Iterable[Change], report: Report) -> set[ItemKey]:
     """Counts for their handlers the rows that somebody else removed while items contributed to them; returns these.
 
     The framework removes a row that is added to only when nothing contributes to it any more.
     """
+    application, settings, only = runtime.application, runtime.settings, runtime.handlers
     noted: set[ItemKey] = set()
     for change in {(change.item, change.version_text): change for change in changes}.values():
         for route in application.watchers(change.item) if is_of_counted_row(change) else ():
             group = application.watching_group(route, change.item[0])
-            if run.settings.serves(group) and (run.handlers is None or route.name in run.handlers):
+            if settings.serves(group) and (only is None or route.name in only):
                 report.count(ROWS_LOST, route.name)
                 noted.add(change.item)
     return noted
@@ -210,10 +211,10 @@ def is_of_counted_row(change: Change) -> bool:
         return False
 
 
-def by_item(application: Application, changes: Iterable[Change], run: Run, report: Report) -> dict[ItemKey, ItemWork]:
+def by_item(runtime: Runtime, changes: Iterable[Change], report: Report) -> dict[ItemKey, ItemWork]:
     """The work of a batch by item, with counts in the report."""
     found: dict[ItemKey, ItemWork] = {}
-    routing = Routing(application, run)
+    routing = Routing(runtime)
     removals: list[Change] = []
     for change in changes:
         if change.event == "REMOVE":
@@ -222,7 +223,7 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
         if work is None:
             work = found[change.item] = routing.routed(change.item)
         work.changes.append(change)
-    noted = note_removals(application, removals, run, report) if removals else NO_REMOVALS
+    noted = note_removals(runtime, removals, report) if removals else NO_REMOVALS
     for work in found.values():
         if len(work.changes) > 1:
             _order(work)

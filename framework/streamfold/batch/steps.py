@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
-from streamfold.batch.stored_schema import Knowledge
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.commit.transactions import read_state
 from streamfold.derivations.derivation import contributing, contribution
-from streamfold.engines import Engine, StateItems
+from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, LedgerItem, left_rows, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
@@ -23,10 +22,9 @@ from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
-from streamfold.routes.application import Application
 from streamfold.routes.checks import BOTH, check_view
 from streamfold.routes.route import Fields, Route, may_expire
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
@@ -43,10 +41,7 @@ class Settled(NamedTuple):
 class Steps:
     """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
 
-    application: Application
-    engine: Engine
-    run: Run
-    knows: Knowledge
+    runtime: Runtime
     work: Mapping[ItemKey, ItemWork]
     failing: Failing
     done: list[Change]  # takes the changes that the state holds already
@@ -57,7 +52,7 @@ class Steps:
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.forms, self.lives = self.knows.forms, Lives(self.knows.lives)
+        self.forms, self.lives = self.runtime.known.forms, Lives(self.runtime.known.lives)
 
     def units(self, settled: Settled) -> list[Unit]:
         """The units of all items that are not settled; reads state only where an old image is not known."""
@@ -72,13 +67,15 @@ class Steps:
                 steps, is_known = self._steps(work, routed)
                 if steps:
                     (known if is_known and stored is None else unread).append((work, key, steps))
-        self.knows.learn_expiring()  # of what the handlers yielded just now, too
+        self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more
             coming = [step for _, _, some in (*known, *unread) for step in some]
             with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal tells what they are
-                read_lives(self.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming))
+                read_lives(
+                    self.runtime.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming)
+                )
         for work, key, steps in known:
             if (unit := self._unit(work, key, steps, None)) is not None:
                 units.append(unit)
@@ -139,12 +136,12 @@ class Steps:
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
-        emptying = self.run.emptying
+        emptying = self.runtime.emptying
         stays = emptying is not None and route.name not in emptying
         return Step(route, change.version_text, before, after, stays)
 
     def _warn_of_expiry(self, route: Route) -> None:
-        self.run.warn_once(
+        self.runtime.warn_once(
             ("expiry", route.name),
             f"Handler {route.name!r} ({route.declared_at}) lets rows expire before items that contribute to them: "
             "once such a row is gone, it lacks what they added. Let the items expire no later than they let the row, "
@@ -159,7 +156,7 @@ class Steps:
             return None
 
     def _unit(self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
-        retired, changes = self.application.retired, tuple(work.changes)
+        retired, changes = self.runtime.application.retired, tuple(work.changes)
         return ledger_unit(key, work.item, steps, changes, found, retired=retired, lives=self.lives)
 
     def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
@@ -168,7 +165,7 @@ class Steps:
             return []
         keys = [key for _, key, _ in unread]
         try:
-            items = read_state(self.engine, self.run.lanes, keys) if stored is None else stored
+            items = read_state(self.runtime, keys) if stored is None else stored
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)
@@ -176,7 +173,9 @@ class Steps:
         units: list[Unit] = []
         for work, key, steps in unread:
             try:
-                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+                found = filled(
+                    self.runtime.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps}
+                )
             except EngineUnavailable as error:
                 self._unread(work, steps, error)
                 continue
@@ -204,13 +203,13 @@ class Steps:
     def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Iterator[NamedByHandler]:
         for step in steps:
             named = NamedRows()
-            named.add_stored(self.application.name, step.route, item, found)
+            named.add_stored(self.runtime.application.name, step.route, item, found)
             named.join(self._named_by_images(step, item))
             held = held_after(step, found)
             named.rows.difference_update(held)
-            named.hold(self.application.name, step.route, item, held)
+            named.hold(self.runtime.application.name, step.route, item, held)
             yield [step.route], named
-        for name in self.application.retired & found.parts.keys():
+        for name in self.runtime.application.retired & found.parts.keys():
             # Rows emptied by its last step: no other handler removes them.
             named = NamedRows()
             named.rows.update(left_rows(found.parts[name].left))
@@ -228,7 +227,7 @@ class Steps:
                 fields = next(fields for routed in work.ledger.values() for each, fields in routed if each is route)
                 contributions = [self._try(route, image, fields) or {} for image in images(work.changes)]
             for parts in contributions:
-                known.add(self.application.name, route, item, parts)
+                known.add(self.runtime.application.name, route, item, parts)
         return known
 
 

@@ -20,7 +20,7 @@ from streamfold.engines.threads import Threads
 from streamfold.errors import SettingsError, plain
 from streamfold.keys.table import MAIN
 from streamfold.records.envelope import Origins
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.settings.loopback import is_loopback
 from streamfold.writes.guarded import RowKey
@@ -148,11 +148,11 @@ def warn(text: str) -> None:
     echo(f"Warning: {plain(text)}", err=True)
 
 
-def make_run(store: Store, settings: Settings, *, outside: bool | None = None) -> Run:
-    """A run over a store. On DynamoDB it makes as many calls at once as a function; a local state has one thread."""
+def make_runtime(app: App, engine: Engine, store: Store, settings: Settings, *, outside: bool | None = None) -> Runtime:
+    """What a command works with. On DynamoDB it makes as many calls at once as a function; a local state one."""
     if store.engine == "embedded":
-        return Run(settings, outside=outside, warn=warn, actions=EMBEDDED_ACTIONS)
-    return Run(settings, outside=outside, warn=warn, lanes=Threads(settings.lanes))
+        return Runtime(app, engine, settings, outside=outside, warn=warn, actions=EMBEDDED_ACTIONS)
+    return Runtime(app, engine, settings, outside=outside, warn=warn, slots=Threads(settings.lanes))
 
 
 def open_memory(app: App, settings: Settings) -> MemoryEngine:

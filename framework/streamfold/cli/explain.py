@@ -115,7 +115,7 @@ def _explain_item(by: Explaining, partition: str, sort: str | None, *, json_outp
 
 
 def _explain_document(opened: OpenedState, index: str, name: str, place: Place, *, json_output: bool) -> int:
-    settings = with_search(opened.run.settings, place.search_url)
+    settings = with_search(opened.runtime.settings, place.search_url)
     found_index = find_index(opened.app.routes, index, settings)
     with opened_sink(opened.app, settings, place) as sink:
         sink.check(found_index.alias)

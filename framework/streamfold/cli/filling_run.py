@@ -14,7 +14,7 @@ from streamfold.cli.engines import (
     REPORTED,
     application_and_settings,
     confirm_writes,
-    make_run,
+    make_runtime,
     open_memory,
 )
 from streamfold.cli.fan_outs import tell_failed, with_fan_outs
@@ -126,8 +126,9 @@ def _estimate_export(options: FillingOptions, place: str, state: str) -> int:
     export = open_export(place, only_table(tables), settings.real_name(tables[0].name))
     engine = open_memory(app, settings)
     engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.sample(SAMPLE_ITEMS) if line.image)
-    run = make_run(options.store, settings)
-    dry = Pages(app, engine, run, names, always=options.what == "rebuild", dry_run=True)
+    dry = Pages(
+        make_runtime(app, engine, options.store, settings), names, always=options.what == "rebuild", dry_run=True
+    )
     items = [json.dumps(item, default=str) for item in engine.items(tables[0])]
     average = sum(map(len, items)) // max(len(items), 1)
     size = TableSize(export.items or len(items), export.billed_bytes or average * (export.items or len(items)))
@@ -142,7 +143,7 @@ def _planned(opened: OpenedState, options: FillingOptions) -> FillingPlan:
     check_lag(options.max_lag, options.function, is_local=opened.local is not None)
     check_runner(options, is_local=opened.local is not None)
     # A dry run writes nothing: whoever estimates before deploying has no function that could have named a handler.
-    run, offline = opened.run, options.offline or options.dry_run or opened.local is not None
+    runtime, offline = opened.runtime, options.offline or options.dry_run or opened.local is not None
     routes = chosen_routes(opened, options.handlers, offline=offline)
     if options.dry_run and opened.local is None:
         for route in routes:
@@ -150,9 +151,9 @@ def _planned(opened: OpenedState, options: FillingOptions) -> FillingPlan:
                 echo(f"Handler {route.name!r} was not named by any function yet: deploy it before the run.", err=True)
     if not routes:
         raise SettingsError(f"There is no handler for {options.what}: all are left out, or follow from changes.")
-    check_gate(opened.manifest, routes, run.settings, run.clock(), offline=offline)
+    check_gate(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
     if opened.local is not None and not options.dry_run:
-        check_application(opened.app, opened.engine, run)  # no function names its handlers
+        check_application(runtime)  # no function names its handlers
     tables = source_tables(routes)
     return FillingPlan(opened, [route.name for route in routes], tables, _export(opened, tables, options))
 
@@ -173,7 +174,7 @@ def _export(opened: OpenedState, tables: Sequence[Table], options: FillingOption
 def _estimated(planned: FillingPlan, options: FillingOptions) -> Estimate:
     opened, names, tables, _ = planned
     sizes = [size_of(opened, table) for table in tables]
-    dry = Pages(opened.app, opened.engine, opened.run, names, always=options.what == "rebuild", dry_run=True)
+    dry = Pages(opened.runtime, names, always=options.what == "rebuild", dry_run=True)
     return estimate(dry, tables, sizes, Random(0), options.page_items)  # noqa: S311 - a sample
 
 
@@ -192,7 +193,7 @@ def size_of(opened: OpenedState, table: Table) -> TableSize:
 def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions) -> int:
     opened, names, tables, export = planned
     spark = spark_run(names, tables, export, options)
-    jobs = Jobs(opened.app.name, opened.engine, opened.run.clock)
+    jobs = Jobs(opened.app.name, opened.engine, opened.runtime.clock)
     job, goes_on = _job(jobs, planned, spark.keys() if spark else export, options)
     if options.runner == ELSEWHERE:
         tell_begun(job, export, options.processes)
@@ -202,12 +203,12 @@ def _carry_out(planned: FillingPlan, expected: Estimate, options: FillingOptions
         failed_keys(opened.app, options.failed, goes_on=goes_on) as keep,
         filling_bar(expected, shown=not options.json_output) as tell,
     ):
-        following = with_fan_outs(opened.app, opened.engine, opened.run, tell, left)
-        lag = lag_of(options.max_lag, options.function, opened.run.clock)
+        following = with_fan_outs(opened.runtime, tell, left)
+        lag = lag_of(options.max_lag, options.function, opened.runtime.clock)
         hooks = RunHooks(following, keep, lag)
         progress = carry(opened, job, hooks, spark, processes_of(options, expected), options)
-    rows = lead_rows(opened.app, opened.engine, opened.run, names) if job.what == REBUILD else None
-    job = end_job(opened.app, opened.engine, opened.run, job.id)
+    rows = lead_rows(opened.runtime, names) if job.what == REBUILD else None
+    job = end_job(opened.runtime, job.id)
     tell_failed(left)
     chains = len(followed_chains(opened)) + len(left)
     print_filled(opened.app, job, progress, chains, options, rows=rows)

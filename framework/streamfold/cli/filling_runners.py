@@ -77,7 +77,7 @@ def carry(
     """Has all parts of a job done that are left. Raises what reading and writing raise."""
     given: dict[str, Any] = {"export": spark.keys()} if spark else {}
     spent = metered(opened.engine)
-    parts = job_parts(opened.app, opened.engine, opened.run, job, metered=spent, hooks=hooks, **given)
+    parts = job_parts(opened.runtime, job, metered=spent, hooks=hooks, **given)
     if spark:
         spark.carry(opened.app, job, parts)
     elif processes == 1:

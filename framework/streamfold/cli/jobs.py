@@ -12,7 +12,7 @@ from streamfold.cli.engines import (
     Store,
     application_and_settings,
     confirm_writes,
-    make_run,
+    make_runtime,
     open_store,
     state_options,
 )
@@ -90,12 +90,12 @@ def command(
     check_one(given)
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store)) as opened:
-        run = make_run(store, settings, outside=True)
+        runtime = make_runtime(app, opened, store, settings, outside=True)
         if pause or resume or change or end or dropped or (ring and settings.jobs is None):
             confirm_writes(opened, store, yes=yes)
         if dropped:
-            drop(app, opened, run, dropped)
-        failures = ring_again(app, opened, run, "" if ring == ALL else ring) if ring else ()
+            drop(runtime, dropped)
+        failures = ring_again(runtime, "" if ring == ALL else ring) if ring else ()
         jobs = Jobs(app.name, opened)
         if pause:
             jobs.change(pause, paused=True)
@@ -106,7 +106,7 @@ def command(
         if end:
             jobs.end(end)
         lines = [_line(jobs, job, json_output=json_output) for job in jobs.all()]
-        lines += fan_out_lines(app, opened, run, json_output=json_output)
+        lines += fan_out_lines(runtime, json_output=json_output)
         for line in lines:
             echo(line)
         if not lines and not json_output:

@@ -33,7 +33,6 @@ from streamfold.lifecycle.rows import (
 )
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
-from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.settings.readers import PREFIX
 from streamfold.writes.guarded import RowKey
@@ -127,7 +126,7 @@ class RowsCompared(Files):
 
     def __call__(self, rows: Iterable[tuple[RowKey, RowSum]]) -> Iterator[RowDifference | ItemError | int]:
         app, settings = self.place.opened()
-        return compared(app, Run(settings), self.routes(app), rows)
+        return compared(app, settings, self.routes(app), rows)
 
 
 def verified_on_spark(

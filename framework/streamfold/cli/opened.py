@@ -8,8 +8,7 @@ from streamfold.app import App
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
-from streamfold.batch.stored_schema import knowledge
-from streamfold.cli.engines import Store, application_and_settings, make_run, open_store
+from streamfold.cli.engines import Store, application_and_settings, make_runtime, open_store
 from streamfold.cli.fan_outs import FAILED_SHOWN, follow_fan_outs
 from streamfold.cli.output import echo
 from streamfold.commit.outcome import Failure
@@ -21,7 +20,7 @@ from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, check_named, wanted_routes
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 
 class OpenedState(NamedTuple):
@@ -29,7 +28,7 @@ class OpenedState(NamedTuple):
 
     app: App
     engine: Engine
-    run: Run
+    runtime: Runtime
     store: Store
     manifest: Manifest
 
@@ -41,7 +40,7 @@ class OpenedState(NamedTuple):
     @property
     def explaining(self) -> Explaining:
         """What explanations of its items and rows are made with."""
-        return Explaining(self.app, self.engine, knowledge(self.run, self.app, self.engine).forms)
+        return Explaining(self.app, self.engine, self.runtime.known.forms)
 
     def keys(self, routes: Sequence[Route]) -> ItemKeys:
         """The keys of the items that lead to these handlers."""
@@ -60,9 +59,9 @@ def opened_state(
     """
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store, must_exist=must_exist)) as engine:
-        run = make_run(store, settings)
-        check_application(app, engine, run, write=False)
-        yield OpenedState(app, engine, run, store, read_manifest(app.name, engine))
+        runtime = make_runtime(app, engine, store, settings)
+        check_application(runtime, write=False)
+        yield OpenedState(app, engine, runtime, store, read_manifest(app.name, engine))
 
 
 def chosen_routes(opened: OpenedState, names: Sequence[str], *, offline: bool = False) -> list[Route]:
@@ -95,7 +94,7 @@ def left_out(opened: OpenedState, route: Route) -> str:
 def export_of(opened: OpenedState, tables: Sequence[Table], place: str) -> Export:
     """The export of the one table whose items are led. Raises ``SettingsError`` where there are several tables."""
     table = only_table(tables)
-    return open_export(place, table, opened.run.settings.real_name(table.name))
+    return open_export(place, table, opened.runtime.settings.real_name(table.name))
 
 
 def only_table(tables: Sequence[Table]) -> Table:
@@ -112,10 +111,10 @@ def followed_chains(opened: OpenedState) -> Sequence[Failure]:
     On AWS a stream delivers derived rows, and with STREAMFOLD_JOBS a queue rings for fan-outs.
     """
     if opened.local is None:
-        failures = follow_fan_outs(opened.app, opened.engine, opened.run).failures
+        failures = follow_fan_outs(opened.runtime).failures
     else:
-        opened.local.retry(opened.run.settings.group)
-        failures = run_chains(opened.app, opened.local, opened.run).failures
+        opened.local.retry(opened.runtime.settings.group)
+        failures = run_chains(opened.runtime, opened.local).failures
     for failure in failures[:FAILED_SHOWN]:
         _say(f"Failed: chains: {printable(str(failure))}")
     if (hidden := len(failures) - FAILED_SHOWN) > 0:
@@ -124,7 +123,7 @@ def followed_chains(opened: OpenedState) -> Sequence[Failure]:
 
 
 def _not_run(opened: OpenedState, route: Route) -> str:
-    settings = opened.run.settings
+    settings = opened.runtime.settings
     if route.name in settings.handlers_off:
         return "is switched off (STREAMFOLD_HANDLERS_OFF)"
     if not settings.serves(route.group):

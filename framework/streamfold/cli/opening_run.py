@@ -33,7 +33,7 @@ def run_openings(options: FillingOptions) -> int:
         routes = _audits(opened.app, options.handlers)
         offline = options.offline or opened.local is not None
         check_named(opened.manifest, routes, offline=offline)
-        check_gate(opened.manifest, routes, opened.run.settings, opened.run.clock(), offline=offline)
+        check_gate(opened.manifest, routes, opened.runtime.settings, opened.runtime.clock(), offline=offline)
         items = sum(size_of(opened, table).items for table in source_tables(routes))
         echo(f"{WHAT} of {', '.join(route.name for route in routes)} over {items:,} items", err=True)
         if options.dry_run:
@@ -54,7 +54,7 @@ def _audits(app: App, names: tuple[str, ...]) -> list[Route]:
 
 
 def _carry_out(opened: OpenedState, routes: list[Route], items: int, options: FillingOptions) -> int:
-    jobs = Jobs(opened.app.name, opened.engine, opened.run.clock)
+    jobs = Jobs(opened.app.name, opened.engine, opened.runtime.clock)
     job, goes_on = _job(jobs, routes, options)
     expected = Estimate(items, 0, 1.0, 1.0, 0, 0, exact=False)
     with (
@@ -64,7 +64,7 @@ def _carry_out(opened: OpenedState, routes: list[Route], items: int, options: Fi
         filling = Filling(
             jobs,
             job,
-            OpeningPages(opened.app, opened.engine, opened.run, routes),
+            OpeningPages(opened.runtime, routes),
             source_tables(routes),
             page_items=options.page_items,
             metered=metered(opened.engine),

@@ -17,7 +17,7 @@ from streamfold.cli.engines import (
     application_and_settings,
     confirm_writes,
     is_unnamed,
-    make_run,
+    make_runtime,
     open_dynamodb,
     state_options,
     warn,
@@ -33,7 +33,7 @@ from streamfold.failures.redrive import Redrive, Redriven
 from streamfold.failures.stream_range import Fetched
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import PutSources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 
 CHAINS = "chains"
@@ -138,19 +138,19 @@ def _run(
     origins = Origins(app.source_tables, settings, warn, app.tables)
     waiting = WaitingDocuments(places)
     opened = _open(app, settings, origins, waiting, options, stack)
-    run = make_run(options.store, settings, outside=options.external or None)
-    _open_documents(app, run, options, stack)
+    runtime = make_runtime(app, opened.engine, options.store, settings, outside=options.external or None)
+    _open_documents(runtime, app, options, stack)
     dry_run = not options.apply
-    redrive = Redrive(app, opened.engine, run, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)
+    redrive = Redrive(runtime, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)
     told = RedriveTold(dry_run, options.json_output)
     try:
         for place, document in waiting:
             _redrive(redrive, place, document, told)
         if options.apply and opened.chains is not None:
             opened.chains.retry(settings.group)
-            _note_chains(run_chains(app, opened.chains, run), told)
+            _note_chains(run_chains(runtime, opened.chains), told)
         elif options.apply:
-            _note_chains(follow_fan_outs(app, opened.engine, run), told)
+            _note_chains(follow_fan_outs(runtime), told)
     except BaseException:
         if told.outcomes:
             told.print_all()
@@ -159,12 +159,12 @@ def _run(
     return REPORTED if told.left_over else 0
 
 
-def _open_documents(app: App, run: Run, options: RedriveOptions, stack: ExitStack) -> None:
+def _open_documents(runtime: Runtime, app: App, options: RedriveOptions, stack: ExitStack) -> None:
     """Asks about the server that documents are written to. The one of the settings is opened when it is needed."""
     if options.apply and (options.search_url or options.store.engine == "dynamodb"):
-        confirm_documents(app, run.settings, yes=options.yes)
+        confirm_documents(app, runtime.settings, yes=options.yes)
     if options.search_url:
-        stack.enter_context(documents_to_server(app, run))
+        runtime.opened |= stack.enter_context(documents_to_server(app, runtime.settings))
 
 
 def _redrive(redrive: Redrive, place: WaitingPlace, document: Waiting, told: RedriveTold) -> None:

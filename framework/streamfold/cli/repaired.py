@@ -60,7 +60,7 @@ def repaired_items(
 ) -> RepairedItems:
     """Leads items to their sources, for some handlers, and lets the chains of a local state follow."""
     names = {route.name for route in routes}
-    led = Pages(opened.app, opened.engine, opened.run, names, always=not dry_run, dry_run=dry_run, sources_only=False)
+    led = Pages(opened.runtime, names, always=not dry_run, dry_run=dry_run, sources_only=False)
     found = RepairedItems(dry_run)
     with item_progress("repairing", items.number, shown=shown) as advance:
         for page in pages(items.items):

@@ -16,10 +16,11 @@ from streamfold.cli.engines import (
     application_and_settings,
     confirm_writes,
     is_unnamed,
-    make_run,
+    make_runtime,
     open_dynamodb,
     open_memory,
     real_tables,
+    warn,
 )
 from streamfold.cli.grids import counted
 from streamfold.cli.output import echo
@@ -39,7 +40,6 @@ from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.local import warn_of_others
 from streamfold.replay.replay import PutSources, Replay, ReplayCursor, Summary
-from streamfold.run import Run
 from streamfold.settings import Settings
 
 SETTLE_SECONDS = 2.0
@@ -75,31 +75,34 @@ def run_replay(files: tuple[str, ...], options: ReplayOptions) -> int:
 
 
 def _run(app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions) -> int:
-    run = make_run(options.store, settings, outside=options.external or None)
-    if options.dry_run:
-        run.actions = None  # transactions are shown as they would be on DynamoDB
     if options.search_url is None:
-        return _replay(app, run, files, options)
+        return _replay(app, settings, files, options, {})
     confirm_documents(app, settings, yes=options.yes)
-    with documents_to_server(app, run):
-        return _replay(app, run, files, options)
+    with documents_to_server(app, settings) as documents:
+        return _replay(app, settings, files, options, documents)
 
 
-def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) -> int:
-    settings = run.settings
+def _replay(
+    app: App, settings: Settings, files: tuple[str, ...], options: ReplayOptions, documents: Mapping[str, Any]
+) -> int:
     place = _parking(options, settings)
-    run.parking = open_parking(place) if place and not options.dry_run else None
-    origins = Origins(app.source_tables, settings, run.warn, app.tables)
+    parking = open_parking(place) if place and not options.dry_run else None
+    origins = Origins(app.source_tables, settings, warn, app.tables)
     kept = options.store.state is not None and not (options.dry_run or options.external or options.search_url)
     recorded = RecordedFiles(files, digested=kept)
     with replay_lines(
         recorded, shown=not options.json_output and not options.dry_run, timed=not options.dry_run
     ) as lines:
-        opened = _open(app, run, origins, lines, options)
+        opened = _open(app, settings, origins, lines, options)
+        runtime = make_runtime(app, opened.engine, options.store, settings, outside=options.external or None)
+        runtime.parking = parking
+        runtime.opened |= documents
+        if options.dry_run:
+            runtime.actions = None  # transactions are shown as they would be on DynamoDB
+        if isinstance(opened.engine, EmbeddedEngine):
+            warn_of_others(runtime, opened.engine)
         replay = Replay(
-            app,
-            opened.engine,
-            run,
+            runtime,
             origins,
             batch_records=options.batch_size,
             keep_going=options.keep_going,
@@ -112,7 +115,7 @@ def _replay(app: App, run: Run, files: tuple[str, ...], options: ReplayOptions) 
         echo(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.", err=True)
     with prints_of_handlers(aside=options.json_output):
         not_run = _run_chains(replay, opened)
-    _print(summary, app, opened, run, options)
+    _print(summary, app, opened, settings, options)
     if not_run:
         echo(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}", err=True)
     opened.engine.close()
@@ -137,19 +140,18 @@ def _tell_behind(records: int) -> None:
     echo(GOES_ON.format(records=counted(records, "record")), err=True)
 
 
-def _open(app: App, run: Run, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
+def _open(app: App, settings: Settings, origins: Origins, lines: Lines, options: ReplayOptions) -> OpenedReplay:
     if options.store.engine == "embedded":
         state = None if options.dry_run else options.store.state
         if state and options.fresh:
             remove_state(state)
         if not state:
-            engine = open_memory(app, run.settings)
+            engine = open_memory(app, settings)
             reads = any(derivation(route).reads_items for route in app.routes)
             return OpenedReplay(engine, engine.put_sources if reads else None)
         kept = open_embedded(app, state)
-        warn_of_others(app, kept, run)
         return OpenedReplay(kept, kept.put_sources)
-    return _open_dynamodb(app, run.settings, origins, lines, options)
+    return _open_dynamodb(app, settings, origins, lines, options)
 
 
 def _open_dynamodb(
@@ -180,7 +182,7 @@ def _run_chains(replay: Replay, opened: OpenedReplay) -> list[str]:
     if opened.chains is None or replay.dry_run:
         return []
     missing: list[str] = opened.chains.without_stream()
-    replay.note(opened.chains.run(opened.engine, replay.run), {})
+    replay.note(opened.chains.run(replay.runtime), {})
     return missing
 
 
@@ -196,10 +198,10 @@ def _printed_plan(settings: Settings, options: ReplayOptions) -> Callable[[Plan]
     return printed
 
 
-def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: ReplayOptions) -> None:
+def _print(summary: Summary, app: App, opened: OpenedReplay, settings: Settings, options: ReplayOptions) -> None:
     local = options.store.engine == "embedded" and options.search_url is None and not options.dry_run
     most = options.sample_rows if local else 0
-    documents = list(local_samples(app, opened.engine, run.settings, most)) if most else []
+    documents = list(local_samples(app, opened.engine, settings, most)) if most else []
     if options.json_output:
         print_json(summary, app, None if options.dry_run else opened.engine, options.sample_rows, documents)
     elif options.dry_run:
@@ -211,8 +213,8 @@ def _print(summary: Summary, app: App, opened: OpenedReplay, run: Run, options: 
             opened.real_names,
             options.search_url,
             opened.engine,
-            run.settings,
-            _parking(options, run.settings),
+            settings,
+            _parking(options, settings),
             options.fresh,
         )
         print_summary(summary, app, opened.engine, advice(app, written, summary), options.sample_rows, documents)

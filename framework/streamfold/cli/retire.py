@@ -72,9 +72,14 @@ def command(
     with opened_state(application, tables, store) as opened:
         remove = rows == "remove"
         check_retirable(
-            opened.app, opened.manifest, handler, opened.run, remove=remove, offline=opened.local is not None
+            opened.app,
+            opened.runtime.settings,
+            opened.manifest,
+            handler,
+            remove=remove,
+            offline=opened.local is not None,
         )
-        check_no_run(Jobs(opened.app.name, opened.engine, opened.run.clock), handler)
+        check_no_run(Jobs(opened.app.name, opened.engine, opened.runtime.clock), handler)
         if not dry_run:
             confirm_writes(opened.engine, opened.store, yes=yes)
         retirement = _retirement(opened, handler, remove=remove)
@@ -82,7 +87,7 @@ def command(
             for looked_at in retirement.go(dry_run=dry_run):
                 advance(looked_at)
         others = frozenset(route.name for route in opened.app.routes) - {handler}
-        without = opened._replace(run=replace(opened.run, handlers=others))
+        without = opened._replace(runtime=replace(opened.runtime, handlers=others))
         chains = 0 if dry_run else len(followed_chains(without))
     _print_json(retirement, chains, dry_run=dry_run) if json_output else _print(retirement, dry_run=dry_run)
     sys.exit(REPORTED if retirement.report.kept or chains else 0)
@@ -93,8 +98,8 @@ def _retirement(opened: OpenedState, handler: str, *, remove: bool) -> Retiremen
     route = next((route for route in opened.app.routes if route.name == handler), None)
     kind = opened.manifest.handlers[handler]["kind"] if route is None else route.kind.name
     if words := kept_words(kind):
-        return KeptRetirement(opened.app, opened.engine, opened.run, handler, words)
-    return Retirement(opened.app, opened.engine, opened.run, handler, remove)
+        return KeptRetirement(opened.runtime, handler, words)
+    return Retirement(opened.runtime, handler, remove)
 
 
 def _print(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> None:

@@ -10,7 +10,7 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import Store, application_and_settings, make_run, open_store, state_options
+from streamfold.cli.engines import Store, application_and_settings, make_runtime, open_store, state_options
 from streamfold.cli.search_servers import confirm, opened_server, search_url_option, with_search
 from streamfold.derivations.search.indexes import (
     OPENED,
@@ -24,7 +24,7 @@ from streamfold.derivations.search.indexes import (
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.opensearch import COMMAND_TRIES
 from streamfold.engines import Engine
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings.loopback import is_loopback
 
 
@@ -63,7 +63,7 @@ class SearchPlace:
 
     app: App
     engine: Engine
-    run: Run
+    runtime: Runtime
     index: SearchIndex
     aliases: Aliases
 
@@ -78,21 +78,21 @@ def opened_place(asked: Asked, *, writes: bool) -> Iterator[SearchPlace]:
     settings = with_search(settings, asked.search_url)
     index = find_index(app.routes, asked.name, settings)
     with _explained(asked), closing(open_store(app, settings, asked.store)) as engine:
-        run = make_run(asked.store, settings, outside=True)
-        check_application(app, engine, run, write=writes and asked.is_local)
+        runtime = make_runtime(app, engine, asked.store, settings, outside=True)
+        check_application(runtime, write=writes and asked.is_local)
         if asked.is_local:
             local = LocalIndex(engine, accepts_of(app.routes, settings))
-            yield SearchPlace(app, engine, run, index, LocalAliases(local))
+            yield SearchPlace(app, engine, runtime, index, LocalAliases(local))
             return
         with opened_server(settings) as server:
             server.calls.tries = COMMAND_TRIES  # a run over all items must not end at one connection that breaks
-            run.opened[OPENED] = server
-            yield SearchPlace(app, engine, run, index, ServerAliases(server))
+            runtime.opened[OPENED] = server
+            yield SearchPlace(app, engine, runtime, index, ServerAliases(server))
 
 
 def confirm_place(asked: Asked, place: SearchPlace, *, yes: bool) -> None:
     """Asks before anything beyond this machine is written, unless ``yes``."""
-    is_near = is_loopback(place.run.settings.search)
+    is_near = is_loopback(place.runtime.settings.search)
     if asked.is_local or (is_near and (asked.store.engine == "embedded" or asked.store.on_loopback)):
         return
     confirm(f"This writes to {place.aliases.sink}, and to the state of {place.app.name!r}.", yes=yes)

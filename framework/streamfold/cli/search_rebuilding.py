@@ -53,7 +53,7 @@ class RebuildSteps:
     def __init__(self, place: SearchPlace, options: RebuildOptions) -> None:
         self.place = place
         self.options = options
-        self.rebuild = Rebuild(place.app, place.engine, place.run, place.index, place.aliases)
+        self.rebuild = Rebuild(place.runtime, place.index, place.aliases)
         self.counts: dict[str, int] = {}
 
     def run(self) -> int:
@@ -115,7 +115,7 @@ class RebuildSteps:
         return [job for job in self._jobs().all() if job.what == WHAT and job.options.get("index") == building]
 
     def _jobs(self) -> Jobs:
-        return Jobs(self.place.app.name, self.place.engine, self.place.run.clock)
+        return Jobs(self.place.app.name, self.place.engine, self.place.runtime.clock)
 
     def _filled(self, job: Job) -> None:
         """Sends what is left of the items to the new index."""
@@ -147,7 +147,7 @@ class RebuildSteps:
         place, name = self.place, own_alias(mark.building)
         place.aliases.refresh(mark.building)
         sink, tolerance = place.aliases.sink, self.options.tolerance
-        verifier = IndexVerifier(place.app, place.engine, place.run, place.index, sink, name, tolerance)
+        verifier = IndexVerifier(place.runtime, place.index, sink, name, tolerance)
         found = verifier.verify(self.options.sample, Random(0))  # noqa: S311 - a sample
         tell_wrong(found)
         if found.wrong:
@@ -161,11 +161,11 @@ class RebuildSteps:
         if left := self.rebuild.seconds_left(mark):
             self._say(f"Waiting {left} seconds for batches that began before (STREAMFOLD_GATE_SECONDS).")
         while left := self.rebuild.seconds_left(mark):
-            self.place.run.wait(min(left, WAIT_SECONDS))
+            self.place.runtime.wait(min(left, WAIT_SECONDS))
 
     def _taken_over(self) -> int:
         place = self.place
-        taking = TakeOver(place.app, place.engine, place.run, place.index, place.aliases)
+        taking = TakeOver(place.runtime, place.index, place.aliases)
         mark = taking.begin()
         self._wait(mark)
         mark = taking.move()

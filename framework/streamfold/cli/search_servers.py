@@ -13,7 +13,6 @@ from streamfold.cli.engines import application_and_settings
 from streamfold.cli.output import can_ask, echo
 from streamfold.derivations.search.indexes import SearchIndex, find_index, searches_of
 from streamfold.errors import SettingsError
-from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import READERS
@@ -75,8 +74,8 @@ def opened_server(settings: Settings) -> Iterator["OpenSearchIndex"]:
 
 
 @contextmanager
-def documents_to_server(app: App, run: Run) -> Iterator[None]:
-    """Lets a run write its documents to the server of the settings, for a while.
+def documents_to_server(app: App, settings: Settings) -> Iterator[dict[str, "OpenSearchIndex"]]:
+    """What a runtime has opened that writes its documents to the server of the settings.
 
     Raises ``SettingsError`` for an application without a search.
     """
@@ -84,9 +83,8 @@ def documents_to_server(app: App, run: Run) -> Iterator[None]:
 
     if not searches_of(app.routes):
         raise SettingsError(f"{OPTION} is where documents go: the application has no search.")
-    with opened_server(run.settings) as server:
-        run.opened[OPENED] = server
-        yield
+    with opened_server(settings) as server:
+        yield {OPENED: server}
 
 
 def confirm_documents(app: App, settings: Settings, *, yes: bool) -> None:

@@ -59,7 +59,7 @@ def command(
         alias, sink = place.index.alias, place.aliases.sink
         if repairs:
             confirm_place(asked, place, yes=yes)
-        verifier = IndexVerifier(place.app, place.engine, place.run, place.index, sink, alias, tolerance)
+        verifier = IndexVerifier(place.runtime, place.index, sink, alias, tolerance)
         found = verifier.verify(None if full else sample, Random())  # noqa: S311 - a sample
         left = _repaired(place, found) if repairs else len(found.wrong)
     _print(alias, found, left if repairs else None, json_output=json_output)
@@ -68,7 +68,7 @@ def command(
 
 def _repaired(place: SearchPlace, found: VerifiedIndex) -> int:
     """Mends what is wrong; returns how many items could not be mended."""
-    report = repair(place.app, place.engine, place.run, place.index, found.wrong)
+    report = repair(place.runtime, place.index, found.wrong)
     for each in report.failed:
         echo(f"failed: {item_text(each.item)}: {printable(str(each.error))}", err=True)
     return len(report.failed)

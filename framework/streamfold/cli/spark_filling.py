@@ -14,14 +14,13 @@ from streamfold.cli.metered import metered
 from streamfold.cli.on_spark import PARTITIONS_A_CORE, AppPlace, Files, SortedKeys, row_hash, spark_context
 from streamfold.cli.stream_lag import lag_of
 from streamfold.cli.work_lines import add_page, page_line
-from streamfold.engines import Engine
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.backfill import Filling, FillingProgress, RunHooks, job_parts
 from streamfold.lifecycle.rows import FAILED, contributed
 from streamfold.records.change import ItemKey
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,24 +79,24 @@ class Worker:
         lines: list[str] = []
         left: list[Failure] = []
         with closing(open_store(app, settings, self.store)) as engine:
-            run = Run(settings, outside=True)
-            parts = self._parts(app, engine, run, keys)
+            runtime = Runtime(app, engine, settings, outside=True)
+            parts = self._parts(runtime, keys)
 
             def tell(progress: FillingProgress) -> None:
                 if not progress.waits:  # who waits has no page to tell
                     lines.append(page_line(app, progress))
                     parts.progress = FillingProgress()
 
-            parts.hooks = RunHooks(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
+            parts.hooks = RunHooks(with_fan_outs(runtime, tell, left), lag=lag_of(*self.lag, runtime.clock))
             parts.run_part(number)
         tell_failed(left)
         return lines
 
-    def _parts(self, app: App, engine: Engine, run: Run, keys: SortedKeys) -> Filling:
-        job = Jobs(app.name, engine, run.clock).read(self.job)
+    def _parts(self, runtime: Runtime, keys: SortedKeys) -> Filling:
+        job = Jobs.of(runtime).read(self.job)
         if job is None:
             raise SettingsError(f"Job {self.job} is not in this store.")
-        return job_parts(app, engine, run, job, export=keys, metered=metered(engine), sharing=self.sharing)
+        return job_parts(runtime, job, export=keys, metered=metered(runtime.store), sharing=self.sharing)
 
 
 class SparkRun(NamedTuple):

@@ -96,7 +96,7 @@ def collect(
     with opened_state(application, tables, store) as opened:
         if not dry_run:
             confirm_writes(opened.engine, opened.store, yes=yes)
-        garbage = StateGarbage(opened.app, opened.engine, opened.run)
+        garbage = StateGarbage(opened.runtime)
         with item_progress("marking", None, shown=not json_output) as advance:
             for page in garbage.pages():
                 if not dry_run:

@@ -21,7 +21,6 @@ from streamfold.lifecycle.sources import wanted_routes
 from streamfold.lifecycle.verify import Verified
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
 from streamfold.settings import Settings
 
 STATE_NAME = "state"
@@ -50,7 +49,7 @@ def compare_exports(given: GivenExports, handlers: Sequence[str], *, json_output
     if given.spark:
         found = _on_spark(given, app, routes, exports)
     else:
-        found = verify_exports(app, Run(settings, warn=warn), routes, exports)
+        found = verify_exports(app, settings, routes, exports, warn)
     if json_output:
         echo(as_json(_report(app, [route.name for route in routes], found, left_out)))
     else:

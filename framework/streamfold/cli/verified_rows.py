@@ -61,13 +61,11 @@ class ComparedRows(NamedTuple):
 def compared_rows(opened: OpenedState, routes: Sequence[Route], options: RowsOptions) -> ComparedRows:
     """Compares the rows of these routes, and mends what differs if that is asked for."""
     live, tolerance_seconds = opened.local is None, options.tolerance_seconds
-    verifier = RowsVerifier(
-        opened.app, opened.engine, opened.run, routes, live=live, tolerance_seconds=tolerance_seconds
-    )
+    verifier = RowsVerifier(opened.runtime, routes, live=live, tolerance_seconds=tolerance_seconds)
     summed = [route for route in routes if route.kind.contributes]
     found = verifier.verify() if summed else VerifiedRows()
     mended = _mended(opened, found, verifier.expiring) if options.repair else None
-    others = OtherRows(opened.app, opened.engine, opened.run, live=live, tolerance_seconds=tolerance_seconds)
+    others = OtherRows(opened.runtime, live=live, tolerance_seconds=tolerance_seconds)
     found.add(unsummed := others.verify(routes))
     if mended is not None:
         mended.left.extend(RowLeft(each.row, UNSUMMED) for each in unsummed.different)
@@ -166,7 +164,7 @@ def _left_text(each: NotCompared) -> str:
 
 
 def _mended(opened: OpenedState, found: VerifiedRows, expiring: Collection[str]) -> RowsMended:
-    mended = RowMending(opened.explaining, opened.run, expiring).mend([each.row for each in found.different])
+    mended = RowMending(opened.runtime, expiring).mend([each.row for each in found.different])
     followed_chains(opened)
     return mended
 

@@ -248,7 +248,7 @@ def _routes_with_rows(opened: OpenedState, names: Sequence[str]) -> list[Route]:
 
 
 def _verified(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Verified:
-    led = Pages(opened.app, opened.engine, opened.run, {route.name for route in routes}, dry_run=True)
+    led = Pages(opened.runtime, {route.name for route in routes}, dry_run=True)
     verifier = Verifier(led, options.tolerance_seconds)
     with item_progress("comparing", options.sample, shown=options.shown) as advance:
         for page in pages(_items(opened, routes, options)):

@@ -17,7 +17,7 @@ from streamfold.cli.engines import (
     Store,
     application_and_settings,
     as_json,
-    make_run,
+    make_runtime,
     open_store,
     state_options,
 )
@@ -31,7 +31,6 @@ from streamfold.cli.shared_options import FilePath, check_one
 from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
 from streamfold.cli.verified_rows import mended_report
 from streamfold.cli.work_lines import failed_line, page_line, part_line
-from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError, shortened
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import (
@@ -47,7 +46,7 @@ from streamfold.lifecycle.backfill import (
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.row_repair import lead_rows
 from streamfold.lifecycle.state_machine import definition
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 LINE_LETTERS_MAX = 100
 """Of a line that is no number, in a message."""
@@ -130,9 +129,9 @@ def command(
     check_failed_file(failed)
     app, settings = application_and_settings(application, tables)
     with closing(open_store(app, settings, store)) as opened:
-        worker = _Worker(app, opened, make_run(store, settings, outside=True), job, sharing)
+        worker = _Worker(app, make_runtime(app, opened, store, settings, outside=True), job, sharing)
         worker.json_output = json_output
-        worker.lag = lag_of(max_lag, function, worker.run.clock)
+        worker.lag = lag_of(max_lag, function, worker.runtime.clock)
         if from_input:
             worker.from_input()
         elif end:
@@ -145,18 +144,16 @@ def command(
 class _Worker:
     """One process of a run."""
 
-    def __init__(self, app: App, engine: Engine, run: Run, identity: str, sharing: int) -> None:
+    def __init__(self, app: App, runtime: Runtime, identity: str, sharing: int) -> None:
         self.app = app
-        self.engine = engine
         self.gone = Event()  # whoever gives the parts
         self.json_output = False
         self.lag: Callable[[], str] = lambda: ""
         self.left: list[Failure] = []  # fan-outs that failed
-        self.run = run
-        self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
-        check_application(app, engine, self.run, write=False)
-        job = job_to_carry(Jobs(app.name, engine, self.run.clock), identity)
-        self.parts: Filling = job_parts(app, engine, self.run, job, metered=metered(engine), sharing=sharing)
+        self.runtime = runtime.until(lambda: 0.0 if self.gone.is_set() else float("inf"))
+        check_application(self.runtime, write=False)
+        job = job_to_carry(Jobs(app.name, runtime.store, runtime.clock), identity)
+        self.parts: Filling = job_parts(self.runtime, job, metered=metered(runtime.store), sharing=sharing)
 
     def do(self, numbers: Sequence[int], keep: KeepFailed) -> int:
         """Does these parts, or all that are left; returns the exit code. ``keep`` takes what failed."""
@@ -176,7 +173,7 @@ class _Worker:
 
     def _heed(self, tell: Tell, keep: KeepFailed) -> None:
         """Has each page told and kept, and its fan-outs worked on."""
-        self.parts.hooks = RunHooks(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
+        self.parts.hooks = RunHooks(with_fan_outs(self.runtime, tell, self.left), keep, self.lag)
 
     def end(self) -> int:
         """Ends the job, a rebuild with its rows led to their items; returns the exit code.
@@ -186,8 +183,8 @@ class _Worker:
         if left := self.parts.left():
             raise SettingsError(f"{len(left)} parts of job {self.parts.job.id} are not done, {left[0]} is the first.")
         job = self.parts.job
-        rows = lead_rows(self.app, self.engine, self.run, job.handlers) if job.what == REBUILD else None
-        ended = end_job(self.app, self.engine, self.run, self.parts.job.id)
+        rows = lead_rows(self.runtime, job.handlers) if job.what == REBUILD else None
+        ended = end_job(self.runtime, self.parts.job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
         led = {} if rows is None else {"rows": rows.compared.rows, **mended_report(self.app, rows.mended)}
         self._tell({"job": ended.id, "ended": True, **ended.counts, **led}, f"Job {ended.id} has ended: {counts}.")
@@ -213,7 +210,7 @@ class _Worker:
 
     def _done(self, number: int) -> bool:
         try:
-            return self.parts.run_part(number, self.run).done
+            return self.parts.run_part(number, self.runtime).done
         except NotStarted:
             return False
 

@@ -11,6 +11,7 @@ from streamfold.commit.pending import MovedByRow, Progress
 from streamfold.commit.plan import KeyedPut
 from streamfold.commit.transactions import by_table, in_lanes, may_pass, not_shown, read_rows
 from streamfold.engines import Engine, Entries, Inserted
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, told
 from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, made, order_of
@@ -18,8 +19,7 @@ from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
 from streamfold.routes.ordered import DISTINCT_MAX
 from streamfold.routes.orderings import FORMS, Ordering
-from streamfold.run import TRIES_MAX, Lanes, Run
-from streamfold.run.pace import Emptying
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 
 if TYPE_CHECKING:
@@ -45,15 +45,15 @@ class Shows(NamedTuple):
     places: tuple[str, ...] = ()  # the place of each
 
 
-def recompute(
-    engine: Engine, touched: MovedByRow, run: Run, written: set[RowKey] | None = None
-) -> dict[RowKey, Exception]:
+def recompute(runtime: Runtime, touched: MovedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
     """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
+    if not touched:
+        return failed
     left, written = touched, set() if written is None else written
     try:
-        for _ in run.tries(TRIES_MAX if touched else 0):
-            left = _round(engine, run.lanes, left, failed, written)
+        for _ in runtime.tries():
+            left = _round(runtime, left, failed, written)
             if not left:
                 break
     except EngineError as error:
@@ -62,19 +62,19 @@ def recompute(
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(
-    engine: Engine, lanes: Lanes, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
-) -> MovedByRow:
+def _round(runtime: Runtime, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]) -> MovedByRow:
     """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
 
     ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
     """
-    rows = read_rows(engine, lanes, touched, failed)
+    rows = read_rows(runtime, touched, failed)
     calls = (
-        (key, partial(_recomputed, engine, key, rows[key], moved)) for key, moved in touched.items() if key in rows
+        (key, partial(_recomputed, runtime.engine, key, rows[key], moved))
+        for key, moved in touched.items()
+        if key in rows
     )
     settled = {key for key in touched if key not in rows}
-    for key, done in in_lanes(lanes, calls, stops=lambda error: isinstance(error, TableThrottled)):
+    for key, done in in_lanes(runtime.slots, calls, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(done, TableThrottled):
             continue
         if isinstance(done, EngineError | HandlerError):
@@ -203,7 +203,7 @@ def _equal(one: Any, other: Any) -> bool:
     return encode(one) == encode(other)
 
 
-def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: Progress) -> None:
+def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> None:
     """Writes rows whose key contains the change, each where none is."""
     rows: dict[RowKey, PutRow] = {}
     for put in puts:
@@ -213,9 +213,9 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
     known: set[RowKey] = set()
 
     def insert(keys: Sequence[RowKey]) -> Inserted:
-        return engine.insert_rows([rows[key] for key in keys])
+        return runtime.engine.insert_rows([rows[key] for key in keys])
 
-    for keys, inserted in by_table([*rows], insert, lanes, STATEMENTS_MAX):
+    for keys, inserted in by_table(runtime, [*rows], insert, STATEMENTS_MAX):
         if isinstance(inserted, EngineError):
             failed |= dict.fromkeys(keys, inserted)
             progress.note_fatal(inserted)
@@ -232,10 +232,11 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
             progress.put(put, is_known=put.row.key in known)
 
 
-def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emptying) -> None:
+def remove_empty(runtime: Runtime, progress: Progress) -> None:
     """Removes rows that nothing contributes to, and learns whose rows become empty."""
     unfinished, emptied = progress.unfinished, set[str]()
-    for keys, removed in by_table(unfinished.maybe_empty(), engine.remove_empty, lanes, STATEMENTS_MAX):
+    rows = unfinished.maybe_empty()
+    for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX) if rows else ():
         if isinstance(removed, EngineError):
             failures = _failures(keys, removed, progress)
             emptied.update(failed.route.name for failed in failures)  # for all that is known
@@ -246,16 +247,16 @@ def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emp
             for handler in unfinished.handlers(key):
                 progress.outcome.tally(handler).removed += 1
                 emptied.add(handler)
-    emptying.finished(Counter([handler for _, handler in unfinished.left]), emptied)
+    runtime.pace.emptying.finished(Counter([handler for _, handler in unfinished.left]), emptied)
 
 
-def recompute_rows(engine: Engine, run: Run, progress: Progress) -> None:
+def recompute_rows(runtime: Runtime, progress: Progress) -> None:
     """Recomputes rows whose entries moved.
 
     It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
     """
     changed: set[RowKey] = set()
-    wrong = recompute(engine, progress.unfinished.moved, run, changed)
+    wrong = recompute(runtime, progress.unfinished.moved, changed)
     for key in changed - progress.written:
         for handler in progress.unfinished.handlers(key):
             progress.outcome.tally(handler).written += 1

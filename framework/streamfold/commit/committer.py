@@ -40,11 +40,12 @@ from streamfold.commit.transactions import (
     most_shared_first,
     only_empty,
 )
-from streamfold.engines import Engine
+from streamfold.engines.call_slots import Flight
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
 from streamfold.ledger.lives import Lives
 from streamfold.limits import ACTIONS_MAX
-from streamfold.run import TRIES_MAX, Flight, Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
 from streamfold.writes.sizes import too_large
 
@@ -54,7 +55,7 @@ ROUNDS_TOGETHER_MAX = 4
 
 
 class Committer:
-    """Carries out one plan on one engine.
+    """Carries out one plan.
 
     named: the rows of an item that an earlier attempt may have left unfinished. lives: of rows that expire.
     unfinished: takes the rows to be finished after the commit; it may hold some already.
@@ -64,19 +65,18 @@ class Committer:
 
     def __init__(
         self,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         named: Named,
         unfinished: Unfinished,
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
         lives: Lives | None = None,
     ) -> None:
-        self.engine, self.run = engine, run
+        self.runtime = runtime
         self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
-        self.replanner = Replanner(engine, run, self.progress, named, retired)
+        self.replanner = Replanner(runtime, self.progress, named, retired)
         self.attempts = Attempts()
-        self.lanes = 1 if run.pace.careful else run.lanes.count
+        self.slots = 1 if runtime.pace.careful else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
 
@@ -85,19 +85,21 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        older = OlderChanges(self.engine, self.run, self.progress)
+        runtime = self.runtime
+        older = OlderChanges(runtime, self.progress)
         chunks = older.without_newer(plan.chunks)
-        self.attempts.add(most_shared_first(chunks) if self.run.lanes.count > 1 else chunks)
+        self.attempts.add(most_shared_first(chunks) if runtime.slots.count > 1 else chunks)
         self._send_all()
         older.take_back()
-        put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
+        if plan.puts:
+            put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
-        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
-        recompute_rows(self.engine, self.run, self.progress)
+        remove_empty(runtime, self.progress)
+        recompute_rows(runtime, self.progress)
         return self.progress.outcome
 
     def _send_all(self) -> None:
-        flight = self.run.lanes.flight()
+        flight = self.runtime.slots.flight()
         try:
             self._send_through(flight)
         except Exception:
@@ -110,19 +112,19 @@ class Committer:
             if not attempts:
                 behind, self.replanner.behind = self.replanner.behind, []
                 attempts.add(self._chunks(behind, alone=True))
-            while len(attempts.flying) < self.lanes and (free := attempts.next_free()) is not None:
+            while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free)
                 if attempt.chunk.units:
                     self._begin(flight, attempt)
             if attempts.flying:
-                self.lanes = self.run.lanes.count  # one answer tells whether the batch came before
+                self.slots = self.runtime.slots.count  # one answer tells whether the batch came before
                 self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         units = self.progress.hold(attempt.chunk.units)
         if len(units) == len(attempt.chunk.units):
             return attempt
-        chunks = pack(units, self.run.chunk_actions)
+        chunks = pack(units, self.runtime.chunk_actions)
         self.attempts.add_first([Attempt(chunk, attempt.rounds) for chunk in chunks[1:]])
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 
@@ -133,14 +135,14 @@ class Committer:
             except EngineError as error:
                 self._fail(attempt, error)
             return
-        number = self.attempts.begin(attempt, beside=self.run.lanes.count > 1)
+        number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
         flight.begin(number, partial(self._sent, attempt), (write.key for write in attempt.chunk.writes))
 
     def _sent(self, attempt: Attempt) -> Refused | None:
         """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
         if attempt.conflicts:
-            self.run.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
-        return self.engine.transact(attempt.chunk.writes, self.run.expires_at)
+            self.runtime.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
+        return self.runtime.engine.transact(attempt.chunk.writes, self.runtime.expires_at)
 
     def _join(self, number: int, refused: Refused | None, error: BaseException | None) -> None:
         attempt = self.attempts.end(number)
@@ -188,9 +190,9 @@ class Committer:
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
         chunks: Sequence[Chunk] = [attempt.chunk]
         if not throttled:
-            self.run.pace.met(len(attempt.chunk.writes))
-            if len(attempt.chunk.writes) > self.run.chunk_actions:
-                chunks = pack(attempt.chunk.units, self.run.chunk_actions)
+            self.runtime.pace.met(len(attempt.chunk.writes))
+            if len(attempt.chunk.writes) > self.runtime.chunk_actions:
+                chunks = pack(attempt.chunk.units, self.runtime.chunk_actions)
         self.attempts.add_first([again._replace(chunk=chunk) for chunk in chunks])
 
     def _stop(self, attempt: Attempt) -> None:
@@ -252,7 +254,7 @@ class Committer:
 
     def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
         groups = [[unit] for unit in units] if alone else [units]
-        return [chunk for some in groups for chunk in pack(some, self.run.chunk_actions)]
+        return [chunk for some in groups for chunk in pack(some, self.runtime.chunk_actions)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:

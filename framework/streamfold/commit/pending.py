@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
 from streamfold.commit.plan import Chunk, KeyedPut, Unit, WrittenKey
 from streamfold.commit.transactions import Several, in_lanes, slices
-from streamfold.engines import Engine
 from streamfold.errors import EngineError, is_fatal
 from streamfold.keys.table import STATE, is_in_state
 from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, holds_row, left_rows, stored_rows
@@ -18,7 +17,7 @@ from streamfold.ledger.step import Step
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import ROWS_LOST, Route
-from streamfold.run import Lanes
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import (
     AddRow,
     GuardedWrite,
@@ -201,18 +200,20 @@ class Unfinished:
             self.left[item, left.handler] = left
 
 
-def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
+def forget_left(runtime: Runtime, unfinished: Unfinished) -> None:
     """Removes from the ledger what is finished now.
 
     If the store refuses, nothing is lost: the work is done once more when the item comes again, and changes nothing.
     """
     finished = unfinished.finished()
+    if not finished:
+        return
 
     def forget(keys: Sequence[StateKey]) -> None:
-        engine.forget({key: finished[key] for key in keys})
+        runtime.engine.forget({key: finished[key] for key in keys})
 
-    calls = ((Several(some), partial(forget, some)) for some in slices(lanes, [*finished], STATEMENTS_MAX))
-    deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
+    calls = ((Several(some), partial(forget, some)) for some in slices(runtime.slots, [*finished], STATEMENTS_MAX))
+    deque(in_lanes(runtime.slots, calls, stops=lambda _: True), maxlen=0)
 
 
 def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:

@@ -24,7 +24,7 @@ from streamfold.ledger.contribution import Contribution, LedgerItem, elsewhere, 
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import claimed_identity, names_of_rows, part_key, row_name, version_of
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import (
     CONDITION,
     AddRow,
@@ -111,9 +111,8 @@ class ClaimsPlace(NamedTuple):
 class OlderChanges:
     """Finds the changes of one plan that are older than what their rows were, and leaves out or takes back the rows."""
 
-    def __init__(self, engine: Engine, run: Run, progress: Progress) -> None:
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime, progress: Progress) -> None:
+        self.runtime = runtime
         self.progress = progress
         self.redriven: list[Unit] = []  # as they were planned, with all of their rows
 
@@ -123,14 +122,14 @@ class OlderChanges:
         if not late:
             return chunks
         newer, failed = self._newer(late)
-        if self.run.late:
+        if self.runtime.late:
             self.redriven = [unit for unit in late if unit.guard.key not in failed]
         if not failed and not any(newer.values()):
             return chunks
         self._fail(late, failed)
         units = [unit for chunk in chunks for unit in chunk.units if unit.guard.key not in failed]
         wanted = [without(unit, newer[unit.guard.key]) if newer.get(unit.guard.key) else unit for unit in units]
-        return pack(wanted, self.run.chunk_actions)
+        return pack(wanted, self.runtime.chunk_actions)
 
     def take_back(self) -> None:
         """Takes back the rows of older changes that a newer change, as its claim now says, wrote or deleted."""
@@ -140,7 +139,7 @@ class OlderChanges:
         newer, wrong = self._newer(units)
         unread: dict[RowKey, Exception] = {}
         keys = dict.fromkeys(row for named in newer.values() for row in named)
-        rows = read_rows(self.engine, self.run.lanes, keys, unread) if keys else {}
+        rows = read_rows(self.runtime, keys, unread) if keys else {}
         for unit in units:
             named = newer.get(unit.guard.key, {})
             try:
@@ -160,11 +159,11 @@ class OlderChanges:
             row, newest = rows.get(effect.key, {}), named[effect.key]
             if row.get(CONTRIBUTORS) != 0 and row.get(VERSION, newest) < newest:
                 # Refused if the row is newer by now, or another item's: then there is nothing to be taken back.
-                refused = send(self.engine, [effect._replace(attributes=None, version=newest)], self.run)
+                refused = send(self.runtime, [effect._replace(attributes=None, version=newest)])
                 self.progress.outcome.tally(unit.routes[0].name).removed += refused is None
 
     def _may_be_late(self, unit: Unit) -> bool:
-        return (self.run.late or not unit.changes[0].in_order) and _puts(unit)
+        return (self.runtime.late or not unit.changes[0].in_order) and _puts(unit)
 
     def _overtaken(self) -> list[Unit]:
         """Units that were new, and are older than a change of their table that was known. So this batch came before."""
@@ -186,8 +185,9 @@ class OlderChanges:
             places.setdefault(ClaimsPlace.of(unit), []).append(unit)
         newer: dict[StateKey, Newer] = {}
         failed: EngineError | HandlerError | None = None
-        calls = ((place, partial(_named, self.engine, place, own)) for place, own in places.items())
-        for _, answer in in_lanes(self.run.lanes, calls, stops=lambda _: True, count=self.run.lanes.reads):
+        calls = ((place, partial(_named, self.runtime.engine, place, own)) for place, own in places.items())
+        slots = self.runtime.slots
+        for _, answer in in_lanes(slots, calls, stops=lambda _: True, count=slots.reads):
             if isinstance(answer, EngineError | HandlerError):
                 failed = failed or answer
             else:
@@ -236,15 +236,13 @@ class Replanner:
 
     def __init__(
         self,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         progress: Progress,
         named: Named,
         retired: Collection[str],
     ) -> None:
-        self.engine = engine
-        self.lanes = run.lanes
-        self.emptying = run.pace.emptying  # handlers that leave rows empty every now and then
+        self.runtime = runtime
+        self.emptying = runtime.pace.emptying  # handlers that leave rows empty every now and then
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
         self.lives = progress.lives
@@ -360,7 +358,7 @@ class Replanner:
         if not claims:
             return units
         try:
-            taken = read_state(self.engine, self.lanes, [unit.guard.key for unit in claims])
+            taken = read_state(self.runtime, [unit.guard.key for unit in claims])
         except EngineError as error:
             self.progress.fail(claims, error)
             return [unit for unit in units if unit.steps]
@@ -375,7 +373,7 @@ class Replanner:
             return []
         try:
             keys = [unit.guard.key for unit in units]
-            items = read_state(self.engine, self.lanes, keys, consistent=consistent)
+            items = read_state(self.runtime, keys, consistent=consistent)
         except EngineError as error:
             self.progress.fail(units, error)
             return []
@@ -384,7 +382,7 @@ class Replanner:
 
     def _filled(self, unit: Unit, found: LedgerItem) -> LedgerItem | None:
         try:
-            return filled(self.engine, unit.guard.key, found, {route.name for route in unit.routes})
+            return filled(self.runtime.engine, unit.guard.key, found, {route.name for route in unit.routes})
         except EngineError as error:
             self.progress.fail([unit], error)
             return None

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 from streamfold.commit.plan import Chunk
-from streamfold.engines import Engine
+from streamfold.engines.call_slots import CallSlots, Flight
 from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, told
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
 from streamfold.limits import KEYS_MAX
@@ -17,7 +17,7 @@ from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
 from streamfold.records.values import encode
 from streamfold.routes.route import Route
-from streamfold.run import Flight, Lanes, Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
@@ -50,7 +50,7 @@ NOWHERE: frozenset[object] = frozenset()
 
 
 def in_lanes(
-    lanes: Lanes,
+    slots: CallSlots,
     calls: Iterable[tuple[Tag, Callable[[], Result]]],
     stops: Callable[[BaseException], bool] = lambda _: False,
     at: Callable[[Tag], Hashable] = lambda tag: tag,
@@ -58,14 +58,14 @@ def in_lanes(
 ) -> Iterator[tuple[Tag, Result | EngineError | HandlerError]]:
     """What comes of each call, as it ends: its answer, or the error of the store or of a handler.
 
-    calls: are asked for one by one, as lanes get free.
+    calls: are asked for one by one, as slots get free.
     stops: once an error stops them, no further call is begun; nothing is told of calls that were not begun.
     at: the place that a call touches; a call waits for another one of the same place.
-    count: how many calls are made side by side; as many as there are lanes if not given.
+    count: how many calls are made side by side; as many as there are call slots if not given.
 
     Other errors are raised when all that was begun has ended.
     """
-    flight, flying, flying_max = lanes.flight(), set[Hashable](), count or lanes.count
+    flight, flying, flying_max = slots.flight(), set[Hashable](), count or slots.count
     given = iter(calls)
     waiting: tuple[Tag, Callable[[], Result]] | None = None
     stopped: BaseException | None = None
@@ -108,9 +108,9 @@ class Several(tuple[object, ...]):
     __slots__ = ()
 
 
-def slices(lanes: Lanes, keys: Sequence[Result], size: int) -> Iterator[Sequence[Result]]:
+def slices(slots: CallSlots, keys: Sequence[Result], size: int) -> Iterator[Sequence[Result]]:
     """Keys as calls take them: all in one call, or what one request takes where calls are made side by side."""
-    step = size if lanes.count > 1 else max(len(keys), 1)
+    step = size if slots.count > 1 else max(len(keys), 1)
     return (keys[start : start + step] for start in range(0, len(keys), step))
 
 
@@ -208,7 +208,7 @@ def _name(key: RowKey | StateKey) -> str:
     return " / ".join(str(part) for part in key[1:] if part is not None)
 
 
-def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | None:
+def send(runtime: Runtime, writes: Sequence[GuardedWrite]) -> Refused | None:
     """Sends writes as one transaction, and again after a conflict; returns the refusal if a condition failed.
 
     Raises ``Contended`` after ``SENDS_MAX`` conflicts, ``TableThrottled`` if the table was throttled at the last, and
@@ -217,8 +217,8 @@ def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | 
     throttled = False
     for number in range(SENDS_MAX):
         if number:
-            run.back_off(number - 1, throttled=throttled)
-        refused = engine.transact(writes, run.expires_at)
+            runtime.back_off(number - 1, throttled=throttled)
+        refused = runtime.engine.transact(writes, runtime.expires_at)
         if refused is None:
             return None
         if any(reason is not None and reason.code == CONDITION for reason in refused.reasons):
@@ -250,14 +250,14 @@ def may_pass(reason: Reason) -> bool:
 
 
 def by_table(
-    rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], SliceAnswer], lanes: Lanes, size: int
+    runtime: Runtime, rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], SliceAnswer], size: int
 ) -> Iterator[tuple[Sequence[RowKey], SliceAnswer | EngineError]]:
-    """What a call answers for rows, ``size`` of them in a lane. What is wrong for good for one table is asked by table.
+    """What a call answers for rows, ``size`` of them in a call. What is wrong for good for one table is asked by table.
 
     Raises the errors of handlers.
     """
-    calls = ((Several(some), partial(call, some)) for some in slices(lanes, rows, size))
-    for place, answer in in_lanes(lanes, calls):
+    calls = ((Several(some), partial(call, some)) for some in slices(runtime.slots, rows, size))
+    for place, answer in in_lanes(runtime.slots, calls):
         some = cast("tuple[RowKey, ...]", place)
         if isinstance(answer, HandlerError):
             raise answer
@@ -266,15 +266,15 @@ def by_table(
             yield some, answer
             continue
         for table in tables:
-            yield from by_table([row for row in some if row[0] == table], call, lanes, size)
+            yield from by_table(runtime, [row for row in some if row[0] == table], call, size)
 
 
 def read_rows(
-    engine: Engine, lanes: Lanes, keys: Iterable[RowKey], failed: dict[RowKey, Exception]
+    runtime: Runtime, keys: Iterable[RowKey], failed: dict[RowKey, Exception]
 ) -> dict[RowKey, dict[str, Any]]:
     """The rows of keys. ``failed`` takes the keys whose table cannot be read."""
     rows: dict[RowKey, dict[str, Any]] = {}
-    for some, found in by_table([*keys], engine.read_rows, lanes, KEYS_MAX):
+    for some, found in by_table(runtime, [*keys], runtime.engine.read_rows, KEYS_MAX):
         if isinstance(found, EngineError):
             failed.update(dict.fromkeys(some, found))
         else:
@@ -283,24 +283,24 @@ def read_rows(
 
 
 def read_state(
-    engine: Engine, lanes: Lanes, keys: Iterable[StateKey], *, consistent: bool = False
+    runtime: Runtime, keys: Iterable[StateKey], *, consistent: bool = False
 ) -> dict[StateKey, dict[str, Any]]:
     """State items, read side by side. Raises the first error of a read, when all have ended."""
     found: dict[StateKey, dict[str, Any]] = {}
-    for some in read_state_in_parts(engine, lanes, keys, consistent=consistent):
+    for some in read_state_in_parts(runtime, keys, consistent=consistent):
         found.update(some)
     return found
 
 
 def read_state_in_parts(
-    engine: Engine, lanes: Lanes, keys: Iterable[StateKey], *, consistent: bool = False
+    runtime: Runtime, keys: Iterable[StateKey], *, consistent: bool = False
 ) -> Iterator[dict[StateKey, dict[str, Any]]]:
     """State items as they come, read side by side. Raises the first error of a read, when all have ended."""
     failed: EngineError | HandlerError | None = None
-    read = partial(engine.read_state, consistent=consistent)
-    some = enumerate(slices(lanes, [*dict.fromkeys(keys)], KEYS_MAX))
+    read = partial(runtime.engine.read_state, consistent=consistent)
+    some = enumerate(slices(runtime.slots, [*dict.fromkeys(keys)], KEYS_MAX))
     calls = ((number, partial(read, part)) for number, part in some)  # reads may touch what others read
-    for _, answer in in_lanes(lanes, calls, stops=lambda _: True, count=lanes.reads):
+    for _, answer in in_lanes(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
         if isinstance(answer, EngineError | HandlerError):
             failed = failed or answer
         else:

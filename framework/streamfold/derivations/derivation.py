@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from streamfold.commit.pending import NamedRows, Unfinished
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.expected import Expected, History, Stored
-    from streamfold.engines import Engine
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from streamfold.ledger.forms import Forms
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
-    from streamfold.routes.application import Application
     from streamfold.routes.route import Fields, Route
-    from streamfold.run import Run
+    from streamfold.runtime import Runtime
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey, StateKey
 
@@ -68,13 +66,12 @@ class Planning:
 
     def __init__(
         self,
-        application: Application,
-        run: Run,
+        runtime: Runtime,
         fails: Callable[[Change, Route, Exception], bool],
         hold: Callable[[Route, Collection[Change]], None],
         count: Callable[[str, Route], None],
     ) -> None:
-        self.application, self.run = application, run
+        self.runtime = runtime
         self.fails = fails  # notes a failure; False where the record was parked
         self.hold = hold  # notes that changes wait for an earlier one of their item
         self.count = count  # counts under a word of ``says``
@@ -83,10 +80,7 @@ class Planning:
 class Finishing(NamedTuple):
     """What finishing is given beside what was deferred."""
 
-    application: Application
-    engine: Engine  # begins no call behind the deadline of the run
-    store: Engine  # the same without a deadline, for notes of what was done already
-    run: Run
+    runtime: Runtime
     triage: Triages
     unfinished: Unfinished  # the rows that the commit moved, with their causes
     heard: Sequence[Work] = ()  # items for which no handler is called
@@ -96,10 +90,10 @@ class Finishing(NamedTuple):
         from streamfold.engines.own_records import is_own
         from streamfold.records.envelope import Origins
 
-        app, settings = self.application, self.run.settings
+        app, settings = self.runtime.application, self.runtime.settings
         if is_own(record):
             settings = settings._replace(tables={name: name for name in app.tables})
-        return Origins(app.source_tables, settings, self.run.warn).change(record)
+        return Origins(app.source_tables, settings, self.runtime.warn).change(record)
 
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
         """What is to be reported where changes failed for a handler: nothing of records that are parked."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from streamfold.batch.manifest import note_expiring
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.batch.stored_schema import Knowledge, keep_forms, knowledge
+from streamfold.batch.stored_schema import keep_forms
 from streamfold.commit.after_commit import recompute
 from streamfold.commit.outcome import explained
 from streamfold.commit.pending import NamedRows, Unfinished
@@ -22,8 +22,7 @@ from streamfold.commit.plan import without_row
 from streamfold.commit.replanning import filled
 from streamfold.commit.transactions import check_passing, counts_contributors, is_added_to, is_throttled, not_the_owner
 from streamfold.derivations.derivation import LOST, Finishing, Work, contributing, contribution, derivation
-from streamfold.engines import Engine
-from streamfold.engines.timed import Timed
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, Unprocessable, is_fatal
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem
 from streamfold.ledger.forms import Forms
@@ -32,9 +31,8 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, Transition, repaired
 from streamfold.records.change import ABSENT, Change, ItemKey, image_of
 from streamfold.records.values import EXACT
-from streamfold.routes.application import Application
 from streamfold.routes.route import ROWS_LOST, Fields, Route
-from streamfold.run import TRIES_MAX, Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Refused, RowKey
 
 
@@ -76,23 +74,15 @@ class OddRows:
 
 @dataclass(slots=True)
 class Repair:
-    """Repairs items of one application on one engine. With ``dry_run`` it only reports what it would do.
+    """Repairs items of one application. With ``dry_run`` it only reports what it would do.
 
     emptied: items are taken for absent, so that all that they contribute is taken back.
     """
 
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     dry_run: bool = False
     checked: bool = False  # the caller has held the application against the state, which a repair does otherwise
     emptied: bool = False
-    timed: Timed = field(init=False)
-    knows: Knowledge = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.timed = Timed(self.engine, self.run)
-        self.knows = knowledge(self.run, self.app, self.engine)
 
     def item(
         self,
@@ -110,7 +100,7 @@ class Repair:
         Raises ``EngineError`` if the source item cannot be read; nothing is then retracted.
         """
         found = []
-        for each, fields in self.app.listeners(item):
+        for each, fields in self.runtime.application.listeners(item):
             route = each.route
             if led_by_item(route) and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
@@ -120,7 +110,7 @@ class Repair:
     @property
     def _finishing(self) -> Finishing:
         """What a kind is given: a repair parks nothing."""
-        return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed, Unfinished())
+        return Finishing(self.runtime, lambda failed: failed, Unfinished())
 
     def _repaired(self, work: Work, version: str) -> Repaired:
         """The result for one handler, with the error that prevented it."""
@@ -147,8 +137,8 @@ class Repair:
 
     def _by_ledger(self, work: RepairWork, changes: Sequence[Change]) -> Repaired:
         """Repairs a handler's part of the ledger item, and its rows."""
-        written, removed, named = 0, 0, _named(self.app.name, work, changes, self.knows.forms)
-        odd, lives = OddRows(), Lives(self.knows.lives)
+        written, removed, named = 0, 0, _named(self.runtime.application.name, work, changes, self.runtime.known.forms)
+        odd, lives = OddRows(), Lives(self.runtime.known.lives)
         if not self.dry_run:
             self._check()
         number = 0
@@ -158,12 +148,12 @@ class Repair:
             if self.dry_run:
                 planned = Repaired(work.item, work.route.name, tally.written, tally.removed, known)
                 return self._finished(planned, work.route, after, NamedRows())
-            note_expiring(self.app, self.timed, self.run, self.knows)
-            if not keep_forms(self.app, self.timed, self.knows, self.run):
+            note_expiring(self.runtime)
+            if not keep_forms(self.runtime):
                 number += 1
                 continue  # the handler is refused now
             writes = _writes(transition, odd)
-            refused = self.timed.transact(writes, self.run.expires_at)
+            refused = self.runtime.engine.transact(writes, self.runtime.expires_at)
             if refused is not None:
                 over = lives.over
                 self._decide(work, writes, refused, number, odd, lives)
@@ -177,7 +167,7 @@ class Repair:
                     named.take(write.key, write.moved)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in recompute(self.timed, named.moved, self.run).values():
+                for error in recompute(self.runtime, named.moved).values():
                     raise error
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 done = self._finished(done, work.route, after, named)
@@ -194,32 +184,34 @@ class Repair:
 
     def _check(self) -> None:
         if not self.checked:
-            check_application(self.app, self.engine, self.run)
+            check_application(self.runtime)
 
     def _forget_left(self, transition: Transition, odd: OddRows) -> None:
         """Deletes the ledger's note of unfinished work: it is done now."""
         (part,) = transition.guard.parts
         if text := part.left or odd.left:
-            self.timed.forget({transition.guard.key: {part.handler: text}})
+            self.runtime.engine.forget({transition.guard.key: {part.handler: text}})
 
     def _planned(self, work: RepairWork, named: NamedRows, odd: OddRows, lives: Lives) -> tuple[bool, Transition]:
         """Whether the ledger held the version already, and the step to the source item as it is now.
 
         named: takes the rows that the ledger item names.
         """
-        key = ledger_key(self.app.name, work.route.group, work.item)
-        found = LedgerItem.of(self.timed.read_state([key], consistent=True).get(key))
-        found = filled(self.timed, key, found, {work.route.name})
-        named.add_stored(self.app.name, work.route, work.item, found)
-        source = None if self.emptied else self.timed.read_source(work.item)  # after the ledger item: see above
-        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.knows.forms)
-        self.knows.learn_expiring()
+        key = ledger_key(self.runtime.application.name, work.route.group, work.item)
+        found = LedgerItem.of(self.runtime.engine.read_state([key], consistent=True).get(key))
+        found = filled(self.runtime.engine, key, found, {work.route.name})
+        named.add_stored(self.runtime.application.name, work.route, work.item, found)
+        source = (
+            None if self.emptied else self.runtime.engine.read_source(work.item)
+        )  # after the ledger item: see above
+        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.runtime.known.forms)
+        self.runtime.known.learn_expiring()
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
         odd.left = stored.left if stored else ""
         step = Step(work.route, work.version, None, after)
         transition = repaired(key, work.item, step, found, odd.added, lives)
-        named.hold(self.app.name, work.route, work.item, transition.rows[0])
+        named.hold(self.runtime.application.name, work.route, work.item, transition.rows[0])
         return known, transition
 
     def _decide(
@@ -254,14 +246,14 @@ class Repair:
         if failing:
             return
         check_passing(refused)
-        self.run.back_off(number, throttled=is_throttled(refused))
+        self.runtime.back_off(number, throttled=is_throttled(refused))
 
     def _warn_of_loss(self, route: Route) -> None:
-        self.run.warn_once((ROWS_LOST, route.name), LOST[ROWS_LOST].text.format(name=route.name, count="1 or more"))
+        self.runtime.warn_once((ROWS_LOST, route.name), LOST[ROWS_LOST].text.format(name=route.name, count="1 or more"))
 
     def _remove_empty(self, rows: set[RowKey]) -> int:
         """Removes the rows that nothing contributes to any more; returns how many."""
-        return len(self.timed.remove_empty(sorted(rows, key=str))) if rows else 0
+        return len(self.runtime.engine.remove_empty(sorted(rows, key=str))) if rows else 0
 
 
 def _writes(transition: Transition, odd: OddRows) -> list[GuardedWrite]:

@@ -8,21 +8,15 @@ of items, at any level.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
-from streamfold.batch.process import (
-    Beginning,
-    begin_with_records,
-    check_settings,
-    process_changes,
-    read_changes,
-    undeclared_names,
-)
+from streamfold.batch.process import begin_with_records, check_settings, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
+from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
 from streamfold.engines.threads import Threads
@@ -31,15 +25,15 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import observer
 from streamfold.parking import FileParking, Parking, open_parking
-from streamfold.records.envelope import Origins, RawRecord, records_of
+from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.run import Run, time_left
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
+    from streamfold.batch.process import Beginning
     from streamfold.jobs.fan_outs import Doorbell
-    from streamfold.run import Learned, Rung
+    from streamfold.runtime import Rung
 
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
@@ -72,8 +66,8 @@ class Function:
         self.warned: set[object] = set()
         self.parking = _parking(settings)
         self.opened: dict[str, Any] = {}
-        self.learned: Learned = WeakKeyDictionary()
-        self.lanes = Threads(settings.lanes)
+        self.known = Knowledge()  # of the state of ``engine``
+        self.slots = Threads(settings.lanes)
         self.pace = SendingPace()
         for route in app.routes:
             derivation(route).check_settings(route, settings)
@@ -94,53 +88,61 @@ class Function:
 
     def _processed(self, event: Any, context: Any) -> Response:
         self.function_arn = getattr(context, "invoked_function_arn", None)
-        run, records = self.run_of(context), records_of(event)
-        begun = self._begun(records, run)
-        changes, malformed = read_changes(records, self.origins)
-        engine = self.engine_of(run)
-        if not run.enough_time():
-            run.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
+        records = records_of(event)
+        begun: Beginning | None = None
+        if self.engine:  # without an engine, the records have to tell the table's name first
+            runtime = self.runtime_of(context)
+            begun = begin_with_records(runtime, records, self.origins)
+            changes, malformed = read_changes(records, self.origins)
+        else:
+            changes, malformed = read_changes(records, self.origins)
+            runtime = self.runtime_of(context)
+        if not runtime.enough_time():
+            runtime.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
-            report = process_changes(self.app, changes, engine, run, self.origins.sources, begun)
+            report = process_changes(runtime, changes, self.origins.sources, begun)
         except ManifestError:  # what was learnt from records that are not taken says nothing about others
             self.origins = self._new_origins()
             raise
-        self.ring(run)
+        self.ring(runtime)
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed), self.pace)
         return response_of(report.failures)
 
-    def _begun(self, records: Sequence[RawRecord], run: Run) -> Beginning | None:
-        """What can be read while records are parsed: without an engine, they have to tell the table's name first."""
-        return begin_with_records(self.app, records, self.origins, self.engine_of(run), run) if self.engine else None
-
-    def run_of(self, context: Any) -> Run:
-        """The run of one invocation."""
-        run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
-        run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
-        run.pace = self.pace
-        run.seconds_left = time_left(context)
-        return run
-
-    def engine_of(self, run: Run) -> DynamoEngine:
-        """The engine, which waits no longer than this run."""
+    def runtime_of(self, context: Any, stop_seconds: int | None = None) -> Runtime:
+        """The runtime of one invocation, whose engine waits no longer than that. ``stop_seconds``: other than set."""
         engine = self.engine or self._engine()
-        engine.deadline = run
+        settings = self.settings if stop_seconds is None else self.settings._replace(stop_seconds=stop_seconds)
+        runtime = Runtime(
+            self.app,
+            engine,
+            settings,
+            known=self.known if engine is self.engine else Knowledge(),
+            seconds_left=time_left(context),
+            outside=True,
+            warn=self.warn,
+            warned=self.warned,
+            context=context,
+            parking=self.parking,
+            opened=self.opened,
+            pace=self.pace,
+        )
+        engine.deadline = runtime
         if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
-            run.lanes = self.lanes
-            run.fans_out = self.settings.jobs is not None
-        return engine
+            runtime.slots = self.slots
+            runtime.fans_out = self.settings.jobs is not None
+        return runtime
 
-    def ring(self, run: Run, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":
+    def ring(self, runtime: Runtime, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":
         """Rings for the lanes that wait; returns those that were not rung for. The doorbell is made when it is used."""
-        rung, run.rung = run.rung, []
+        rung, runtime.rung = runtime.rung, []
         if not rung or self.settings.jobs is None:
             return rung
         if self.doorbell is None:
             from streamfold.jobs.fan_outs import Doorbell
 
             self.doorbell = Doorbell(self.app.name, self.settings.jobs, self.warn)
-        return self.doorbell.ring(rung, enough_time or run.enough_time)
+        return self.doorbell.ring(rung, enough_time or runtime.enough_time)
 
     def _new_origins(self) -> Origins:
         return Origins(
@@ -218,11 +220,10 @@ def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     from streamfold.lifecycle.state_machine import work
 
     function = function_of(app, Function)
-    run = Run(function.settings, outside=True, warn=function.warn, warned=function.warned, learned=function.learned)
-    run.opened, run.seconds_left = function.opened, time_left(context)
     try:
-        answer = work(app, function.engine_of(run), run, event)
-        function.ring(run)
+        runtime = replace(function.runtime_of(context), parking=None, pace=SendingPace())
+        answer = work(runtime, event)
+        function.ring(runtime)
         return answer
     except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
         stopped = in_public(error)

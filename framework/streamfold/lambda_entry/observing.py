@@ -6,7 +6,7 @@ from streamfold.batch.report import Report
 from streamfold.derivations import SAYS
 from streamfold.errors import SettingsError
 from streamfold.lambda_entry.lines import NAMESPACE, Emit, log, metric_lines, unit_of, write_log
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
 
 FAILURES_LOGGED_MAX = 20

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 from streamfold.batch.process import check_settings, undeclared_names
+from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import public
@@ -13,7 +14,7 @@ from streamfold.lambda_entry.lines import log
 from streamfold.lambda_entry.observing import measuring, start_log
 from streamfold.lifecycle.verify import AskedSample, verify_sample
 from streamfold.routes.application import Application
-from streamfold.run import Run, time_left
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 
 
@@ -29,19 +30,22 @@ def handle_verify(app: Application, event: Any, context: Any, client: Any = None
 def _verified(app: Application, event: Any, context: Any, settings: Settings, client: Any) -> dict[str, int]:
     keep_quiet()
     start_log(app.name, settings)
-    run = Run(settings, warn=lambda text: log.warning(public(text)), context=context)
-    run.seconds_left = time_left(context)
     check_settings(app, settings)
     for text in undeclared_names(app, settings):
-        run.warn(text)
+        _warn(text)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
     engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
-    engine.deadline = run
+    runtime = Runtime(app, engine, settings, warn=_warn, context=context, seconds_left=time_left(context))
+    engine.deadline = runtime
     garbage.started()
-    found = verify_sample(app, engine, run, AskedSample.of(event), Random())  # noqa: S311 - a sample
+    found = verify_sample(runtime, AskedSample.of(event), Random())  # noqa: S311 - a sample
     log.info("sample verified", extra=dict(found.counts))
     for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):
         for handler, count in by_handler.items():
             log.error(text, extra={"handler": handler, "count": count})
     measuring(app.name, settings)(found.counts)
     return dict(found.counts)
+
+
+def _warn(text: str) -> None:
+    log.warning(public(text))

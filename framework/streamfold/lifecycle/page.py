@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.batch.manifest import Manifest, note_expiring, read_manifest
 from streamfold.batch.process import finish
-from streamfold.batch.stored_schema import Knowledge, keep_forms, knowledge
+from streamfold.batch.stored_schema import keep_forms
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import Outcome, explained
 from streamfold.commit.pending import NamedRows, Unfinished
@@ -26,8 +26,7 @@ from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack,
 from streamfold.commit.replanning import Coming, filled, read_lives, writes_any
 from streamfold.commit.transactions import Attempt
 from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
-from streamfold.engines import Engine, OwnStream, StoredItem
-from streamfold.engines.timed import Timed
+from streamfold.engines import OwnStream, StoredItem
 from streamfold.errors import is_fatal, parts_text
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import is_in_state
@@ -41,9 +40,8 @@ from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.encoded import to_json
 from streamfold.records.values import EXACT
-from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE, Fields, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
@@ -351,29 +349,24 @@ class Pages:
     delivered: a stream delivers meanwhile; None: it does, unless the store has a stream of its own.
     """
 
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     handlers: Collection[str]
     always: bool = False
     dry_run: bool = False
     sources_only: bool = True  # items that are parts of other items' documents do not lead to these
     emptied: bool = False
     delivered: bool | None = None
-    timed: Timed = field(init=False)
-    knows: Knowledge = field(init=False)
     manifest: Manifest | None = field(init=False, default=None)  # as it was when the first page began
 
     def __post_init__(self) -> None:
-        self.run = replace(self.run, actions=ACTIONS_MAX)  # rows that many items share are written least often
-        self.timed = Timed(self.engine, self.run)
-        self.knows = knowledge(self.run, self.app, self.engine)
+        self.runtime = replace(self.runtime, actions=ACTIONS_MAX)  # rows that many items share are written least often
         if self.delivered is None:
-            self.delivered = not isinstance(self.engine, OwnStream)
+            self.delivered = not isinstance(self.runtime.store, OwnStream)
 
     def sweep(self, keys: Sequence[ItemKey]) -> Swept:
         """Of the items that these state items are kept for, those whose source is gone."""
-        known = ItemKeys(self.app, self.timed, [route for route in self.app.routes if route.name in self.handlers])
+        app = self.runtime.application
+        known = ItemKeys(app, self.runtime.engine, [route for route in app.routes if route.name in self.handlers])
         found = [item for key in keys if (item := known.of_ledger(key)) is not None]
         found += self._kept_items([StateKey(str(pk), str(sk)) for _, pk, sk in keys])
         return Swept(list(known.gone(found)), sum(known.is_untold(key) for key in keys))
@@ -394,7 +387,7 @@ class Pages:
         for item in dict.fromkeys(items):
             groups: dict[str, list[HandlerPart]] = {}
             others: list[Work] = []
-            for each, fields in self.app.listeners(item):
+            for each, fields in self.runtime.application.listeners(item):
                 route = each.route
                 if route.name not in self.handlers or not derivation(route).reconciles:
                     continue
@@ -412,29 +405,31 @@ class Pages:
         if not wanted:
             return
         page = PagePlan(
-            application=self.app.name,
-            forms=self.knows.forms,
-            keys={ledger_key(self.app.name, each.group, each.item): each for each in wanted},
+            application=self.runtime.application.name,
+            forms=self.runtime.known.forms,
+            keys={ledger_key(self.runtime.application.name, each.group, each.item): each for each in wanted},
             bounds=self._bounds(each.item for each in wanted),
             report=report,
             always=self.always,
             dry_run=self.dry_run,
-            lives=Lives(self.knows.lives),
+            lives=Lives(self.runtime.known.lives),
         )
-        stored = self.timed.read_state(page.keys, consistent=True)
+        stored = self.runtime.engine.read_state(page.keys, consistent=True)
         sources = self._sources(wanted)
         for key, each in page.keys.items():
-            held = filled(self.timed, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
+            held = filled(
+                self.runtime.engine, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts}
+            )
             page.derive(key, held, sources.get(each.item))
-        self.knows.learn_expiring()
+        self.runtime.known.learn_expiring()
         if page.lives.matter:
-            read_lives(self.timed, page.lives, page.coming(), consistent=True)
+            read_lives(self.runtime.engine, page.lives, page.coming(), consistent=True)
         page.plan()
         if self.dry_run:
-            report.write_units += page.write_units(self.run.chunk_actions)
+            report.write_units += page.write_units(self.runtime.chunk_actions)
             return
-        note_expiring(self.app, self.timed, self.run, self.knows)
-        if not keep_forms(self.app, self.timed, self.knows, self.run):
+        note_expiring(self.runtime)
+        if not keep_forms(self.runtime):
             page.alone, page.units = list(wanted), []  # others made an attribute otherwise: each is planned again
         page.alone += self._committed(page)
         self._one_by_one(page)
@@ -444,26 +439,26 @@ class Pages:
         if not self.delivered or self.emptied:
             return {}
         if self.manifest is None:
-            self.manifest = read_manifest(self.app.name, self.timed)
-        now = self.run.clock()
+            self.manifest = read_manifest(self.runtime.application.name, self.runtime.engine)
+        now = self.runtime.clock()
         return {name: lower_bound(self.manifest, name, now) for name in {item[0] for item in items}}
 
     def _sources(self, wanted: Sequence[ItemParts]) -> Mapping[ItemKey, StoredItem]:
-        return {} if self.emptied else self.timed.read_sources(each.item for each in wanted)
+        return {} if self.emptied else self.runtime.engine.read_sources(each.item for each in wanted)
 
     def _committed(self, page: PagePlan) -> list[ItemParts]:
         """Writes units; returns the parts of those that were refused, which are led one by one."""
         unfinished = page.unfinished
         if not (page.units or unfinished.moved or unfinished.state_rows):
             return []
-        committer = PageCommitter(self.timed, self.run, lambda *_: (), unfinished, lives=page.lives)
-        outcome = committer.carry_out(Plan(tuple(pack(page.units, self.run.chunk_actions)), ()))
+        committer = PageCommitter(self.runtime, lambda *_: (), unfinished, lives=page.lives)
+        outcome = committer.carry_out(Plan(tuple(pack(page.units, self.runtime.chunk_actions)), ()))
         outcome += finish((), (), self._finishing(unfinished))
         self._count(outcome, page.report)
         return [page.keys[unit.guard.key] for unit in committer.handed_back]
 
     def _one_by_one(self, page: PagePlan) -> None:
-        repair = Repair(self.app, self.engine, self.run, checked=True, emptied=self.emptied)
+        repair = Repair(self.runtime, checked=True, emptied=self.emptied)
         for each in page.alone:
             names = {part.route.name for part in each.parts}
             for repaired in repair.item(each.item, version=page.bound(each.item), handlers=names):
@@ -491,11 +486,11 @@ class Pages:
     def _kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
         """Of these state items, the items that kinds without a ledger keep them for."""
         finishing = self._finishing(Unfinished())
-        routes = [route for route in self.app.routes if route.name in self.handlers]
+        routes = [route for route in self.runtime.application.routes if route.name in self.handlers]
         return [item for route in routes for item in derivation(route).kept_items(route, keys, finishing)]
 
     def _finishing(self, unfinished: Unfinished) -> Finishing:
-        return Finishing(self.app, self.timed, self.engine, self.run, lambda failed: failed, unfinished)
+        return Finishing(self.runtime, lambda failed: failed, unfinished)
 
     def _count(self, outcome: Outcome, report: PageReport) -> None:
         report.rows += sum(tally.written + tally.removed for tally in outcome.tallies.values())

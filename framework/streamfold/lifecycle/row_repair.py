@@ -6,10 +6,9 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest
-from streamfold.batch.stored_schema import knowledge
 from streamfold.commit.after_commit import recompute
 from streamfold.derivations.derivation import contribution
-from streamfold.engines import Engine, OwnStream, StoredItem
+from streamfold.engines import OwnStream, StoredItem
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
 from streamfold.ledger.contribution import BEFORE_ALL, NOTHING, Contribution, Mark, stored_rows, stored_text
@@ -36,7 +35,7 @@ from streamfold.records.images import hidden
 from streamfold.records.values import DIGITS_MAX, EXACT, Number, decode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CorrectRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
 
 SCANS_MAX = 6
@@ -93,21 +92,20 @@ class RowsLed(NamedTuple):
     mended: RowsMended
 
 
-def lead_rows(app: Application, engine: Engine, run: Run, handlers: Collection[str]) -> RowsLed:
+def lead_rows(runtime: Runtime, handlers: Collection[str]) -> RowsLed:
     """Makes the rows of these handlers what all of their items add up to, once a rebuild has led the ledger there.
 
     The ledger may agree with every source while a row does not: somebody removed the row, others made it again, and
     what had been contributed before is missing. So rows are compared with a fold of the sources. Those that differ, or
     moved all the while, are corrected by the ledger. Reads the sources, and for such rows all of the state.
     """
-    routes = [route for route in wanted_routes(app, handlers) if route.kind.contributes]
+    routes = [route for route in wanted_routes(runtime.application, handlers) if route.kind.contributes]
     if not routes:
         return RowsLed(VerifiedRows(), RowsMended([], []))
-    verifier = RowsVerifier(app, engine, run, routes, live=not isinstance(engine, OwnStream))
+    verifier = RowsVerifier(runtime, routes, live=not isinstance(runtime.store, OwnStream))
     found = verifier.verify()
-    by = Explaining(app, engine, knowledge(run, app, engine).forms)
     rows = [*(each.row for each in found.different), *verifier.suspected]
-    return RowsLed(found, RowMending(by, run, verifier.expiring).mend(rows))
+    return RowsLed(found, RowMending(runtime, verifier.expiring).mend(rows))
 
 
 class Marked(NamedTuple):
@@ -120,8 +118,9 @@ class Marked(NamedTuple):
 class RowMending:
     """Mends rows of one application."""
 
-    def __init__(self, by: Explaining, run: Run, expiring: Collection[str] = ()) -> None:
-        self.by, self.engine, self.run = by, by.engine, run
+    def __init__(self, runtime: Runtime, expiring: Collection[str] = ()) -> None:
+        self.runtime, self.engine = runtime, runtime.engine
+        self.by = by = Explaining(runtime.application, runtime.engine, runtime.known.forms)
         self.expiring = expiring  # the places of targets whose rows expire
         self.found = RowsMended([], [])
         self.others = OtherWriters(by.app.name)
@@ -210,7 +209,7 @@ class RowMending:
             unmarked = CorrectRow(row, {OWNER: marked.mark}, removed=(OWNER,))
         else:
             unmarked = CorrectRow(row, {OWNER: marked.mark, CONTRIBUTORS: 0}, removed=(OWNER, CONTRIBUTORS))
-        self.engine.transact([unmarked], self.run.expires_at)  # refused where somebody has written the row since
+        self.engine.transact([unmarked], self.runtime.expires_at)  # refused where somebody has written the row since
 
     def _mend(self, row: RowKey, stored: StoredRow | None, held: Contributors) -> None:
         routes = row_routes(self.by, row)
@@ -301,7 +300,7 @@ class RowMending:
         self._send([correction])
         if not held:
             self.engine.remove_empty([row])
-        for error in recompute(self.engine, {row: moved} if moved else {}, self.run).values():
+        for error in recompute(self.runtime, {row: moved} if moved else {}).values():
             raise EngineError(str(error))
 
     def _moved(self, row: RowKey, held: Iterable[Contributor]) -> tuple[Moved, ...]:
@@ -314,7 +313,7 @@ class RowMending:
         return tuple(found.values())
 
     def _send(self, wanted: list[GuardedWrite]) -> None:
-        if self.engine.transact(wanted, self.run.expires_at) is not None:
+        if self.engine.transact(wanted, self.runtime.expires_at) is not None:
             raise Changed(BUSY)
 
 

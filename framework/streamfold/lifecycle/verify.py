@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
-from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
 from streamfold.lifecycle.sources import ItemKeys, pages, reconcilable
 from streamfold.records.change import ItemKey
-from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 READS_MAX = 3
 """Times that a suspicion is looked at again before its item counts as moving."""
@@ -82,7 +80,7 @@ class Verifier:
         for _ in range(READS_MAX):
             if not suspected:
                 return
-            self.pages.run.wait(self.tolerance_seconds)
+            self.pages.runtime.wait(self.tolerance_seconds)
             suspected = self._again(suspected)
         self.found.moving += len(suspected)
 
@@ -125,20 +123,18 @@ class SampleReport(NamedTuple):
     failed: Mapping[str, int]  # items on which a handler raises, by handler
 
 
-def verify_sample(app: Application, engine: Engine, run: Run, asked: AskedSample, random: Random) -> SampleReport:
+def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> SampleReport:
     """Compares a sample of the items with what the state holds of them, as far as the invocation's time goes.
 
     Raises ``ManifestError`` where the code does not fit the state, and ``EngineError`` where it cannot be read.
     """
-    check_application(app, engine, run, write=False)
-    routes = _routes(app, engine, run)
-    verifier = Verifier(
-        Pages(app, engine, run, {route.name for route in routes}, dry_run=True), asked.tolerance_seconds
-    )
+    check_application(runtime, write=False)
+    routes = _routes(runtime)
+    verifier = Verifier(Pages(runtime, {route.name for route in routes}, dry_run=True), asked.tolerance_seconds)
     undecided = False
     if routes:
         try:
-            _look(verifier, ItemKeys(app, engine, routes), asked, random)
+            _look(verifier, ItemKeys(runtime.application, runtime.store, routes), asked, random)
             verifier.settle()
         except NotStarted:
             undecided = True
@@ -149,14 +145,15 @@ def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random
     """Looks at pages while there is time for them, and for what has to be read again."""
     needed = asked.tolerance_seconds * READS_MAX + SPARE_SECONDS
     for page in pages(keys.sample(asked.items, random)):
-        if verifier.pages.run.seconds_left() < needed:
+        if verifier.pages.runtime.seconds_left() < needed:
             return
         verifier.look(page)
 
 
-def _routes(app: Application, engine: Engine, run: Run) -> list[Route]:
+def _routes(runtime: Runtime) -> list[Route]:
     """The handlers that a function has named, whose records are processed, and of which the ledger holds something."""
-    known, settings = read_manifest(app.name, engine).handlers, run.settings
+    app, settings = runtime.application, runtime.settings
+    known = read_manifest(app.name, runtime.store).handlers
     return [
         route
         for route in reconcilable(app)

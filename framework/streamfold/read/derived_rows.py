@@ -13,6 +13,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from streamfold.derivations.view.shards import SHARD
+from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import plain, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, EDGE, PLACES, PLAIN_NAMES, VERSION
@@ -22,7 +23,6 @@ from streamfold.records.values import DIGITS_MAX, WIDE, decode, encode, number_t
 from streamfold.routes.aggregates import COUNT_SUFFIX, SUM_SUFFIX
 from streamfold.routes.ordered import order_text
 from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering, Together
-from streamfold.run import TRIES_MAX, Deadline
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""

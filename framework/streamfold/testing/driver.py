@@ -213,7 +213,7 @@ class Driver(Invoker):
             self._process(changes)
         for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another
             self._deliver_what_follows()
-            if not answer_all(self.app, self.engine, self._invocation()):
+            if not answer_all(self._invocation()):
                 break
         self._process(())
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.derivations.derivation import Planning, Work, contribution, derivation
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import shortened
 from streamfold.ledger.forms import Forms
 from streamfold.records.change import Change
 from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.handlers import is_called, told, with_functions
@@ -89,7 +90,8 @@ def _derive(app: App, route: Route, change: Change, fields: Attributes, forms: F
             contribution(route, image, fields, forms)
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
-        derivation(route).plan([work], Planning(app, Run(Settings()), _raise, lambda *_: None, lambda *_: None))
+        runtime = Runtime(app, MemoryEngine(app), Settings())
+        derivation(route).plan([work], Planning(runtime, _raise, lambda *_: None, lambda *_: None))
 
 
 def _raise(change: Change, route: Route, error: Exception) -> bool:

@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.process import process_changes
@@ -15,8 +14,7 @@ from streamfold.failures.repair import Repair
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.records.change import Change
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.choices import Choices
 from streamfold.testing.doorbells import answer_bells
@@ -32,7 +30,6 @@ from streamfold.testing.store import PLACE, Contents, Documents, ProofStore
 if TYPE_CHECKING:
     from streamfold.app import App
     from streamfold.failures.repair import Repaired
-    from streamfold.run import Learned
     from streamfold.testing.writers import WriterLane, Writers
 
 NOW = 1_772_355_600.0
@@ -70,7 +67,7 @@ class Invoker:
             PLACE: Contents(proof, self.engine.archive),
             OPENED: Documents(proof, self.engine.bulk),
         }
-        self.learned: Learned = WeakKeyDictionary()
+        self.known: dict[App, Knowledge] = {}
         self.pace = SendingPace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
@@ -100,15 +97,15 @@ class Invoker:
         self.deliveries += 1
         self._parking.delivered(batch)
         try:
-            run = self._invocation(calls)
-            failures = process_changes(self.app, batch, self.engine, run).failures
-            answer_bells(self.app, self.engine, run, self.choices)
+            runtime = self._invocation(calls)
+            failures = process_changes(runtime, batch).failures
+            answer_bells(runtime, self.choices)
             if self.app.chained:
                 self.engine.retry(self.settings.group)
-                failures = [*failures, *run_chains(self.app, self.engine, run).failures]
+                failures = [*failures, *run_chains(runtime, self.engine).failures]
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
-            self.learned.clear()
+            self.known.clear()
             self.pace = SendingPace()
             return None
         if self.writers:
@@ -122,23 +119,25 @@ class Invoker:
         """
         last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
         self._acknowledged.update(change.version_text for change in last.values() if change.sequence not in failed)
-        open_ones = FanOuts(self.app.name, self.store, self._invocation()).all()
+        open_ones = FanOuts(self._invocation().on(self.store)).all()
         going_on = {job.options.get("version") for job in open_ones}
         for version in self._acknowledged - going_on:
             self._over.setdefault(version, place)
 
-    def _invocation(self, calls: int | None = None) -> Run:
-        """The run of one invocation, which has time for so many calls of the store; None: for any number."""
+    def _invocation(self, calls: int | None = None) -> Runtime:
+        """The runtime of one invocation, which has time for so many calls of the store; None: for any number."""
         last = None if calls is None else self.engine.calls + calls
-        return Run(
+        return Runtime(
+            self.app,
+            self.engine,
             self.settings._replace(handlers_off=tuple(self.handlers.off)),
             clock=lambda: self.now,
             pause=lambda _: None,
             opened=self.opened,
-            learned=self.learned,
+            known=self.known.setdefault(self.app, Knowledge()),
             parking=self._parking,
             source_items=self.writers is not None,
-            lanes=ChosenLanes(lambda: self.choices, self._break),
+            slots=ChosenLanes(lambda: self.choices, self._break),
             pace=self.pace,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
@@ -148,9 +147,7 @@ class Invoker:
         self.tell(f"  repair of {change.name}")
         self._running.append(None)
         try:
-            repairs = Repair(self.app, self.engine, self._invocation()).item(
-                change.item, version=version, changes=[change]
-            )
+            repairs = Repair(self._invocation()).item(change.item, version=version, changes=[change])
         except Died:
             repairs = []
         self._running.pop()

@@ -141,10 +141,10 @@ class Attributes(Expiring):
         from streamfold.derivations.attributes.write_back import WriteBack
 
         del deferred
-        items = WriteBack(finishing.application)
+        items = WriteBack(finishing.runtime)
         items.moved(finishing.unfinished.state_rows)
         items.changed(finishing.heard)
-        return Outcome(failed=items.run(finishing.engine, finishing.run))
+        return Outcome(failed=items.write())
 
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing

@@ -43,7 +43,7 @@ def planned(works: Sequence[Work], planning: Planning) -> list[KeyedPut]:
     for work in works:
         for change in work.changes:
             try:
-                puts += _put(work, change, planning.run.settings.audit_key)
+                puts += _put(work, change, planning.runtime.settings.audit_key)
             except Exception as error:  # noqa: BLE001 - fails this record only
                 planning.fails(change, work.route, error)
     return puts

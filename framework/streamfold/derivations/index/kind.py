@@ -158,7 +158,7 @@ class Index(Contributing):
 
         del deferred
         outcome = Outcome()
-        for each in conflicts(finishing.engine, finishing.unfinished):
+        for each in conflicts(finishing.runtime.engine, finishing.unfinished):
             is_conflict = isinstance(each.error, Unprocessable)
             if is_conflict:
                 outcome.count(CONFLICTS, each.route.name)
@@ -172,7 +172,7 @@ class Index(Contributing):
         from streamfold.derivations.index.claims import claimed_twice
 
         del named
-        return claimed_twice(finishing.engine, finishing.application.name, route, item, after)
+        return claimed_twice(finishing.runtime.engine, finishing.runtime.application.name, route, item, after)
 
     def parks_conflicts(self, route: Route) -> bool:
         unique = unique_of(route)
