@@ -180,7 +180,7 @@ class TestLimits:
     def test_what_is_too_large_is_sent_in_parts_and_a_document_over_the_limit_is_given_up(self, remote):
         remote.create()
         several = [*actions(remote, 40, size=BODY_BYTES_MAX // 10), Action(remote.index, "large", 1, large())]
-        sent = send(remote.sink, several, Run(Settings(search_bulk_bytes=100_000_000)))
+        sent = send(remote.sink, several, Run(Settings()), 100_000_000)
         assert all(each.answer == Answer(201) for each in sent[:40])
         assert str(sent[40].error).startswith(f"The document has {len(large())} bytes and is over the server's limit")
 

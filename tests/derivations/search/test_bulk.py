@@ -94,9 +94,9 @@ def test_a_request_has_so_many_bytes_at_most_and_one_document_at_least(pauses):
     assert sink.requests == [["0", "1"], ["2", "3"], ["large"], ["0"]]
 
 
-def test_the_setting_says_how_many_bytes(pauses):
-    sink, run = Sink(), Run(Settings(search_bulk_bytes=10_000))
-    send(sink, actions(20, size=1000), run)
+def test_a_request_has_five_megabytes_at_most_by_default(pauses):
+    sink = Sink()
+    send(sink, actions(20, size=600_000), pauses.run)
     assert [len(request) for request in sink.requests] == [8, 8, 4]
 
 
