@@ -9,7 +9,7 @@ from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.derivations.feed.fan_outs import FeedLanes
 from streamfold.errors import RecordError, SettingsError, StreamfoldError
 from streamfold.jobs.fan_outs import Doorbell, FanOuts
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS, QueueFunction
 from tests.helpers.doorbells import (
     QUEUED,
@@ -211,10 +211,10 @@ def test_the_schedule_measures_how_long_the_oldest_fan_out_is_open(caplog):
 
 def test_the_age_is_a_metric_in_seconds(capsys):
     app, engine, _ = opened(9)
-    function = queue_function(app, engine, metrics=True)
+    function = queue_function(app, engine, observe="lines")
     capsys.readouterr()
     function(dict(RING), Clock())
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "fan_out_oldest_seconds" in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     (metrics,) = json.loads(line)["_aws"]["CloudWatchMetrics"]
     assert {"Name": "fan_out_oldest_seconds", "Unit": "Seconds"} in metrics["Metrics"]
     assert json.loads(line)["service"] == "social"

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutErr
 
 from streamfold import App, Count, Key, Max, Router, Row, Table
 from streamfold.engines import DynamoEngine, MemoryEngine
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.limits import BACKOFF_SECONDS_MAX, CALL_SECONDS_MAX, CONNECT_SECONDS_MAX, TRIES_MAX
 from streamfold.records.values import decode, encode
 from streamfold.runtime import Runtime
@@ -122,8 +122,8 @@ class Shop:
         self.app = application(self.called)
         self.store = TroubledStore(self)
         in_time = partial(Runtime, pause=self.clock.advance, clock=lambda: self.clock.now)
-        monkeypatch.setattr("streamfold.lambda_entry.Runtime", in_time)
-        self.function = Function(self.app, Settings(logger=False, metrics=False), Failing(self))
+        monkeypatch.setattr("streamfold.lambda_entry.function.Runtime", in_time)
+        self.function = Function(self.app, Settings(observe="off"), Failing(self))
         self.function.engine = self.store
         self.table = TableTwin(Table("main"), clock=self.clock)
         timeout = properties(load_template(), "Projector")["Timeout"]

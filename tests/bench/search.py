@@ -87,7 +87,7 @@ def _with_sink(sink: Sink) -> Write:
                 Action("documents", f"{prefix}-{number}", 1, json.dumps(document, separators=(",", ":")).encode())
                 for number, document in enumerate(documents[start : start + CHUNK], start)
             ]
-            assert all(sent.is_done for sent in send(sink, actions, Deadline(), Settings().search_bulk_bytes))
+            assert all(sent.is_done for sent in send(sink, actions, Deadline()))
 
     return write
 

@@ -17,7 +17,7 @@ from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, applications
 from tests.helpers.records import change, item
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/doorbell"
-QUEUED = Settings(logger=False, metrics=False, state_table="state", jobs=URL, tables={"main": "rows"})
+QUEUED = Settings(observe="off", state_table="state", jobs=URL, tables={"main": "rows"})
 
 
 class Messages:

@@ -90,10 +90,10 @@ def test_every_error_of_the_module_may_be_caught():
         ("import handlers", "streamfold.ledger.contribution"),
         ("import handlers", "streamfold.runtime"),
         ("import handlers", "streamfold.writes.guarded"),
-        ("import streamfold.lambda_entry", "difflib"),
-        ("import streamfold.lambda_entry", "streamfold.lifecycle"),
-        ("import streamfold.lambda_entry", "streamfold.replay"),
-        ("import streamfold.lambda_entry", "sqlite3"),
+        ("import streamfold.lambda_entry.function", "difflib"),
+        ("import streamfold.lambda_entry.function", "streamfold.lifecycle"),
+        ("import streamfold.lambda_entry.function", "streamfold.replay"),
+        ("import streamfold.lambda_entry.function", "sqlite3"),
     ],
 )
 def test_what_few_need_is_imported_when_it_is_asked_for(program, absent):

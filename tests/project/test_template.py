@@ -13,8 +13,8 @@ from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Action
 from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEngine
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry.observing import NAMESPACE, SAID
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
+from streamfold.lambda_entry.telemetry import NAMESPACE, WARNINGS
 from streamfold.lifecycle.verify import READS_MAX, SPARE_SECONDS, AskedSample
 from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.routes.route import ROWS_LOST
@@ -624,7 +624,7 @@ def test_an_alarm_tells_of_rows_that_somebody_removed(template):
     assert alarm["Dimensions"] == [{"Name": "service", "Value": app.name}]
     assert (alarm["Statistic"], alarm["Threshold"], alarm["TreatMissingData"]) == ("Sum", 0, "notBreaching")
     assert alarm["AlarmActions"] == properties(template, "ProjectorAge")["AlarmActions"]
-    assert ROWS_LOST in SAID
+    assert ROWS_LOST in WARNINGS
     assert "`ProjectorRowsLost`" in (ROOT / "docs" / "operations.md").read_text("utf-8")
 
 

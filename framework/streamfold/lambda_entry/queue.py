@@ -7,16 +7,15 @@ length: however long a lane is, only what fails comes again, and ends in the dea
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from streamfold.batch.fan_outs import Open, watch_open, work_on
+from streamfold.batch.fan_outs import watch_open, work_on
 from streamfold.batch.report import Report, Response, merge, response_of
 from streamfold.commit.outcome import Failure
 from streamfold.engines.deadline import TIME_OVER
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.jobs.fan_outs import read_message
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry import Function, function_of
-from streamfold.lambda_entry.lines import log
-from streamfold.lambda_entry.observing import log_failures, measuring
+from streamfold.lambda_entry.function import Function, function_of
+from streamfold.lambda_entry.telemetry import log, log_failures, measuring
 from streamfold.limits import CALL_SECONDS_MAX
 from streamfold.routes.application import Application
 from streamfold.runtime import Rung, Runtime
@@ -64,7 +63,7 @@ class QueueFunction(Function):
         """Rings for lanes that stand still, and measures how old the oldest fan-out is."""
         found = watch_open(runtime, still_seconds=STILL_SECONDS)
         self.ring(runtime, self._time_to_ring(runtime))
-        counts = _watch_counts(found)
+        counts = {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
         log.info("open fan-outs were looked at", extra=counts)
         self.emit(counts)
 
@@ -140,10 +139,6 @@ def _failed(rung: Rung, identities: Sequence[str], error: Exception) -> list[Fai
     return [Failure(identity, f"fan-out {rung[0]}, lane {rung[1]}", None, error) for identity in identities]
 
 
-def _watch_counts(found: Open) -> dict[str, int]:
-    return {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
-
-
 def handle_queue(app: Application, event: Any, context: Any) -> Response:
-    """Works on one invocation's messages; the first in an execution environment reads the settings."""
+    """Processes one invocation of the queue's function."""
     return function_of(app, QueueFunction)(event, context)

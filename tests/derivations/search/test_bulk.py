@@ -40,7 +40,6 @@ class Sink:
         return [now.get(action.id, WRITTEN) for action in actions]
 
 
-BULK_BYTES = Settings().search_bulk_bytes
 
 
 def actions(count, size=2):
@@ -72,7 +71,7 @@ def pauses():
 
 def test_documents_go_together_and_are_answered_in_order(pauses):
     sink = Sink({"1": Answer(409, "conflict", 9)})
-    sent = send(sink, actions(3), pauses.run, BULK_BYTES)
+    sent = send(sink, actions(3), pauses.run)
     assert sent == [Sent(WRITTEN), Sent(Answer(409, "conflict", 9)), Sent(WRITTEN)]
     assert [each.is_done for each in sent] == [True, False, True]
     assert (sink.requests, pauses) == ([["0", "1", "2"]], [])
@@ -80,13 +79,13 @@ def test_documents_go_together_and_are_answered_in_order(pauses):
 
 def test_nothing_is_no_request(pauses):
     sink = Sink()
-    assert send(sink, [], pauses.run, BULK_BYTES) == []
+    assert send(sink, [], pauses.run) == []
     assert sink.requests == []
 
 
 def test_a_request_has_a_thousand_documents_at_most(pauses):
     sink = Sink()
-    assert send(sink, actions(2500), pauses.run, BULK_BYTES) == [Sent(WRITTEN)] * 2500
+    assert send(sink, actions(2500), pauses.run) == [Sent(WRITTEN)] * 2500
     assert [len(request) for request in sink.requests] == [ACTIONS_MAX, ACTIONS_MAX, 500]
 
 
@@ -97,16 +96,16 @@ def test_a_request_has_so_many_bytes_at_most_and_one_document_at_least(pauses):
     assert sink.requests == [["0", "1"], ["2", "3"], ["large"], ["0"]]
 
 
-def test_a_request_takes_no_more_than_the_bytes_that_are_given(pauses):
+def test_a_request_has_five_megabytes_at_most_by_default(pauses):
     sink = Sink()
-    send(sink, actions(20, size=1000), pauses.run, 10_000)
+    send(sink, actions(20, size=600_000), pauses.run)
     assert [len(request) for request in sink.requests] == [8, 8, 4]
 
 
 @pytest.mark.parametrize("answer", [BUSY, BROKEN])
 def test_what_the_server_is_too_busy_for_is_sent_again_with_the_same_version(pauses, answer):
     sink = Sink({"1": answer, "3": answer}, {"3": answer})
-    sent = send(sink, actions(5), pauses.run, BULK_BYTES)
+    sent = send(sink, actions(5), pauses.run)
     assert sink.requests == [["0", "1", "2", "3", "4"], ["1", "3"], ["3"]]
     assert [each.answer for each in sent] == [WRITTEN] * 5
     assert [each.uncertain for each in sent] == [False, answer is BROKEN, False, answer is BROKEN, False]
@@ -115,7 +114,7 @@ def test_what_the_server_is_too_busy_for_is_sent_again_with_the_same_version(pau
 
 def test_pauses_are_doubled_up_to_the_longest(pauses):
     sink = Sink(*[{"0": BUSY}] * TRIES)
-    sent = send(sink, actions(2), pauses.run, BULK_BYTES)
+    sent = send(sink, actions(2), pauses.run)
     assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10]
     assert len(sink.requests) == TRIES
     assert sent[1] == Sent(WRITTEN)
@@ -129,7 +128,7 @@ def test_pauses_are_doubled_up_to_the_longest(pauses):
 def test_when_the_time_is_over_nothing_more_is_begun():
     pauses = Pauses(seconds_left=12.5)
     sink = Sink({"0": BUSY}, {"0": BUSY})
-    sent = send(sink, actions(2), pauses.run, BULK_BYTES)
+    sent = send(sink, actions(2), pauses.run)
     assert len(sink.requests) == 2
     assert pauses == [0.2]
     assert isinstance(sent[0].error, EngineUnavailable)
@@ -138,14 +137,14 @@ def test_when_the_time_is_over_nothing_more_is_begun():
 
 def test_without_time_nothing_is_sent():
     sink = Sink()
-    (sent,) = send(sink, actions(1), Pauses(seconds_left=11).run, BULK_BYTES)
+    (sent,) = send(sink, actions(1), Pauses(seconds_left=11).run)
     assert isinstance(sent.error, NotStarted)
     assert (sent.uncertain, sink.requests) == (False, [])
 
 
 def test_a_request_that_is_too_large_is_halved(pauses):
     sink = Sink(takes=3)
-    assert send(sink, actions(10), pauses.run, BULK_BYTES) == [Sent(WRITTEN)] * 10
+    assert send(sink, actions(10), pauses.run) == [Sent(WRITTEN)] * 10
     assert [len(request) for request in sink.requests] == [10, 5, 2, 2, 2, 2, 2]
     assert pauses == []
 
@@ -157,7 +156,7 @@ def test_a_document_that_is_too_large_alone_is_given_up(pauses):
                 raise TooLarge("OpenSearch takes no request of this size (413).")
             return super().bulk(actions)
 
-    sent = send(Small(), actions(4, size=600), pauses.run, BULK_BYTES)
+    sent = send(Small(), actions(4, size=600), pauses.run)
     assert [each.answer for each in sent] == [WRITTEN, None, WRITTEN, WRITTEN]
     assert isinstance(sent[1].error, Unprocessable)
     assert str(sent[1].error) == (
@@ -168,7 +167,7 @@ def test_a_document_that_is_too_large_alone_is_given_up(pauses):
 
 def test_a_busy_server_gets_smaller_requests(pauses):
     sink = Sink(IndexBusy("busy"), IndexBusy("busy"))
-    assert send(sink, actions(8), pauses.run, BULK_BYTES) == [Sent(WRITTEN)] * 8
+    assert send(sink, actions(8), pauses.run) == [Sent(WRITTEN)] * 8
     assert [len(request) for request in sink.requests] == [8, 4, 2, 2, 2, 2]
     assert pauses == [0.2, 0.4]
 
@@ -184,7 +183,7 @@ def test_a_lost_answer_is_told_of_each_document_of_the_request(pauses):
 
 def test_what_never_left_is_not_uncertain(pauses):
     sink = Sink(EngineUnreachable("nobody there"))
-    assert send(sink, actions(1), pauses.run, BULK_BYTES) == [Sent(WRITTEN)]
+    assert send(sink, actions(1), pauses.run) == [Sent(WRITTEN)]
     assert pauses == [0.2]
 
 
@@ -205,7 +204,7 @@ def test_an_answer_in_between_begins_the_count_anew(pauses):
 
 def test_a_refused_document_is_given_up_alone_with_the_reason(pauses):
     sink = Sink({"1": Answer(400, "failed to parse field [stock] of type [long]: secret")})
-    sent = send(sink, actions(3), pauses.run, BULK_BYTES)
+    sent = send(sink, actions(3), pauses.run)
     assert [each.answer for each in sent] == [WRITTEN, None, WRITTEN]
     assert isinstance(sent[1].error, Unprocessable)
     assert "400: failed to parse field [stock] of type [long]: secret" in str(sent[1].error)
@@ -216,10 +215,10 @@ def test_a_refused_document_is_given_up_alone_with_the_reason(pauses):
 def test_what_no_other_try_helps_is_raised_at_once(pauses):
     sink = Sink(EngineError("refused"))
     with pytest.raises(EngineError, match="refused"):
-        send(sink, actions(3), pauses.run, BULK_BYTES)
+        send(sink, actions(3), pauses.run)
     assert (len(sink.requests), pauses) == (1, [])
 
 
 def test_a_deletion_of_what_never_was_is_done(pauses):
-    (sent,) = send(Sink({"0": Answer(404)}), [Action("products", "0", 7, None)], pauses.run, BULK_BYTES)
+    (sent,) = send(Sink({"0": Answer(404)}), [Action("products", "0", 7, None)], pauses.run)
     assert sent.is_done

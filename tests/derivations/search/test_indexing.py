@@ -9,7 +9,7 @@ from streamfold import App, Document, Key, Router, Table, Unprocessable
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.sink import CONFLICT, Action, Answer
+from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, Action, Answer
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.failures.repair import Repair
@@ -376,10 +376,23 @@ def test_more_parts_than_a_document_may_have_are_told_with_their_number(monkeypa
 
 
 def test_documents_of_a_batch_are_sent_before_all_of_them_are_made():
-    world = World(one_item(), Refusing, search_bulk_bytes=10_000)
-    titles = [change(None, item(f"ORDER#{n}", "METADATA", title="x" * 5_000), n) for n in range(1, 9)]
+    router, made, made_before = Router(), [], []
+
+    @router.search(ORDER, to="orders", fields={"title": "text"})
+    def order(item):
+        made.append(item["PK"])
+        return Document(title=item["title"])
+
+    class Watching(Refusing):
+        def bulk(self, actions):
+            made_before.append(len(made))
+            return super().bulk(actions)
+
+    world = World(App("shop", routers=[router]), Watching)
+    titles = [change(None, item(f"ORDER#{n}", "METADATA", title="x" * 390_000), n) for n in range(1, 25)]
     assert not world.put(*titles).failures
-    assert all(sum(len(action.body) for action in request) < 10_000 for request in world.index.requests)
+    assert all(sum(len(action.body) for action in request) < BYTES_MAX for request in world.index.requests)
+    assert made_before[0] < len(made) == 24
 
 
 def test_items_of_two_tables_are_not_the_same_document():

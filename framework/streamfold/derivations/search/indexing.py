@@ -29,7 +29,7 @@ from streamfold.derivations.search.documents import (
     noted,
 )
 from streamfold.derivations.search.options import keeps_ids, own_alias
-from streamfold.derivations.search.sink import CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
+from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
 from streamfold.engines import Counter, Engine, Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, damaged, is_fatal
 from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
@@ -272,7 +272,7 @@ class Sender:
             for each, name in zip(runs, names, strict=True)
             for action in each.actions
         ]
-        answers = iter(send(self.sink, actions, self.runtime, self.runtime.settings.search_bulk_bytes, tries))
+        answers = iter(send(self.sink, actions, self.runtime, tries=tries))
         return [[next(answers) for _ in each.actions] for each in runs]
 
 
@@ -341,7 +341,7 @@ class Indexing:
                 continue
             ready.append(each)
             size += sum(len(action.body or b"") for action in each.actions)
-            if size >= self.runtime.settings.search_bulk_bytes:  # so that one batch's documents are never held at once
+            if size >= BYTES_MAX:  # so that one batch's documents are never held at once
                 left += self._sent(ready)
                 ready, size = [], 0
         return left + self._sent(ready)

@@ -135,7 +135,7 @@ class Copying:
         name = own_alias(self.index)
         self.sink.check(name)
         actions = [replace(action, index=name) for each in ready for action in each.actions]
-        answers = iter(send(self.sink, actions, self.runtime, self.runtime.settings.search_bulk_bytes))
+        answers = iter(send(self.sink, actions, self.runtime))
         taken = 0
         for each in ready:
             own = [next(answers) for _ in each.actions]

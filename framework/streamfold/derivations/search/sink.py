@@ -30,6 +30,8 @@ TRIES = 8
 answer; then the records come again."""
 ACTIONS_MAX = 1000
 """Documents of one request."""
+BYTES_MAX = 5_000_000
+"""Size of one request: half of the smallest limit of a domain's instances. One over the limit is halved."""
 LINE_BYTES = 128
 """At least what is sent beside a document, its id and its index (``opensearch.encoded``)."""
 SETTLED = (200, 201, 404, CONFLICT)
@@ -110,10 +112,10 @@ class Sent(NamedTuple):
         return self.answer is not None and self.answer.is_done
 
 
-def send(sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int, tries: int = TRIES) -> list[Sent]:
+def send(sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int = BYTES_MAX, tries: int = TRIES) -> list[Sent]:
     """Sends actions until each is settled, or the time is over; returns what became of each, in order.
 
-    ``bytes_max`` is the size of one request. Raises ``EngineError`` where no other try helps.
+    ``bytes_max`` is the size of one request. Raises ``EngineError`` if no retry helps.
     """
     return _Sending(sink, actions, deadline, bytes_max, tries).send()
 

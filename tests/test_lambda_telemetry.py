@@ -1,4 +1,4 @@
-"""The lines of a function's log and metrics, beside those of Powertools, which they stand in for."""
+"""Logs and metrics of a function, beside those of Powertools, which have the same form."""
 
 import json
 import logging
@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.lambda_entry.lines import LEVEL_VARIABLE, NAMESPACE, log
-from streamfold.lambda_entry.observing import measuring, start_log
+from streamfold.lambda_entry.telemetry import LEVEL_VARIABLE, NAMESPACE, log, measuring, start_log
 from streamfold.settings import Settings
 
 COUNTS = {"records": 100, "failed": 0, "fan_out_oldest_seconds": 7}
@@ -37,9 +36,9 @@ def measured(capsys, settings):
     return json.loads(line)
 
 
-def both(capsys, told, *arguments):
-    """What is told without Powertools, and with it."""
-    return tuple(told(capsys, Settings(powertools=powertools), *arguments) for powertools in (False, True))
+def both(capsys, printed, *arguments):
+    """What is printed without Powertools, and with it."""
+    return tuple(printed(capsys, Settings(observe=observe), *arguments) for observe in ("lines", "powertools"))
 
 
 def test_a_log_line_has_the_names_that_powertools_gives_it(capsys):
@@ -89,13 +88,13 @@ def test_a_line_tells_the_trace_of_its_error(capsys):
     assert line["exception"].endswith("KeyError: 'sku'")
 
 
-def test_nothing_is_set_up_where_the_logger_is_off():
+def test_no_log_is_set_up_where_observing_is_off():
     before = log.handlers
-    start_log("shop", Settings(logger=False))
+    start_log("shop", Settings(observe="off"))
     assert log.handlers is before
     assert not any(isinstance(each, logging.StreamHandler) and each.stream is sys.stdout for each in before)
 
 
-def test_nothing_is_measured_where_metrics_are_off(capsys):
-    measuring("shop", Settings(metrics=False))(COUNTS)
+def test_nothing_is_measured_where_observing_is_off(capsys):
+    measuring("shop", Settings(observe="off"))(COUNTS)
     assert capsys.readouterr().out == ""
