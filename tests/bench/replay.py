@@ -13,8 +13,7 @@ from pathlib import Path
 
 from handlers import shop
 from streamfold import App, Router
-from streamfold.cli.engines import open_memory
-from streamfold.cli.state_files import EMBEDDED_ACTIONS
+from streamfold.cli.session import EMBEDDED_ACTIONS, open_memory
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import BATCH_RECORDS, Replay

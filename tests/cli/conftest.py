@@ -10,7 +10,7 @@ import pytest
 
 from streamfold.batch.process import process_event
 from streamfold.cli import main
-from streamfold.cli.application import load_application
+from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine, dynamodb_client
 from streamfold.records.encoded import to_json
 from streamfold.runtime import Runtime

@@ -184,7 +184,7 @@ def test_a_stopped_command_advises_no_option_that_it_has_not():
 
 
 def test_a_question_that_is_not_answered_leaves_nothing_written(folder, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.settings.print_grid", _abort)
+    monkeypatch.setattr("streamfold.cli.routes.Grid", _abort)
 
     ran = folder.run("settings")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import Key
-from streamfold.cli.plans import plan_lines, write_line
+from streamfold.cli.summary import plan_lines, write_line
 from streamfold.commit.plan import Chunk, KeyedPut, Plan
 from streamfold.derivations.archive.kind import Archived
 from streamfold.derivations.copy.copies import Copied

@@ -1,6 +1,6 @@
 """What a replay tells of its progress where there is no terminal."""
 
-from streamfold.cli.replay_lines import by_the_minute
+from streamfold.cli.replay import by_the_minute
 from streamfold.replay.files import RecordedFiles
 
 

@@ -211,7 +211,7 @@ def test_long_texts_are_shortened_for_a_person(state):
 
 
 def test_differences_beyond_those_shown_are_counted(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.differences.SHOWN_MAX", 1)
+    monkeypatch.setattr("streamfold.cli.output.SHOWN_MAX", 1)
     state.app(SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
 
     assert "... and 2 more; --json has them all." in state.run("verify", *STATE).out

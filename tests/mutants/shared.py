@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import order, steps
-from streamfold.cli import filling_run
+from streamfold.cli import backfill
 from streamfold.commit import after_commit, pending, replanning, transactions
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
@@ -359,7 +359,7 @@ def _() -> Iterator[None]:
     tests=VERIFY + "test_a_rebuild_makes_a_row_the_fold_of_all_its_items",
 )
 def _() -> Iterator[None]:
-    with patch.object(filling_run, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
+    with patch.object(backfill, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
         yield
 
 

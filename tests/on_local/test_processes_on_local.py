@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import App
 from streamfold.batch.process import process_changes
-from streamfold.cli.application import load_application
+from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.records.values import encode

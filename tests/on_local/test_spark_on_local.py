@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from streamfold.batch.process import process_changes
-from streamfold.cli.application import load_application
+from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime

@@ -4,44 +4,59 @@ PySpark is imported here alone, when a run asks for it. What it pickles are name
 the application and opens the store itself.
 """
 
+import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from streamfold.app import App
-from streamfold.cli.application import load_application
-from streamfold.cli.engines import make_settings
+from streamfold.cli.jobs import note_failed, with_fan_outs
+from streamfold.cli.session import Store, load_application, make_settings, metered, open_store
+from streamfold.cli.work import add_page, lag_of, page_line
 from streamfold.engines import ScanPage, ScanPlace, Segment
-from streamfold.errors import SettingsError
+from streamfold.errors import EngineError, SettingsError, shortened
+from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table
 from streamfold.ledger.forms import Forms
+from streamfold.lifecycle.backfill import Filling, FillingProgress, RunHooks, job_parts
 from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.rows import (
+    FAILED,
     ItemError,
     RowDifference,
     RowSum,
     VerifiedRows,
     compared,
     contributed,
-    joined,
     verified_routes,
 )
+from streamfold.lifecycle.rows import joined as joined_sums
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
+from streamfold.run import Run
 from streamfold.settings import Settings
 from streamfold.settings.readers import PREFIX
 from streamfold.writes.guarded import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.commit.outcome import Failure
 
 LOCAL = "local[*,4]"
 """This machine's cores; a task is tried four times, as on a cluster (Spark, Configuration, spark.task.maxFailures)."""
 QUIET = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Of a local run: nothing listens to other machines."""
 PARTITIONS_A_CORE = 4
+AskedLag = tuple[float | None, str | None]
+"""``--max-lag`` and ``--function``."""
+Shuffled = tuple[tuple[str, str], ItemKey]
+"""An item behind the row that it is brought to, and its own name: both as texts that can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +77,11 @@ class AppPlace:
         return _loaded(self.application), make_settings(self.tables)
 
 
-@cache
-def _loaded(application: str) -> App:
-    return load_application(application)
+_loaded = cache(load_application)
 
 
 def spark_context(master: str | None) -> Any:
-    """The cluster's context; one on this machine's cores where nobody said which. Raises ``SettingsError``."""
+    """The cluster's context; one on this machine's cores where none is named. Raises ``SettingsError``."""
     try:
         from pyspark import SparkConf, SparkContext
     except ModuleNotFoundError:
@@ -126,7 +139,7 @@ class RowsCompared(Files):
 
     def __call__(self, rows: Iterable[tuple[RowKey, RowSum]]) -> Iterator[RowDifference | ItemError | int]:
         app, settings = self.place.opened()
-        return compared(app, settings, self.routes(app), rows)
+        return compared(app, Run(settings), self.routes(app), rows)
 
 
 def verified_on_spark(
@@ -141,7 +154,7 @@ def verified_on_spark(
     context = spark_context(master)
     partitions = context.defaultParallelism * PARTITIONS_A_CORE
     files = context.parallelize(tasks, len(tasks)).flatMap(task)
-    rows = files.reduceByKey(joined, partitions, partitionFunc=row_hash)
+    rows = files.reduceByKey(joined_sums, partitions, partitionFunc=row_hash)
     found, failed = VerifiedRows(), list[ItemError]()
     for each in rows.mapPartitions(RowsCompared(place, handlers)).collect():
         if isinstance(each, int):
@@ -155,7 +168,7 @@ def verified_on_spark(
 
 
 class SortedKeys:
-    """The keys of one partition, in an order that does not change: the place is how many were read."""
+    """The keys of one partition, in an order that does not change: the cursor is how many were read."""
 
     def __init__(self, parts: int, keys: Iterator[ItemKey]) -> None:
         self.parts = parts
@@ -166,8 +179,7 @@ class SortedKeys:
         return f"partition {number}"
 
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
-        """The next keys. The place only moves forward, as a run reads it."""
-        del table, part
+        """The next keys. The cursor only moves forward, as a run reads it."""
         skipped = int(after or 0) - self._read
         assert skipped >= 0, "a partition is read once, from its begin to its end"
         for _ in islice(self._keys, skipped):
@@ -175,3 +187,110 @@ class SortedKeys:
         keys = list(islice(self._keys, limit))
         self._read += skipped + len(keys)
         return ScanPage(keys, str(self._read) if len(keys) == limit else None)
+
+
+class Anchored(Files):
+    """The items of a file, each with the row that most items of the file share with it.
+
+    A row that is hot is hot in every file: files hold items by the hash of their keys. So it is the same row in all.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, task: tuple[str, str, int]) -> Iterator[Shuffled]:
+        app, settings = self.place.opened()
+        table, manifest, number = task
+        routes, forms = self.routes(app), Forms()
+        rows: dict[ItemKey, list[str]] = {}
+        for line in self.export(app, settings, table, manifest).lines_of(number):
+            if any(each.route in routes for each, _ in app.listeners(line.key)):
+                found = contributed(app, routes, forms, line)
+                rows[line.key] = [repr(row) for row, _ in found if row[0] != FAILED and row != line.key]
+        shared = Counter(row for own in rows.values() for row in own)
+        for item, own in rows.items():
+            yield (max(own, key=lambda row: (shared[row], row), default=repr(item)), repr(item)), item
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Does parts of a job in a process of the cluster."""
+
+    place: AppPlace
+    store: Store
+    job: str
+    parts: int
+    sharing: int
+    lag: AskedLag
+
+    def partition(self, number: int, rows: Iterator[Shuffled]) -> Iterator[str]:
+        """A partition of keys, which is the part of this number; gives the lines of its pages."""
+        yield from self._done(number, SortedKeys(self.parts, (item for _, item in rows)))
+
+    def segment(self, number: int) -> Iterator[str]:
+        """A segment of the state."""
+        yield from self._done(number, SortedKeys(self.parts, iter(())))
+
+    def _done(self, number: int, keys: SortedKeys) -> list[str]:
+        app, settings = self.place.opened()
+        lines: list[str] = []
+        left: list[Failure] = []
+        with closing(open_store(app, settings, self.store)) as engine:
+            run = Run(settings, outside=True)
+            job = Jobs(app.name, engine, run.clock).read(self.job)
+            if job is None:
+                raise SettingsError(f"Job {self.job} is not in this store.")
+            parts = job_parts(app, engine, run, job, export=keys, metered=metered(engine), sharing=self.sharing)
+
+            def tell(progress: FillingProgress) -> None:
+                if not progress.waits:  # a process that waits has no page to print
+                    lines.append(page_line(app, progress))
+                    parts.progress = FillingProgress()
+
+            parts.hooks = RunHooks(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
+            parts.run_part(number)
+        note_failed(left)
+        return lines
+
+
+class SparkRun(NamedTuple):
+    """A run that Spark is to carry."""
+
+    place: AppPlace
+    store: Store
+    export: str  # the manifest
+    files: int
+    table: str
+    handlers: Sequence[str]
+    master: str | None
+    lag: AskedLag
+
+    def keys(self) -> SortedKeys:
+        """Stands for the keys: how many parts they are brought together in."""
+        cores: int = spark_context(self.master).defaultParallelism
+        return SortedKeys(cores * PARTITIONS_A_CORE, iter(()))
+
+    def carry(self, app: App, job: Job, parts: Filling) -> None:
+        """Has every part of a new job done, and joins the lines of the workers in the progress of its parts."""
+        context = spark_context(self.master)
+        cores, number = context.defaultParallelism, parts.of
+        worker = Worker(self.place, self.store, job.id, number, cores, self.lag)
+        tasks = [(self.table, self.export, file) for file in range(self.files)]
+        keys = context.parallelize(tasks, len(tasks)).flatMap(Anchored(self.place, tuple(self.handlers)))
+        # Sorted by all of the key, in partitions by the row alone.
+        together = keys.repartitionAndSortWithinPartitions(number, _by_row)
+        segments = list(range(number, job.segments))
+        try:
+            for line in together.mapPartitionsWithIndex(worker.partition).collect():
+                add_page(app, parts, json.loads(line))
+            for line in context.parallelize(segments, len(segments)).flatMap(worker.segment).collect():
+                add_page(app, parts, json.loads(line))
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+                raise
+            raise EngineError(
+                f"Spark gave the run up: {shortened(str(error))}. What was done is kept; a second run writes the rest."
+            ) from error
+
+
+def _by_row(key: tuple[str, str]) -> int:
+    return row_hash(key[0])
