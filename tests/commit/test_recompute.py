@@ -386,7 +386,7 @@ def test_a_collection_tells_whether_there_are_more_values_than_it_keeps(into):
 
 
 def test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count(monkeypatch):
-    monkeypatch.setattr(after_commit, "DISTINCT_MAX", 150)
+    monkeypatch.setattr(after_commit, "ALL_MAX", 150)
     games = Games(yielding(lambda item: Row(different=Distinct(item["score"]))))
     assert games.deliver(*(games.put(f"{number}", number) for number in range(150))) == []
     (failure,) = games.deliver(games.put("more", 150))

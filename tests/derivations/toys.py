@@ -5,8 +5,7 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import send
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
-from streamfold.derivations.view.fold import fold
-from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.view.rows import Making, fold, row_part
 from streamfold.derivations.yielded import split, target_of
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.state_keys import event_key

@@ -110,7 +110,7 @@ def _() -> Iterator[None]:
     read = after_commit._read_once_each
 
     def unbounded(*arguments: Any) -> Any:
-        with patch.object(after_commit, "DISTINCT_MAX", float("inf")):
+        with patch.object(after_commit, "ALL_MAX", float("inf")):
             return read(*arguments)
 
     with patch.object(after_commit, "_read_once_each", unbounded):

@@ -53,7 +53,7 @@ def test_public_names_are_those_of_the_design():
     declared, given, yielded = (
         "App Router Key Table AUDIT",
         "Change Item Part Parts Version",
-        "Row Put Add Delete Document Sum Count Average Min Max Latest First Distinct Collect Top",
+        "Row Put Add Delete Document Sum Count Average Min Max Latest First Distinct Collect Top Added Ordered",
     )
     names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError Failure"
     assert sorted(names.split()) == sorted(streamfold.__all__)

@@ -12,7 +12,6 @@ from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLar
 from streamfold.engines import MemoryEngine
 from streamfold.engines.deadline import Deadline
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, Unprocessable, public
-from streamfold.settings import Settings
 from tests.search.conftest import Place
 from tests.search.servers import BODY_BYTES_MAX
 

@@ -14,11 +14,10 @@ from streamfold.engines import Engine, Entries, Inserted
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, told
 from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
-from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, made, order_of
+from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, order_of, values_of
 from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
-from streamfold.routes.ordered import DISTINCT_MAX
-from streamfold.routes.orderings import FORMS, Ordering
+from streamfold.routes.aggregates import ALL_MAX, Ordering, ordering_of, shown_of
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
 
@@ -94,7 +93,7 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Mov
     values: dict[str, Any] = {}
     removed: list[str] = []
     for each in concerned:
-        _show(row, each, _read(engine, each.partition, Ordering.of(each.ordering)), values, removed)
+        _show(row, each, _read(engine, each.partition, ordering_of(each.ordering)), values, removed)
     differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
     gone = tuple(name for name in removed if name in row and name not in values)
     if not differing and not gone:
@@ -123,21 +122,39 @@ def _concerns(row: RowValues, moved: Moved) -> bool:
     ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
     if ordering != moved.ordering or not edge:
         return True
-    form = FORMS[Ordering.of(ordering).form]
+    form = ordering_of(ordering).form
     return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in moved.places)
 
 
 def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     """The entries that count."""
-    form = FORMS[ordering.form]
+    form = ordering.form
     if form.once:
         return _read_once_each(engine, partition, ordering)
+    if not ordering.most:
+        found = engine.read_entries(Entries(partition, ALL_MAX + 1, descending=form.descending))
+        if len(found) > ALL_MAX:
+            raise _too_many(ordering)
+        return _shows(found if form.in_store else in_order(form, found), "")
     more = form.collects or not form.in_store  # one more tells whether there are more, or whether there is a tie
     found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
     shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
-    edge = shown[-1][0] if shown and len(found) >= ordering.most + form.collects else ""
-    places, contents = zip(*shown, strict=True) if shown else ((), ())
+    return _shows(shown, shown[-1][0] if shown and len(found) >= ordering.most + form.collects else "")
+
+
+def _shows(entries: Sequence[EntryRead], edge: str) -> Shows:
+    places, contents = zip(*entries, strict=True) if entries else ((), ())
     return Shows(contents, edge, places)
+
+
+def _too_many(ordering: Ordering) -> HandlerError:
+    """Why a row is refused of which all entries count."""
+    form = ordering.form
+    last = "count. Count on a row for each value, or on more rows" if form.once else "value. Spread them over more rows"
+    return HandlerError(
+        f"{form.aggregate.__name__} has more than {ALL_MAX} values on one row, all of which each change reads: the row "
+        f"keeps its last {last}."
+    )
 
 
 def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:
@@ -145,7 +162,7 @@ def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[E
 
     ``found`` has one entry more than count, which tells whether there is a tie at the cut-off.
     """
-    form, shown, beyond = FORMS[ordering.form], found[: ordering.most], found[ordering.most :]
+    form, shown, beyond = ordering.form, found[: ordering.most], found[ordering.most :]
     if beyond and (tied := order_of(beyond[0][0])) == order_of(shown[-1][0]):
         shown = [entry for entry in shown if order_of(entry[0]) != tied]
         rest = ordering.most - len(shown)
@@ -161,11 +178,8 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
         for place, content in page:
             found.setdefault(order_of(place), content)
         after = order_of(page[-1][0]) + BEYOND  # greater each time, so that this ends
-        if not ordering.most and len(found) > DISTINCT_MAX:
-            raise HandlerError(
-                f"Distinct has more than {DISTINCT_MAX} values on one row, all of which each change reads: the row "
-                "keeps its last count. Count on a row for each value, or on more rows."
-            )
+        if not ordering.most and len(found) > ALL_MAX:
+            raise _too_many(ordering)
         if len(page) < PAGE_ENTRIES or 0 < ordering.most < len(found):
             break
     if 0 < ordering.most < len(found):
@@ -184,11 +198,11 @@ def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], re
         # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
         removed += [*names, edge] if edge in row else []
         return
-    ordering = Ordering.of(moved.ordering)
-    value = made(ordering, shows.contents)
+    form, contents = ordering_of(moved.ordering).form, values_of(shows.contents)
+    value = shown_of(form, contents)
     values[edge] = f"{moved.ordering} {shows.edge}"
-    if FORMS[ordering.form].placed:
-        values[PLACES + moved.name] = list(shows.places)
+    if form.keeps:
+        values[PLACES + moved.name] = form.aggregate.keep(form, shows.places, contents)
     if moved.name == PLAIN_ENTRY:
         values.update(value)
         values[PLAIN_NAMES] = sorted(value)

@@ -16,8 +16,7 @@ from streamfold.keys.table import STATE
 from streamfold.records.change import ItemKey, item_name, key_text
 from streamfold.records.encoded import CANONICAL, digest
 from streamfold.records.values import Nothing, Number, Value, decode, number_text, value
-from streamfold.routes.ordered import Ordered
-from streamfold.routes.orderings import FORMS, Form, Ordering
+from streamfold.routes.aggregates import FORMS, Form, Ordered, ordering_of, shown_of
 from streamfold.writes.guarded import ENTRIES, DeleteState, Moved, PutState, RowKey, StateKey
 
 PART_BYTES_MAX = 4096
@@ -169,10 +168,10 @@ class Mark(Value):
 
 def held(value: Ordered, *, spread: bool = False) -> HeldEntries:
     """The one entry of a yielded value. ``spread``: the row is spread over shards."""
-    content = value.content
-    told = FORMS[value.ordering.form].by_value
-    ordering = value.ordering.spread() if spread else value.ordering
-    return HeldEntries(str(ordering), {value.order: Entry("" if told else digest({"": {"S": content}}), content)})
+    content, ordering = value.content, value.ordering
+    known = "" if ordering.form.by_value else digest({"": {"S": content}})
+    text = ordering.in_shards().text if spread else ordering.text
+    return HeldEntries(text, {value.order: Entry(known, content)})
 
 
 def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
@@ -186,16 +185,14 @@ def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
 
 def alone(found: HeldEntries) -> Any:
     """What a row of one source makes of its entries."""
-    ordering = Ordering.of(found.ordering)
-    form = FORMS[ordering.form]
-    orders = sorted(found.entries, reverse=form.descending)[: ordering.most or None]
-    return made(ordering, [found.entries[order].content or "" for order in orders])
+    ordering = ordering_of(found.ordering)
+    orders = sorted(found.entries, reverse=ordering.form.descending)[: ordering.most or None]
+    return shown_of(ordering.form, values_of([found.entries[order].content or "" for order in orders]))
 
 
-def made(ordering: Ordering, contents: Sequence[str]) -> Any:
-    """The value of an attribute, made of the texts of the entries that count, in order."""
-    values = json.loads(f"[{','.join(contents)}]")  # a list may be of hundreds
-    return FORMS[ordering.form].made(decode({"L": values}, OUTSIDE))
+def values_of(contents: Sequence[str]) -> list[Any]:
+    """The values of entries, from their texts: hundreds at once."""
+    return decode({"L": json.loads(f"[{','.join(contents)}]")}, OUTSIDE)  # type: ignore[no-any-return]
 
 
 def in_order(form: Form, placed: Iterable[Placed]) -> list[Placed]:
@@ -255,14 +252,16 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: 
 def taken(before: HeldByName, after: HeldByName) -> HeldByName:
     """The first entry of each attribute that is gone or has changed, in the order in which entries count.
 
-    If one of the entries that are gone counted for the row, the first one did.
+    If one of the entries that are gone counted for the row, the first one did. Of an aggregate that this code does not
+    have, all of them are kept: an older process that takes an item out must not hide what newer ones have to recompute.
     """
     found: dict[str, HeldEntries] = {}
     for name, old in before.items():
         new = after[name].entries if name in after else {}
         if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
-            first = max(gone) if FORMS[Ordering.of(old.ordering).form].descending else min(gone)
-            found[name] = HeldEntries(old.ordering, {first: old.entries[first]})
+            form = FORMS.get(old.ordering.partition(":")[0])
+            first = gone if form is None else [max(gone) if form.descending else min(gone)]
+            found[name] = HeldEntries(old.ordering, {order: old.entries[order] for order in first})
     return found
 
 

@@ -13,7 +13,7 @@ from streamfold.errors import DeclarationError, EngineUnavailable, HandlerError,
 from streamfold.failures.repair import Repair
 from streamfold.parking import FileParking
 from streamfold.records.values import encode
-from streamfold.routes.ordered import CLAIMANTS_MAX
+from streamfold.routes.shipped_aggregates import CLAIMANTS_MAX
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Twin, Write, check

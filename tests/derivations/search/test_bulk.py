@@ -40,8 +40,6 @@ class Sink:
         return [now.get(action.id, WRITTEN) for action in actions]
 
 
-
-
 def actions(count, size=2):
     return [Action("products", f"{number}", 7, b"x" * size) for number in range(count)]
 

@@ -16,8 +16,7 @@ from streamfold.commit.pending import Cause
 from streamfold.commit.transactions import in_lanes, may_pass, read_rows
 from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
 from streamfold.derivations.derivation import Finishing, Work
-from streamfold.derivations.view.fold import fold
-from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.view.rows import Making, fold, row_part
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines import Engine
 from streamfold.engines.deadline import TRIES_MAX

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.outcome import Failed
 from streamfold.derivations.index.kind import Unique, unique_of
-from streamfold.derivations.view.fold import folded
-from streamfold.derivations.view.rows import Making, note, note_all
+from streamfold.derivations.view.rows import Making, folded, note, note_all
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, HandlerError, Unprocessable, parts_text, shown, told
@@ -19,11 +18,10 @@ from streamfold.ledger.contribution import BEHIND, PLAIN_ENTRY, Contribution, Ro
 from streamfold.ledger.forms import Forms
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image
-from streamfold.routes.aggregates import Aggregate
+from streamfold.routes.aggregates import Aggregate, Moment
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import Moment, Ordered
-from streamfold.routes.orderings import CONFLICT
 from streamfold.routes.route import Fields, Route, Target, may_expire
+from streamfold.routes.shipped_aggregates import CONFLICT, Claimed
 from streamfold.writes.guarded import Moved, RowKey, StateKey
 
 if TYPE_CHECKING:
@@ -61,7 +59,7 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
 
 def claim_part(making: Making, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment) -> RowPart:
     """What a claim contributes to its row: an entry beside those of other claimants."""
-    one = Ordered.of(unique.ordering, order, values, lambda: f"The claim of index {making.route.name!r}")
+    one = Claimed(values, order, unique.ordering, making.route.name)
     note(making, target, PLAIN_ENTRY, one)
     return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
 

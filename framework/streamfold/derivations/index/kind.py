@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from streamfold.derivations.derivation import Contributing, Said
 from streamfold.errors import DeclarationError, ManifestError, Unprocessable
 from streamfold.keys.key import Key
+from streamfold.routes.aggregates import SMALLEST_KEY, TIES
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import CLAIMANTS_MAX
-from streamfold.routes.orderings import CLAIM, CONFLICT, SMALLEST_KEY, TIES, Ordering, form_name
 from streamfold.routes.route import Route, Target
+from streamfold.routes.shipped_aggregates import CONFLICT, claims_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamfold.derivations.expected import Expected, History
     from streamfold.ledger.contribution import Contribution
     from streamfold.records.change import ItemKey
-    from streamfold.routes.orderings import Ties
+    from streamfold.routes.aggregates import Ordering, Ties
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
 """Behind the name of a unique index: that of the index of its conflicts."""
@@ -45,7 +45,7 @@ class Unique(NamedTuple):
     def ordering(self) -> Ordering:
         """How claims are ordered. Without ``by`` all are equal, and those that win are read first."""
         smallest = self.smallest if self.by is not None else self.ties == SMALLEST_KEY
-        return Ordering(form_name(CLAIM, smallest=smallest, ties=self.ties), CLAIMANTS_MAX)
+        return claims_in_order(smallest=smallest, ties=self.ties)
 
     @property
     def reported(self) -> bool:

@@ -112,7 +112,9 @@ class Sent(NamedTuple):
         return self.answer is not None and self.answer.is_done
 
 
-def send(sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int = BYTES_MAX, tries: int = TRIES) -> list[Sent]:
+def send(
+    sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int = BYTES_MAX, tries: int = TRIES
+) -> list[Sent]:
     """Sends actions until each is settled, or the time is over; returns what became of each, in order.
 
     ``bytes_max`` is the size of one request. Raises ``EngineError`` if no retry helps.

@@ -14,7 +14,8 @@ from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.ledger.contribution import ENTRIES_MAX, partition, source_parts, source_text, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
-from streamfold.routes.ordered import COLLECT_MAX, ORDER_BYTES_MAX, TOP_MAX, order_text
+from streamfold.routes.aggregates import ORDER_BYTES_MAX, order_text
+from streamfold.routes.shipped_aggregates import COLLECT_MAX, TOP_MAX
 from tests.helpers.small_handlers import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
 
 pytestmark = pytest.mark.usefixtures("exact")
