@@ -18,6 +18,7 @@ from streamfold.errors import EngineError, ManifestError, RecordError, SettingsE
 from streamfold.lambda_entry.function import Function, function_of
 from streamfold.lambda_entry.telemetry import observer
 from streamfold.read import archived
+from streamfold.runtime import Knowledge
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import ROOT, environment
@@ -184,7 +185,7 @@ def test_the_manifest_and_the_sample_of_a_batch_are_read_in_one_request(local, m
     source = Source()
     batch = event(*(source.put(f"ORDER#{number}", customer="eve", total=3) for number in range(200)))
     local(batch, Context(60_000))
-    local.engine = CountingEngine(local.engine)
+    local.engine, local.known = CountingEngine(local.engine), Knowledge()
     local.pace.began()  # as after an invocation that did not end well
     monkeypatch.setattr("streamfold.batch.process.begin", None)  # it was begun before records were parsed
     local(batch, Context(60_000))
@@ -516,7 +517,7 @@ def test_a_table_whose_source_changed_is_refused_and_others_are_taken_as_before(
     stream = source.put("ORDER#1", customer="ada", total=5)
     assert identifiers(local(event(first), Context(60_000))) == []
     local.origins = local._new_origins()  # another environment
-    local.learned.clear()
+    local.known = Knowledge()
     for _ in range(2):
         with pytest.raises(ManifestError, match="knows table 'main' through Kinesis"):
             local(event(stream), Context(60_000))
@@ -544,7 +545,7 @@ def test_two_environments_do_not_adopt_two_tables_over_one_state(local):
     second["eventSourceARN"] = second["eventSourceARN"].replace("table/main", "table/copy")
     assert identifiers(local(event(first), Context(60_000))) == []
     local.origins = local._new_origins()  # another environment
-    local.learned.clear()
+    local.known = Knowledge()
     with pytest.raises(ManifestError, match="of table 'main' = 'main', and these records are of 'copy'"):
         local(event(second), Context(60_000))
 

@@ -1,6 +1,7 @@
 """Fan-outs of feeds on the command line: replays work on them, jobs lists and rings, show shows a feed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -145,9 +146,7 @@ def test_an_application_without_a_feed_says_so(folder, source):
 def killed(social, monkeypatch):
     """A replay that opened fan-outs, and was killed before it worked on them."""
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "streamfold.batch.fan_outs.run_fan_outs", lambda app, engine, run: run.rung.clear() or _nothing()
-        )
+        patched.setattr("streamfold.batch.fan_outs.run_fan_outs", lambda runtime: runtime.rung.clear() or _nothing())
         assert social.run("replay", "records.jsonl", *STATE).code == 0
     return social
 
@@ -256,18 +255,18 @@ class WithoutStream:
 
 
 def test_a_command_rings_the_queue_where_one_is_set(monkeypatch):
-    app, engine, run = opened(40)
+    _, engine, run = opened(40)
     rung = []
     run.settings = Settings(jobs="https://sqs.eu-west-1.amazonaws.com/1/doorbell")
     monkeypatch.setattr("streamfold.jobs.fan_outs.Doorbell.ring", lambda self, given: rung.extend(given))
     monkeypatch.setattr("streamfold.jobs.fan_outs.queue_client", lambda _: object())
-    assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
+    assert follow_fan_outs(replace(run, store=WithoutStream(engine))).failures == []
     assert (len(rung), rows_of(engine)) == (16, [])
 
 
 def test_without_a_queue_a_command_works_on_fan_outs_itself():
-    app, engine, run = opened(40)
-    assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
+    _, engine, run = opened(40)
+    assert follow_fan_outs(replace(run, store=WithoutStream(engine))).failures == []
     assert len(rows_of(engine)) == 40
 
 

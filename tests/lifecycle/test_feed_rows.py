@@ -150,7 +150,7 @@ def check(histories, options):
     apps = applications(**options)
     for seed in range(histories):
         history = History(apps, seed).run()
-        run = history._run()
+        run = history._run(history.apps[0])
         found = FeedRows(run, history.route, history.now, keeps_mirrors=True).verify()
         wrong = [each for each in found.different if (each.shown or {}).get("text", "").rstrip("!") != _text(each)]
         assert wrong == [], f"seed {seed}"

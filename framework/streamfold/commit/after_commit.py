@@ -219,6 +219,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> None:
     """Writes rows whose key contains the change, each where none is."""
+    if not puts:
+        return
     rows: dict[RowKey, PutRow] = {}
     for put in puts:
         rows.setdefault(put.row.key, put.row)

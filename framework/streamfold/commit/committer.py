@@ -91,8 +91,7 @@ class Committer:
         self.attempts.add(most_shared_first(chunks) if runtime.slots.count > 1 else chunks)
         self._send_all()
         older.take_back()
-        if plan.puts:
-            put_rows(runtime, plan.puts, self.progress)
+        put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(runtime, self.progress)
         recompute_rows(runtime, self.progress)
