@@ -69,8 +69,7 @@ class SendingPace:
     """
 
     def __init__(self) -> None:
-        self.careful = False  # this batch may have been delivered before: its first transaction goes alone
-        self.unsure = True  # so may the next one
+        self.unsure = True  # whether the next batch is new (batch.already_applied)
         self.conflicts = 0  # transactions that met another process since they were last told
         self._most = ACTIONS_MAX
         self.emptying = Emptying()
@@ -87,11 +86,11 @@ class SendingPace:
         self._most = min(self._most, max(actions // 2, ACTIONS_LEAST))
 
     def began(self) -> None:
-        """Notes the begin of a batch. Unless ``ended`` is told of it, the next one may be the same."""
-        self.careful, self.unsure = self.unsure, True
+        """Notes the begin of a batch. If its end is not noted, the next one may be the same."""
+        self.unsure = True
 
     def ended(self, *, again: bool) -> None:
-        """Notes the end of a batch, and whether some of its records come again."""
+        """Notes the end of a batch, and whether some of its records are retried."""
         self.unsure = again
         if self._calm:
             self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)

@@ -9,18 +9,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Router, Row, Sum, Version
+from streamfold.batch.already_applied import PartNames, applied_texts
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger.contribution import (
     BEFORE_ALL,
     NO_PART,
     PART_BYTES_MAX,
     LedgerItem,
-    PartNames,
     StoredPart,
     elsewhere,
     kept_text,
     left_rows,
-    settled_texts,
     stored_rows,
     stored_text,
 )
@@ -197,9 +196,9 @@ stored_parts = st.fixed_dictionaries(
     st.sampled_from(["live", "ttl"]),
 )
 @example({"a": {"v": "1", "s": ""}, "b": {"v": "3", "s": ""}}, ["a", "b"], "live")
-def test_an_item_is_settled_where_all_of_the_handlers_have_the_version_and_nothing_was_left(parts, handlers, kept):
+def test_an_item_is_applied_if_all_handlers_have_the_version_and_no_work_is_pending(parts, handlers, kept):
     stored = {f"{handler}.{name}": text for handler, part in parts.items() for name, text in part.items()}
-    found = settled_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
+    found = applied_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
     seen = all(handler in parts and parts[handler]["v"] >= "2" for handler in handlers)
     left = any(part.get("u") for part in parts.values())
     assert found == (tuple(parts[handler]["s"] for handler in handlers) if seen and not left else None)

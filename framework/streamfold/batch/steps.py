@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
 from streamfold.commit.outcome import Failed
@@ -30,13 +30,6 @@ from streamfold.writes.guarded import StateKey
 Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
 
 
-class Settled(NamedTuple):
-    """What is settled of a batch: the ledger has all changes of these items."""
-
-    keys: Collection[StateKey] = ()  # of the ledger items
-    stored: StateItems | None = None  # the other ledger items of the batch; None: they were not all read
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Steps:
     """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
@@ -54,15 +47,16 @@ class Steps:
     def __post_init__(self) -> None:
         self.forms, self.lives = self.runtime.known.forms, Lives(self.runtime.known.lives)
 
-    def units(self, settled: Settled) -> list[Unit]:
-        """The units of all items that are not settled; reads state only where an old image is not known."""
-        keys, stored = settled
+    def units(self, applied: AlreadyApplied) -> list[Unit]:
+        """The units of all items that are not applied already; reads state only where an old image is not known."""
+        items, stored = applied
+        self._note_applied(items.values())
         units: list[Unit] = []
         unread: list[Unread] = []
         known: list[Unread] = []
         for work in self.work.values():
             for key, routed in work.ledger.items():
-                if key in keys:
+                if key in items:
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
@@ -187,10 +181,10 @@ class Steps:
                     self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
-                self.note_done([(work, routes)])
+                self._note_applied([(work, routes)])
         return units
 
-    def note_done(self, works: Collection[tuple[ItemWork, tuple[Route, ...]]]) -> None:
+    def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
         for work, _ in works:
             self.done += work.changes

@@ -61,6 +61,7 @@ class Committer:
     unfinished: takes the rows to be finished after the commit; it may hold some already.
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
+    first_alone: the plan may have been carried out before, as the answer to the first transaction tells.
     """
 
     def __init__(
@@ -71,12 +72,15 @@ class Committer:
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
         lives: Lives | None = None,
+        *,
+        first_alone: bool = False,
     ) -> None:
         self.runtime = runtime
         self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
         self.replanner = Replanner(runtime, self.progress, named, retired)
         self.attempts = Attempts()
-        self.slots = 1 if runtime.pace.careful else runtime.slots.count
+        # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
+        self.slots = 1 if first_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
 
@@ -117,7 +121,7 @@ class Committer:
                 if attempt.chunk.units:
                     self._begin(flight, attempt)
             if attempts.flying:
-                self.slots = self.runtime.slots.count  # one answer tells whether the batch came before
+                self.slots = self.runtime.slots.count
                 self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:

@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring as quoted
-from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from streamfold.errors import damaged
@@ -58,24 +57,6 @@ class StoredPart(NamedTuple):
     left: str = ""  # rows and entries that its steps left behind, and that may be unfinished
 
 
-class PartNames:
-    """The names of what a ledger item holds of some handlers, at least one."""
-
-    __slots__ = ("attributes", "contributions", "versions")
-
-    def __init__(self, handlers: Sequence[str]) -> None:
-        self.versions = _all_of([handler + ".v" for handler in handlers])
-        self.contributions = _all_of([handler + ".s" for handler in handlers])
-        self.attributes = 2 * len(handlers)
-
-
-def _all_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[str]]:
-    """Gets all of these attributes. What it makes raises ``KeyError`` where one is absent."""
-    if len(names) > 1:
-        return itemgetter(*names)  # in a third of the time
-    return lambda attributes: (attributes[names[0]],)
-
-
 class LedgerItem(NamedTuple):
     """A ledger item as read."""
 
@@ -94,22 +75,6 @@ class LedgerItem(NamedTuple):
             if name.endswith(".v")
         }
         return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
-
-
-def settled_texts(attributes: Mapping[str, Any], names: PartNames, version: str) -> Sequence[str] | None:
-    """What a ledger item as read holds of handlers, if it has their steps to a version and nothing was left behind.
-
-    Otherwise None. It makes no ``LedgerItem``, because it is asked for every item of a batch that comes again.
-    """
-    try:
-        if min(names.versions(attributes)) < version:
-            return None
-        texts: Sequence[str] = names.contributions(attributes)
-    except KeyError:
-        return None
-    if len(attributes) == names.attributes + 2 and "r" in attributes and ("live" in attributes or "ttl" in attributes):
-        return texts  # as nearly always: there is nothing else
-    return None if any(text and name.endswith(".u") for name, text in attributes.items()) else texts
 
 
 def kept_text(text: str) -> str:
