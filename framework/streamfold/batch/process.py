@@ -16,7 +16,7 @@ from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_forms
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
-from streamfold.commit.pending import Unfinished, forget_left
+from streamfold.commit.pending import Unfinished, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
@@ -197,7 +197,7 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
         unfinished.fail(found.failed)
         found.failed = reported(found.failed, finishing.triage)
         outcome += found
-    forget_left(runtime, unfinished)
+    clear_pending(runtime, unfinished)
     for kind in (kind for kind in kinds if not kind.contributes):
         if kind.finishes_last and runtime.postponed is not None and not last:
             runtime.postponed += waiting[kind]

@@ -1,13 +1,14 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
+from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
 from streamfold.commit.plan import Unit, ledger_unit
@@ -42,10 +43,12 @@ class Steps:
     unfinished: Unfinished = field(default_factory=Unfinished)
     forms: Forms = field(init=False)
     lives: Lives = field(init=False)
+    emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forms, self.lives = self.runtime.known.forms, Lives(self.runtime.known.lives)
+        self.emptying = emptying_handlers(self.runtime)
 
     def units(self, applied: AlreadyApplied) -> list[Unit]:
         """The units of all items that are not applied already; reads state only where an old image is not known."""
@@ -130,9 +133,7 @@ class Steps:
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
-        emptying = self.runtime.emptying
-        stays = emptying is not None and route.name not in emptying
-        return Step(route, change.version_text, before, after, stays)
+        return Step(route, change.version_text, before, after, route.name not in self.emptying)
 
     def _warn_of_expiry(self, route: Route) -> None:
         self.runtime.warn_once(

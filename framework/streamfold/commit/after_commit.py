@@ -1,6 +1,5 @@
-"""What follows the transactions: keyed puts, removal of empty rows, and rows that are recomputed from their entries."""
+"""What follows the transactions: keyed puts, and rows that are recomputed from their entries."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
@@ -232,24 +231,6 @@ def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> 
             progress.put(put, is_known=put.row.key in known)
 
 
-def remove_empty(runtime: Runtime, progress: Progress) -> None:
-    """Removes rows that nothing contributes to, and learns whose rows become empty."""
-    unfinished, emptied = progress.unfinished, set[str]()
-    rows = unfinished.maybe_empty()
-    for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX) if rows else ():
-        if isinstance(removed, EngineError):
-            failures = _failures(keys, removed, progress)
-            emptied.update(failed.route.name for failed in failures)  # for all that is known
-            progress.report(failures)
-            continue
-        progress.lives.removed(removed)
-        for key in removed:
-            for handler in unfinished.handlers(key):
-                progress.outcome.tally(handler).removed += 1
-                emptied.add(handler)
-    runtime.pace.emptying.finished(Counter([handler for _, handler in unfinished.left]), emptied)
-
-
 def recompute_rows(runtime: Runtime, progress: Progress) -> None:
     """Recomputes rows whose entries moved.
 
@@ -261,8 +242,4 @@ def recompute_rows(runtime: Runtime, progress: Progress) -> None:
         for handler in progress.unfinished.handlers(key):
             progress.outcome.tally(handler).written += 1
     progress.unfinished.wrong = wrong.keys()
-    progress.report(failed for key, error in wrong.items() for failed in _failures([key], error, progress))
-
-
-def _failures(keys: Iterable[RowKey], error: Exception, progress: Progress) -> list[Failed]:
-    return [Failed(*cause, error) for key in keys for cause in progress.unfinished.causes(key)]
+    progress.report(failed for key, error in wrong.items() for failed in progress.unfinished.failures([key], error))

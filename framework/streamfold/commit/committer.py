@@ -26,7 +26,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
+from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
@@ -38,7 +39,6 @@ from streamfold.commit.transactions import (
     is_throttled,
     join_all,
     most_shared_first,
-    only_empty,
 )
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
@@ -99,7 +99,8 @@ class Committer:
             put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(runtime, self.progress)
-        recompute_rows(runtime, self.progress)
+        if self.progress.unfinished.moved:
+            recompute_rows(runtime, self.progress)
         return self.progress.outcome
 
     def _send_all(self) -> None:
@@ -248,7 +249,7 @@ class Committer:
 
     def _note_rest(self) -> None:
         """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
-        units = ((attempt, self.replanner.noted(attempt.chunk.units)) for attempt in self.attempts.taken_back())
+        units = ((attempt, self.replanner.with_notes(attempt.chunk.units)) for attempt in self.attempts.taken_back())
         chunks = ((attempt, chunk) for attempt, some in units for chunk in self._chunks(some, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamfold.commit.emptying import LoweredRows
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
 from streamfold.commit.plan import Chunk, KeyedPut, Unit, WrittenKey
 from streamfold.commit.transactions import Several, in_lanes, slices
@@ -96,8 +97,7 @@ class Unfinished:
 
     def __init__(self) -> None:
         self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # entries that moved
-        self.changed: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
-        self.lowered: set[RowKey] = set()  # of these, rows that a write may have left empty
+        self.lowered = LoweredRows()
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
         self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
@@ -109,6 +109,10 @@ class Unfinished:
     def causes(self, row: RowKey) -> list[Cause]:
         """What led to the work of a row in ``moved`` or ``lowered``."""
         return [cause for causes in self._causes_of(row) for cause in _each(causes)]
+
+    def failures(self, rows: Iterable[RowKey], error: Exception) -> list[Failed]:
+        """The failures of all that led to the work of such rows."""
+        return [Failed(change, route, error) for row in rows for change, route in self.causes(row)]
 
     def handlers(self, row: RowKey) -> set[str]:
         """The names of the handlers that led to the work of such a row."""
@@ -133,7 +137,7 @@ class Unfinished:
                 if write.moved:
                     self._move(write.key, write.moved)
                 if write.contributors:
-                    self._count(write)
+                    self.lowered.add(write)
             in_state = in_state or write.key[0] == STATE.name
         for unit in units:
             if in_state:
@@ -147,9 +151,7 @@ class Unfinished:
         """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
         causes = routes, changes
         for row in named.rows:
-            if row not in self.changed:
-                self.changed[row] = -1
-            self.lowered.add(row)
+            self.lowered.add_noted(row)
             self._causes.setdefault(row, []).append(causes)
         for row, moved in named.moved.items():
             self._move(row, moved)
@@ -161,10 +163,6 @@ class Unfinished:
         for route in routes:
             if route.name in found.parts:
                 self._note(item, LeftBehind(key, route.name, found.parts[route.name].left))
-
-    def maybe_empty(self) -> list[RowKey]:
-        """The rows that may be empty now: something lowered them, and as much was not added to them."""
-        return [row for row, contributors in self.changed.items() if contributors < 0 and row in self.lowered]
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes whose work failed, before it is decided what becomes of the records."""
@@ -190,21 +188,18 @@ class Unfinished:
     def _move(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
         self.moved[row] = all_moved(self.moved.get(row, ()), moved)
 
-    def _count(self, write: AddRow) -> None:
-        self.changed[write.key] = self.changed.get(write.key, 0) + write.contributors
-        if write.may_empty:
-            self.lowered.add(write.key)
-
     def _note(self, item: ItemKey, left: LeftBehind) -> None:
         if left.text:
             self.left[item, left.handler] = left
 
 
-def forget_left(runtime: Runtime, unfinished: Unfinished) -> None:
-    """Removes from the ledger what is finished now.
+def clear_pending(runtime: Runtime, unfinished: Unfinished) -> None:
+    """Removes from the ledger the pending work that is done now.
 
-    If the store refuses, nothing is lost: the work is done once more when the item comes again, and changes nothing.
+    If the store refuses, nothing is lost: the work is done once more when the item is redelivered, and changes nothing.
     """
+    if not unfinished.left:
+        return
     finished = unfinished.finished()
     if not finished:
         return

@@ -5,7 +5,7 @@ step of one source item through the ledger, or the effects of one change behind 
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from itertools import groupby
@@ -124,18 +124,6 @@ def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -
     assert isinstance(unit.guard, LedgerWrite)
     steps = tuple([step._replace(stays=False) if step.stays else step for step in unit.steps])
     return ledger_unit(unit.guard.key, unit.item, steps, unit.changes, found, unit.added, retired, unit.lives)
-
-
-def noted(unit: Unit, emptying: Container[str] | None, retired: Collection[str] = ()) -> Unit:
-    """A ledger unit, with a note of the rows that steps of these handlers may leave empty; None: of all."""
-    if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
-        return unit
-    steps = [step._replace(stays=emptying is not None and step.route.name not in emptying) for step in unit.steps]
-    key, changes = unit.guard.key, unit.changes
-    assert isinstance(key, StateKey)
-    planned = ledger_unit(key, unit.item, tuple(steps), changes, unit.found, unit.added, retired, unit.lives)
-    assert planned is not None, "it was planned from the same ledger item before"
-    return planned
 
 
 def by_handler(unit: Unit) -> list[Unit]:

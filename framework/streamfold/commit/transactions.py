@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from decimal import Decimal
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
@@ -128,22 +127,6 @@ def _owner(reason: Reason) -> Any:
     """The owner of the row that refused a write. The mark of a row that is being corrected is none."""
     owner = (reason.item or {}).get(OWNER)
     return None if isinstance(owner, str) and owner.startswith(MARK) else owner
-
-
-def would_be_empty(write: GuardedWrite, reason: Reason) -> bool:
-    """Whether an addition was refused only because the row would count no contributor then."""
-    if not (isinstance(write, AddRow) and write.stays and counts_contributors(reason)):
-        return False
-    found = reason.item or {}
-    has_version = write.unversioned and VERSION in found
-    counted = found[CONTRIBUTORS]
-    enough = isinstance(counted, int | Decimal) and counted >= (write.least or 0)
-    return reason.code == CONDITION and not has_version and enough
-
-
-def only_empty(writes: Sequence[GuardedWrite], refused: Refused) -> bool:
-    """Whether nothing but rows that would be empty refused a transaction."""
-    return all(would_be_empty(write, reason) for write, reason in zip(writes, refused.reasons, strict=True) if reason)
 
 
 def counts_contributors(reason: Reason) -> bool:
