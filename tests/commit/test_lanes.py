@@ -8,8 +8,9 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.committer import most_shared_first
 from streamfold.commit.plan import pack
-from streamfold.commit.transactions import Several, in_lanes, most_shared_first, read_state, slices
+from streamfold.commit.transactions import Several, in_lanes, read_state, slices
 from streamfold.engines import MemoryEngine
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.threads import Threads

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from streamfold.batch import process
-from streamfold.commit.committer import Committer
+from streamfold.commit.committer import Committer, Places
 from streamfold.commit.plan import Chunk
-from streamfold.commit.transactions import Places
 from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
 

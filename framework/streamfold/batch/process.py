@@ -68,8 +68,10 @@ class Batch:
                 self._put_aside(route, item)
             for work in item.works(item.others) if item.others else ():
                 works.setdefault(work.route, []).append(work)
-        planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
-        planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
+        planned = Planned()
+        if works:
+            planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
+            planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
         chunks = pack([*units, *planned.units], self.runtime.chunk_actions)
         return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
 
@@ -194,8 +196,9 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
     for kind in (kind for kind in kinds if kind.contributes):
         found = kind.finish(waiting.get(kind, ()), finishing._replace(heard=listening.get(kind, ())))
-        unfinished.fail(found.failed)
-        found.failed = reported(found.failed, finishing.triage)
+        if found.failed:
+            unfinished.fail(found.failed)
+            found.failed = reported(found.failed, finishing.triage)
         outcome += found
     clear_pending(runtime, unfinished)
     for kind in (kind for kind in kinds if not kind.contributes):

@@ -64,7 +64,8 @@ class Steps:
                 steps, is_known = self._steps(work, routed)
                 if steps:
                     (known if is_known and stored is None else unread).append((work, key, steps))
-        self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
+        if self.forms.expiring:
+            self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more

@@ -198,8 +198,6 @@ def clear_pending(runtime: Runtime, unfinished: Unfinished) -> None:
 
     If the store refuses, nothing is lost: the work is done once more when the item is redelivered, and changes nothing.
     """
-    if not unfinished.left:
-        return
     finished = unfinished.finished()
     if not finished:
         return
