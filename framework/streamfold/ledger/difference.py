@@ -75,8 +75,7 @@ def difference(
         if part.plain is not None and key not in added and (previous is None or previous.digest):
             writes.append(row_put(application, route, item, key, part))
         else:
-            is_plain = previous is None and not part.plain  # as most rows are begun
-            addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
+            addition = _add(key, previous, part)
             if addition.values:
                 writes.marks = True
             writes.append(addition)
@@ -229,6 +228,8 @@ def _taken_back(key: RowKey, part: RowPart, *, stays: bool) -> AddRow:
 
 def _add(key: RowKey, previous: RowPart | None, now: RowPart) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
+    if previous is None and not now.plain:  # as most rows are begun
+        return AddRow(key, in_order(now.amounts), 1)
     was, plain = previous or NO_PART, now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
     return AddRow(
