@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Row, Sum, Table
-from streamfold.keys.table import STATE
-from streamfold.ledger.contribution import REFERENCE, RowPart, holds_row, needs_no_finishing, stored_rows, stored_text
+from streamfold.keys.table import STATE, is_in_state
+from streamfold.ledger.contribution import (
+    REFERENCE,
+    Entry,
+    HeldEntries,
+    RowPart,
+    holds_row,
+    needs_no_finishing,
+    stored_rows,
+    stored_text,
+)
 from streamfold.ledger.difference import difference
 from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
 from tests.helpers.contributions import contribution
@@ -184,6 +193,22 @@ def test_one_text_of_several_that_may_be_unfinished_is_found_wherever_it_stands(
     texts = ["", PLAIN]
     assert needs_no_finishing(*texts)
     assert not needs_no_finishing(*texts[:place], text, *texts[place:])
+
+
+@given(
+    st.dictionaries(
+        row_keys.filter(lambda key: key[1] != "") | st.just((STATE.name, "GROUP#1", "x")),
+        stored_parts
+        | st.builds(RowPart, amounts, st.none(), st.just(""), st.just({"n": HeldEntries("max", {"1": Entry("")})})),
+        max_size=2,
+    )
+)
+def test_no_row_of_a_text_that_needs_no_finishing_is_recomputed_or_copied(rows):
+    finished = [part for row, part in rows.items() if part.ordered or is_in_state(row)]
+    assert not (finished and needs_no_finishing(stored_text(rows)))
+    is_certain = all(isinstance(each, str) for row in rows for each in row)  # a number's text looks like amounts
+    if is_certain and not finished and not any(part.digest for part in rows.values()):
+        assert needs_no_finishing(stored_text(rows))
 
 
 @given(st.lists(contributions, max_size=3))

@@ -193,15 +193,15 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     outcome, runtime, unfinished = Outcome(), finishing.runtime, finishing.unfinished
     waiting, listening = _by_kind(deferred), _by_kind(heard)
     routes = runtime.application.routes
-    kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
-    for kind in (kind for kind in kinds if kind.contributes):
+    kinds = in_order({*waiting, *[derivation(route) for route in routes if route.kind.contributes]})
+    for kind in [kind for kind in kinds if kind.contributes]:
         found = kind.finish(waiting.get(kind, ()), finishing._replace(heard=listening.get(kind, ())))
         if found.failed:
             unfinished.fail(found.failed)
             found.failed = reported(found.failed, finishing.triage)
         outcome += found
     clear_pending(runtime, unfinished)
-    for kind in (kind for kind in kinds if not kind.contributes):
+    for kind in [kind for kind in kinds if not kind.contributes]:
         if kind.finishes_last and runtime.postponed is not None and not last:
             runtime.postponed += waiting[kind]
         else:

@@ -243,7 +243,7 @@ class Committer:
                 self._fail(attempt, error)
             return
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
-        flight.begin(number, partial(self._sent, attempt), (write.key for write in attempt.chunk.writes))
+        flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.chunk.writes])
 
     def _sent(self, attempt: Attempt) -> Refused | None:
         """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
