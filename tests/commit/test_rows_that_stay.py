@@ -290,14 +290,18 @@ def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once():
 
 def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty():
     unfinished = Unfinished()
-    for write in (AddRow(ROW, {}, 1), AddRow(ROW, {}, -1, least=1, stays=True), AddRow(ROW, {}, -1, least=1)):
+    for write in (
+        AddRow(ROW, {}, 1),
+        AddRow(ROW, {}, -1, contributors_min=1, requires_contributor=True),
+        AddRow(ROW, {}, -1, contributors_min=1),
+    ):
         unfinished.commit([], [write])
     assert unfinished.lowered.maybe_empty() == [ROW]
 
 
 def test_a_row_that_has_to_stay_is_not_looked_at():
     unfinished = Unfinished()
-    unfinished.commit([], [AddRow(ROW, {}, -2, least=2, stays=True)])
+    unfinished.commit([], [AddRow(ROW, {}, -2, contributors_min=2, requires_contributor=True)])
     assert unfinished.lowered.maybe_empty() == []
 
 

@@ -101,10 +101,14 @@ def written(before, after, into=TOTAL):
     ("before", "after", "writes"),
     [
         ([], [Row(n=Sum(5), lines=Count())], [AddRow(TOTAL_ROW, {"lines": 1, "n": 5}, 1)]),
-        ([Row(n=Sum(5), lines=Count())], [Row(n=Sum(7), lines=Count())], [AddRow(TOTAL_ROW, {"n": 2}, 0, least=1)]),
-        ([Row(n=Sum(5), lines=Count())], [], [AddRow(TOTAL_ROW, {"lines": -1, "n": -5}, -1, least=1)]),
+        (
+            [Row(n=Sum(5), lines=Count())],
+            [Row(n=Sum(7), lines=Count())],
+            [AddRow(TOTAL_ROW, {"n": 2}, 0, contributors_min=1)],
+        ),
+        ([Row(n=Sum(5), lines=Count())], [], [AddRow(TOTAL_ROW, {"lines": -1, "n": -5}, -1, contributors_min=1)]),
         ([Row(n=Sum(5))], [Row(n=Sum(Decimal("5.0")))], []),
-        ([Row(n=Sum(5))], [Row(m=Sum(2))], [AddRow(TOTAL_ROW, {"m": 2, "n": -5}, 0, least=1)]),
+        ([Row(n=Sum(5))], [Row(m=Sum(2))], [AddRow(TOTAL_ROW, {"m": 2, "n": -5}, 0, contributors_min=1)]),
         ([], [Row(n=Sum(0))], [AddRow(TOTAL_ROW, {"n": 0}, 1)]),
         ([], [Row()], [AddRow(TOTAL_ROW, {}, 1)]),
         ([], [], []),
@@ -117,7 +121,9 @@ def test_rows_that_are_added_to_take_the_difference_of_amounts_and_contributors(
 def test_a_source_that_moves_between_rows_leaves_one_and_enters_the_other():
     before, after = [Row(day="1", n=Sum(5))], [Row(day="2", n=Sum(5))]
     left, entered = ("main", "SALES#1", "SKU#a"), ("main", "SALES#2", "SKU#a")
-    assert [AddRow(entered, {"n": 5}, 1), AddRow(left, {"n": -5}, -1, least=1)] == written(before, after, into=SALES)
+    assert [AddRow(entered, {"n": 5}, 1), AddRow(left, {"n": -5}, -1, contributors_min=1)] == written(
+        before, after, into=SALES
+    )
 
 
 OWNED_ROW = ("main", "X#1#a", "Y")
@@ -141,10 +147,10 @@ def put(**attributes):
         (
             [Row(n=Sum(2))],
             [Row(n=Sum(2), x=1)],
-            [AddRow(OWNED_ROW, {}, 0, least=1, values={"x": 1}, removed=("_sf_e_x", "_sf_p_x"))],
+            [AddRow(OWNED_ROW, {}, 0, contributors_min=1, values={"x": 1}, removed=("_sf_e_x", "_sf_p_x"))],
         ),
-        ([Row(n=Sum(2), x=1)], [Row(n=Sum(3))], [AddRow(OWNED_ROW, {"n": 1}, 0, least=1, removed=("x",))]),
-        ([Row(n=Sum(2))], [], [AddRow(OWNED_ROW, {"n": -2}, -1, least=1)]),
+        ([Row(n=Sum(2), x=1)], [Row(n=Sum(3))], [AddRow(OWNED_ROW, {"n": 1}, 0, contributors_min=1, removed=("x",))]),
+        ([Row(n=Sum(2))], [], [AddRow(OWNED_ROW, {"n": -2}, -1, contributors_min=1)]),
     ],
 )
 def test_rows_with_plain_attributes_are_put_and_deleted_whole(before, after, writes):

@@ -141,7 +141,7 @@ def _() -> Iterator[None]:
     tests=STAY + "test_the_last_item_of_a_row_is_refused_once_and_the_row_removed",
 )
 def _() -> Iterator[None]:
-    with patch.object(AddRow, "contributors_least", property(lambda self: self.least)):
+    with patch.object(AddRow, "contributors_required", property(lambda self: self.contributors_min)):
         yield
 
 
@@ -151,7 +151,9 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def unnoted(unit: Any, *_: Any) -> Any:
-        effects = [each._replace(stays=False) if isinstance(each, AddRow) else each for each in unit.effects]
+        effects = [
+            each._replace(requires_contributor=False) if isinstance(each, AddRow) else each for each in unit.effects
+        ]
         return unit._replace(effects=tuple(effects))
 
     with patch("streamfold.commit.replanning.with_notes", unnoted):
@@ -167,7 +169,7 @@ def _() -> Iterator[None]:
     count = LoweredRows.add
 
     def only_others(self: LoweredRows, write: AddRow) -> None:
-        if not write.stays:
+        if not write.requires_contributor:
             count(self, write)
 
     with patch.object(LoweredRows, "add", only_others):

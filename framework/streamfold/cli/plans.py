@@ -103,7 +103,7 @@ def _guarded(write: GuardedPut) -> str:
 
 def _added(write: AddRow) -> str:
     changes = [f"{name_text(name)} {amount:+}" for name, amount in write.amounts.items() if amount]
-    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.moved]
+    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.changed_entries]
     changes += [f"{name_text(name)}={text(value)}" for name, value in write.values.items()]
     changes += [f"without {name_text(name)}" for name in write.removed if not hidden(name)]
     changes += [f"contributors {write.contributors:+}"] if write.contributors else []

@@ -201,7 +201,7 @@ class Committer:
             put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(runtime, self.progress)
-        if self.progress.unfinished.moved:
+        if self.progress.unfinished.changed_entries:
             recompute_rows(runtime, self.progress)
         return self.progress.outcome
 

@@ -83,12 +83,12 @@ def count_steps(emptying: dict[str, int], steps: Mapping[str, int], emptied: Col
 
 def would_be_empty(write: GuardedWrite, reason: Reason) -> bool:
     """Whether an addition was refused only because the row would count no contributor then."""
-    if not (isinstance(write, AddRow) and write.stays and counts_contributors(reason)):
+    if not (isinstance(write, AddRow) and write.requires_contributor and counts_contributors(reason)):
         return False
     found = reason.item or {}
     has_version = write.unversioned and VERSION in found
     counted = found[CONTRIBUTORS]
-    enough = isinstance(counted, int | Decimal) and counted >= (write.least or 0)
+    enough = isinstance(counted, int | Decimal) and counted >= (write.contributors_min or 0)
     return reason.code == CONDITION and not has_version and enough
 
 
@@ -99,9 +99,9 @@ def only_empty(writes: Sequence[GuardedWrite], refused: Refused) -> bool:
 
 def with_notes(unit: Unit, emptying: Container[str], retired: Collection[str] = ()) -> Unit:
     """A ledger unit, planned so that the steps of these handlers note their rows."""
-    if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
+    if not any(type(effect) is AddRow and effect.requires_contributor for effect in unit.effects):
         return unit
-    steps = tuple([step._replace(stays=step.route.name not in emptying) for step in unit.steps])
+    steps = tuple([step._replace(requires_contributor=step.route.name not in emptying) for step in unit.steps])
     key = unit.guard.key
     assert isinstance(key, StateKey)
     planned = ledger_unit(key, unit.item, steps, unit.changes, unit.found, unit.added, retired, unit.lives)
@@ -122,7 +122,7 @@ class LoweredRows:
         """Adds a write that was committed and changed the count of a row."""
         key, changed = write.key, self._changed
         changed[key] = changed.get(key, 0) + write.contributors
-        if write.contributors < 0 and not write.stays:
+        if write.contributors < 0 and not write.requires_contributor:
             self._lowered.add(key)
 
     def add_noted(self, row: RowKey) -> None:

@@ -291,7 +291,7 @@ class Replanner:
             note_refused(self.runtime.pace.emptying, units, write.key)
             # Of all handlers: a refusal may not tell of every row.
             return [with_notes(unit, [route.name for route in unit.routes], self.retired) for unit in units]
-        if isinstance(write, AddRow) and write.least is not None:
+        if isinstance(write, AddRow) and write.contributors_min is not None:
             return self._without_lost(units, write.key, there=counts_contributors(reason))
         left: list[Unit] = []
         for unit in units:

@@ -17,7 +17,7 @@ from streamfold.records.encoded import CANONICAL, digest
 from streamfold.records.values import Nothing, Number, Value, decode, number_text, value
 from streamfold.routes.ordered import Ordered
 from streamfold.routes.orderings import FORMS, Form, Ordering
-from streamfold.writes.guarded import ENTRIES, DeleteState, Moved, PutState, RowKey, StateKey
+from streamfold.writes.guarded import ENTRIES, ChangedEntries, DeleteState, EntriesOfRow, PutState, RowKey, StateKey
 
 PART_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
@@ -201,7 +201,7 @@ def source_parts(text: str) -> list[str] | None:
     return [SPELLING.sub(_spelled, part) for part in text.split(BETWEEN)]
 
 
-def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = "") -> tuple[Moved, ...]:
+def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = "") -> EntriesOfRow:
     """The entries below a row that are written or deleted between what a source held there and what it holds now.
 
     The new entries say how they are ordered. If a source only leaves, the ordering stays open: other sources are still
@@ -213,7 +213,8 @@ def moved(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: 
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
-            found.append(Moved(where, name, ordering, frozenset([place(order, source) for order in orders]), life))
+            places = frozenset([place(order, source) for order in orders])
+            found.append(ChangedEntries(where, name, ordering, places, life))
     return tuple(found)
 
 

@@ -448,7 +448,7 @@ class Pages:
     def _committed(self, page: PagePlan) -> list[ItemParts]:
         """Writes units; returns the parts of those that were refused, which are led one by one."""
         unfinished = page.unfinished
-        if not (page.units or unfinished.moved or unfinished.state_rows):
+        if not (page.units or unfinished.changed_entries or unfinished.state_rows):
             return []
         committer = PageCommitter(self.runtime, lambda *_: (), unfinished, lives=page.lives)
         outcome = committer.carry_out(Plan(tuple(pack(page.units, self.runtime.chunk_actions)), ()))
