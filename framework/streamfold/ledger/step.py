@@ -110,6 +110,10 @@ def optimistic(
     """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
 
     ``added``: rows that others add to (see ``difference``). ``lives``: of rows that expire.
+
+    ``_from_found`` plans the same step from the ledger's texts. To make it that of texts which this step would have to
+    write first takes 78,000 more instructions for two handlers, beside the read. One test holds both equal
+    (``test_an_optimistic_step_is_the_one_that_is_planned_from_the_ledger_that_it_assumes``).
     """
     application = _application(key)
     parts, tallies, stored_before, stored_after = [], [], 0, 0
