@@ -105,8 +105,8 @@ NOTHING_APPLIED = AlreadyApplied()
 def applied_texts(attributes: Mapping[str, Any], names: PartNames, version: str) -> Sequence[str] | None:
     """What a ledger item as read holds of handlers, if it has their steps to a version and no pending work.
 
-    Otherwise None. It makes no ``LedgerItem``: that saves 35,000 of 38,000 instructions for an item of two handlers of
-    a redelivered batch (``test_an_item_is_applied_if_all_handlers_have_the_version_and_no_work_is_pending``).
+    Otherwise None. It makes no ``LedgerItem``: that saves 35,000 instructions for an item of two handlers in a
+    redelivered batch (``test_an_item_is_applied_if_all_handlers_have_the_version_and_no_work_is_pending``).
     """
     try:
         if min(names.versions(attributes)) < version:

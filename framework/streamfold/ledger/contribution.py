@@ -386,7 +386,7 @@ def needs_no_finishing(*texts: str) -> bool:
     """Whether no row of stored texts is recomputed or copied: quick, and False for texts that it cannot tell.
 
     A row with entries has a digest behind its amounts. A stored attribute names the table of the state. A text that is
-    kept elsewhere does not stand here. To read two texts would cost 75,000 instructions instead of 3,000
+    kept elsewhere does not stand here. To read two texts would cost 72,000 instructions more
     (``test_no_row_of_a_text_that_needs_no_finishing_is_recomputed_or_copied``).
     """
     joined = "\n".join(("", *texts))  # no text has such a letter: it would be escaped
