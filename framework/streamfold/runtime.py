@@ -5,7 +5,7 @@ A test replaces any of them by giving another one.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,38 +28,6 @@ ACTIONS_LEAST = 12
 """Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""
 ACTIONS_GROWN = 12
 """Writes by which transactions grow again with each batch that meets no conflict."""
-STAYED_LEAST = 500
-"""Steps of a handler in a row that leave no row empty, after which it is expected to leave none. A refused transaction
-costs up to 200 write units, perhaps one in each lane, and a step that notes nothing saves two.
-"""
-
-
-class Emptying:
-    """The handlers that leave rows empty every now and then.
-
-    Their steps note the rows that they lower, so that these are removed if they are empty. The steps of others are
-    refused where they would leave a row empty, and need no note and no removal.
-    """
-
-    def __init__(self) -> None:
-        self._stayed: dict[str, int] = {}  # of each such handler, the steps since one that left a row empty
-
-    def __contains__(self, handler: object) -> bool:
-        return handler in self._stayed
-
-    def met(self, handler: str) -> None:
-        """Notes that a step of a handler would have left a row empty."""
-        self._stayed[handler] = 0
-
-    def finished(self, steps: Mapping[str, int], emptied: Collection[str]) -> None:
-        """Takes how many steps of handlers noted rows, and the handlers of rows that were empty."""
-        for handler, count in steps.items():
-            if handler in emptied:
-                self._stayed[handler] = 0
-            elif handler in self._stayed:
-                self._stayed[handler] += count
-                if self._stayed[handler] >= STAYED_LEAST:
-                    del self._stayed[handler]
 
 
 class SendingPace:
@@ -69,11 +37,10 @@ class SendingPace:
     """
 
     def __init__(self) -> None:
-        self.careful = False  # this batch may have been delivered before: its first transaction goes alone
-        self.unsure = True  # so may the next one
+        self.unsure = True  # whether the next batch is new (batch.already_applied)
         self.conflicts = 0  # transactions that met another process since they were last told
         self._most = ACTIONS_MAX
-        self.emptying = Emptying()
+        self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
         self._calm = True
 
     def actions(self, most: int) -> int:
@@ -87,11 +54,11 @@ class SendingPace:
         self._most = min(self._most, max(actions // 2, ACTIONS_LEAST))
 
     def began(self) -> None:
-        """Notes the begin of a batch. Unless ``ended`` is told of it, the next one may be the same."""
-        self.careful, self.unsure = self.unsure, True
+        """Notes the begin of a batch. If its end is not noted, the next one may be the same."""
+        self.unsure = True
 
     def ended(self, *, again: bool) -> None:
-        """Notes the end of a batch, and whether some of its records come again."""
+        """Notes the end of a batch, and whether some of its records are retried."""
         self.unsure = again
         if self._calm:
             self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)
@@ -178,11 +145,6 @@ class Runtime(Deadline):
     def chunk_actions(self) -> int:
         """The most writes that are planned for one transaction now."""
         return self.pace.actions(self.actions or self.settings.chunk_actions)
-
-    @property
-    def emptying(self) -> Emptying | None:
-        """The handlers whose steps note rows; None: all, as a large transaction would always leave a row empty."""
-        return None if self.actions else self.pace.emptying
 
     @property
     def expires_at(self) -> int:

@@ -7,9 +7,11 @@ from unittest.mock import patch
 import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row
+from streamfold.batch import process
 from streamfold.batch.already_applied import LOOKED_AT, SAMPLE
 from streamfold.batch.process import process_event
 from streamfold.commit import committer
+from streamfold.commit.committer import Committer
 from streamfold.commit.transactions import read_state_in_parts
 from streamfold.engines import MemoryEngine
 from streamfold.engines.call_slots import CallSlots
@@ -113,9 +115,10 @@ def test_a_record_that_is_repeated_in_a_batch_is_known_as_often(shop, times):
 
 
 def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
-    shop.deliver(*shop.puts(1))
+    with patch.object(process, "Committer", wraps=Committer) as made:
+        shop.deliver(*shop.puts(1))
     assert shop.reads() == [SAMPLE]
-    assert shop.pace.careful is False
+    assert made.call_args.kwargs["first_alone"] is False
     shop.deliver(*shop.puts(2), new=False)
     assert shop.reads() == [0]
 
@@ -179,8 +182,9 @@ def test_a_handler_that_did_not_see_a_batch_is_not_taken_to_have_seen_it():
     for name in "ab":
         pace = SendingPace()
         run = Runtime(app, engine, Settings(chunk_actions=ACTIONS), pace=pace, handlers=frozenset(name))
-        assert process_event(run, records).failures == []
-        assert pace.careful is False
+        with patch.object(process, "Committer", wraps=Committer) as made:
+            assert process_event(run, records).failures == []
+        assert made.call_args.kwargs["first_alone"] is False
 
 
 def test_a_sample_is_no_larger_for_many_groups():

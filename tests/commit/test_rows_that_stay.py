@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.emptying import TRUSTED_AFTER_STEPS, count_steps
 from streamfold.commit.pending import Unfinished
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode
-from streamfold.runtime import STAYED_LEAST, Emptying, Runtime, SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow, DeleteRow, Refused
 from tests.helpers.counting import CountingEngine
@@ -289,33 +290,35 @@ def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once():
 
 def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty():
     unfinished = Unfinished()
-    for write in (AddRow(ROW, {}, 1), AddRow(ROW, {}, -1, least=1, stays=True), AddRow(ROW, {}, -1, least=1)):
+    for write in (
+        AddRow(ROW, {}, 1),
+        AddRow(ROW, {}, -1, contributors_min=1, requires_contributor=True),
+        AddRow(ROW, {}, -1, contributors_min=1),
+    ):
         unfinished.commit([], [write])
-    assert unfinished.maybe_empty() == [ROW]
+    assert unfinished.lowered.maybe_empty() == [ROW]
 
 
 def test_a_row_that_has_to_stay_is_not_looked_at():
     unfinished = Unfinished()
-    unfinished.commit([], [AddRow(ROW, {}, -2, least=2, stays=True)])
-    assert unfinished.maybe_empty() == []
+    unfinished.commit([], [AddRow(ROW, {}, -2, contributors_min=2, requires_contributor=True)])
+    assert unfinished.lowered.maybe_empty() == []
 
 
 def test_rows_are_expected_to_stay_again_after_many_steps_that_left_none_empty():
-    emptying = Emptying()
-    emptying.met("groups")
-    emptying.finished({"groups": STAYED_LEAST - 1, "tags": 9}, [])
+    emptying = {"groups": 0}
+    count_steps(emptying, {"groups": TRUSTED_AFTER_STEPS - 1, "tags": 9}, [])
     assert "groups" in emptying
-    emptying.finished({"groups": 1}, [])
+    count_steps(emptying, {"groups": 1}, [])
     assert "groups" not in emptying
     assert "tags" not in emptying
 
 
 def test_a_row_that_was_empty_makes_the_count_of_steps_begin_anew():
-    emptying = Emptying()
-    emptying.met("groups")
-    emptying.finished({"groups": STAYED_LEAST - 1}, [])
-    emptying.finished({"groups": 1}, ["groups"])
-    emptying.finished({"groups": STAYED_LEAST - 1}, [])
+    emptying = {"groups": 0}
+    count_steps(emptying, {"groups": TRUSTED_AFTER_STEPS - 1}, [])
+    count_steps(emptying, {"groups": 1}, ["groups"])
+    count_steps(emptying, {"groups": TRUSTED_AFTER_STEPS - 1}, [])
     assert "groups" in emptying
 
 
@@ -326,7 +329,7 @@ BATCHES = st.lists(st.tuples(st.lists(CHANGES, min_size=1, max_size=8), st.sampl
 @given(batches=BATCHES, actions=st.integers(2, 12), stayed=st.integers(1, 4))
 def test_whatever_moves_no_row_is_left_empty_and_no_note_is_left(batches, actions, stayed):
     shop = Shop()
-    with patch("streamfold.runtime.STAYED_LEAST", stayed):
+    with patch("streamfold.commit.emptying.TRUSTED_AFTER_STEPS", stayed):
         for changes, then in batches:
             records = [record for change in changes if (record := shop.change(*change)) is not None]
             for _ in range(2 if then == "again" else 1):

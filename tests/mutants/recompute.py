@@ -6,7 +6,8 @@ from unittest.mock import patch
 
 from streamfold.commit import after_commit, committer
 from streamfold.commit import after_commit as recomputing
-from streamfold.commit.after_commit import recompute_rows, remove_empty
+from streamfold.commit.after_commit import recompute_rows
+from streamfold.commit.emptying import remove_empty
 from streamfold.commit.pending import NamedRows
 from streamfold.ledger import difference
 from streamfold.ledger import step as ledger

@@ -90,7 +90,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with on_engines("takes", lambda takes: lambda write, row: takes(write._replace(least=None), row)):
+    with on_engines("takes", lambda takes: lambda write, row: takes(write._replace(contributors_min=None), row)):
         yield
 
 
@@ -135,7 +135,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    moved = contribution.moved
+    moved = contribution.changed_entries
 
     def by_what_left(mark: Any, row: Any, before: Any, after: Any, *life: Any) -> Any:
         found = moved(mark, row, before, after, *life)
@@ -144,7 +144,7 @@ def _() -> Iterator[None]:
             for each in found
         )
 
-    with patch.object(difference, "moved", by_what_left):
+    with patch.object(difference, "changed_entries", by_what_left):
         yield
 
 
@@ -204,7 +204,7 @@ def _() -> Iterator[None]:
 
     def unmarked(rows: Any, *others: Any) -> Any:
         found = marked(rows, *others)
-        return [row._replace(stamp="") if isinstance(row, AddRow) and not row.moved else row for row in found]
+        return [row._replace(stamp="") if isinstance(row, AddRow) and not row.changed_entries else row for row in found]
 
     with patch.object(ledger, "marked", unmarked):
         yield

@@ -30,9 +30,9 @@ class ItemWork:
 
     __slots__ = ("changes", "heard", "item", "ledger", "of_key", "off", "others")
 
-    def __init__(self, item: ItemKey, of_key: "Sorted | None" = None) -> None:
+    def __init__(self, item: ItemKey) -> None:
         self.item = item
-        self.of_key = of_key  # counts the item's records; None if others than contributing routes listen to the item
+        self.of_key: Sorted | None = None  # counts the records of items that only contributing routes listen to
         self.ledger: dict[StateKey, list[RoutedFields]] = {}  # routes that contribute, a ledger item for each group
         self.others: tuple[tuple[Route, str, Fields], ...] = ()  # routes of other kinds, with the item's role
         self.heard: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
@@ -71,23 +71,16 @@ class Routing:
 
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
-        name, found = self.application.name, self.application.found(item)
+        name, found, work = self.application.name, self.application.found(item), ItemWork(item)
         alone = len(found) == 1
-        if alone:  # as nearly always
-            ((entry, fields),) = found
-            for_key = self._sorted.get(id(entry)) or self._sort(entry)
-            if for_key.contributes:
-                work = ItemWork(item, for_key)
-                for group, routes in for_key.ledger.items():
-                    work.ledger[ledger_key(name, group, item)] = list(zip(routes, repeat(fields)))
-                return work
-        work = ItemWork(item)
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
-            alone = alone and for_key.alone
             for group, routes in for_key.ledger.items():
-                own = work.ledger.setdefault(ledger_key(name, group, item), [])
-                own.extend(zip(routes, repeat(fields)))
+                work.ledger.setdefault(ledger_key(name, group, item), []).extend(zip(routes, repeat(fields)))
+            if alone and for_key.contributes:  # as nearly always: nothing else is to be looked at
+                work.of_key = for_key
+                return work
+            alone = alone and for_key.alone
             if for_key.others or for_key.heard:
                 work.others += tuple([(route, role, fields) for route, role in for_key.others])
                 work.heard += tuple([(route, role, fields) for route, role in for_key.heard])

@@ -3,34 +3,31 @@
 Reading the manifest and a sample of the ledger comes first, because both decide how the batch is planned.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import localcontext
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from streamfold.batch.already_applied import Settling, looked_at, sample
-from streamfold.batch.manifest import begin_reading, check_manifest, note_expiring
+from streamfold.batch.already_applied import NOTHING_APPLIED, Redelivery, begin
+from streamfold.batch.manifest import check_manifest, note_expiring
 from streamfold.batch.order import ItemWork, by_item
 from streamfold.batch.report import Failing, Report, add_failures
-from streamfold.batch.steps import Settled, Steps
+from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_forms
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
-from streamfold.commit.pending import Unfinished, forget_left
+from streamfold.commit.pending import Unfinished, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
-from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError, SwitchedOff
-from streamfold.records.change import Change, ItemKey
+from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
 from streamfold.routes.route import Route
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
-from streamfold.writes.guarded import StateKey
 
 ForRoute = TypeVar("ForRoute", Deferred, Work)
 
@@ -38,7 +35,7 @@ ForRoute = TypeVar("ForRoute", Deferred, Work)
 class Batch:
     """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done.
 
-    asked: items of it by the keys of ledger items that are being read, to tell whether it came before.
+    redelivery: tells what of it was applied before. None: of a dry run, which does not ask.
     """
 
     def __init__(
@@ -46,7 +43,7 @@ class Batch:
         runtime: Runtime,
         changes: Sequence[Change],
         triage: Triage | None = None,
-        asked: Mapping[StateKey, ItemKey] = MappingProxyType({}),
+        redelivery: Redelivery | None = None,
     ) -> None:
         self.runtime = runtime
         self.failing = Failing(triage)
@@ -54,26 +51,27 @@ class Batch:
         self.done: list[Change] = []
         self.work = by_item(runtime, changes, self.report)
         self.steps = Steps(runtime, self.work, self.failing, self.done)
-        self.settling = Settling(self.work, asked) if asked else None
+        self.redelivery = redelivery
 
-    def plan(self, sampled: StateItems | None = None) -> Plan:
-        """Derives every handler's effects and plans them; reads state only where an old image is not known.
+    def plan(self) -> Plan:
+        """Derives every handler's effects and plans them.
 
-        sampled: holds the ledger items that were asked for, if they were read, and tells whether the batch came before;
-        then state is read too.
+        Reads state only of a batch that was applied before, and where an old image is not known.
         """
-        settled = Settled()
-        if self.settling is not None and sampled is not None:
-            settled = self.settling.settle(sampled, self.steps)
-        units = self.steps.units(settled)
+        applied = NOTHING_APPLIED
+        if self.redelivery is not None:
+            applied = self.redelivery.applied(self.work, self.steps.unfinished)
+        units = self.steps.units(applied)
         works: dict[Route, list[Work]] = {}
         for item in self.work.values():
             for route in dict.fromkeys(item.off):
                 self._put_aside(route, item)
             for work in item.works(item.others) if item.others else ():
                 works.setdefault(work.route, []).append(work)
-        planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
-        planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
+        planned = Planned()
+        if works:
+            planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
+            planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
         chunks = pack([*units, *planned.units], self.runtime.chunk_actions)
         return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
 
@@ -119,45 +117,6 @@ def _may_take(route: Route, change: Change) -> bool:
         return True
 
 
-class Beginning(NamedTuple):
-    """A batch whose state is being read."""
-
-    asked: Mapping[StateKey, ItemKey]  # ledger items that tell whether it came before
-    read: Callable[[], StateItems]  # waits for the answer; raises the engine's errors
-
-    def answer(self) -> StateItems | None:
-        """What was read. None where the store did not answer and a ledger item may be to blame, as a throttled one is:
-        then the manifest is read alone. Raises ``EngineUnavailable`` where none was asked for.
-        """
-        try:
-            return self.read()
-        except EngineUnavailable:
-            if self.asked:
-                return None
-            raise
-
-
-def begin(runtime: Runtime, changes: Sequence[Change]) -> Beginning:
-    """Begins to read the state for a batch."""
-    return _begin(runtime, looked_at(runtime, changes))
-
-
-def begin_with_records(runtime: Runtime, records: Sequence[RawRecord], origins: Origins) -> Beginning:
-    """Begins to read the state for records that are parsed meanwhile. One that is malformed tells nothing."""
-    return _begin(runtime, _parsed(looked_at(runtime, records), origins))
-
-
-def _begin(runtime: Runtime, some: Iterable[Change]) -> Beginning:
-    asked = sample(runtime, some)
-    return Beginning(asked, begin_reading(runtime, asked))
-
-
-def _parsed(records: Iterable[RawRecord], origins: Origins) -> Iterator[Change]:
-    for record in records:
-        with suppress(RecordError):  # it is reported when all of them are parsed
-            yield origins.change(record)
-
-
 def process_event(runtime: Runtime, event: Any) -> Report:
     """Processes an event.
 
@@ -189,7 +148,7 @@ def process_changes(
     runtime: Runtime,
     changes: Sequence[Change],
     sources: Mapping[str, Seen] = MappingProxyType({}),
-    begun: Beginning | None = None,
+    begun: Redelivery | None = None,
 ) -> Report:
     """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns what became of them.
 
@@ -198,25 +157,26 @@ def process_changes(
     """
     _check_served(runtime)
     with localcontext(EXACT):
-        begun = begun or begin(runtime, changes)
+        redelivery = begun or begin(runtime, changes)
         triage = Triage(runtime)
-        batch = Batch(runtime, changes, triage, begun.asked)  # which routes the changes meanwhile
+        batch = Batch(runtime, changes, triage, redelivery)  # which routes the changes meanwhile
         try:
-            read = begun.answer()
-            check_manifest(runtime, sources, read=read)
+            check_manifest(runtime, sources, read=redelivery.answer())
         except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
         runtime.pace.began()
-        plan = batch.plan(read)
+        plan = batch.plan()
         if runtime.known.forms.expiring:
             note_expiring(runtime)
         if not keep_forms(runtime):
             # Another process has stored a form meanwhile that contradicts one of this batch.
-            batch = Batch(runtime, changes, triage, begun.asked)
-            plan = batch.plan(read)
-        unfinished = batch.steps.unfinished
-        lives = batch.steps.lives
-        committer = Committer(runtime, batch.steps.named, unfinished, triage, runtime.application.retired, lives)
+            batch = Batch(runtime, changes, triage, redelivery)
+            plan = batch.plan()
+        steps, unfinished = batch.steps, batch.steps.unfinished
+        retired, may_be_applied = runtime.application.retired, redelivery.is_possible
+        committer = Committer(
+            runtime, steps.named, unfinished, triage, retired, steps.lives, first_alone=may_be_applied
+        )
         outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(runtime, triage, unfinished)
@@ -233,14 +193,15 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
     outcome, runtime, unfinished = Outcome(), finishing.runtime, finishing.unfinished
     waiting, listening = _by_kind(deferred), _by_kind(heard)
     routes = runtime.application.routes
-    kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
-    for kind in (kind for kind in kinds if kind.contributes):
+    kinds = in_order({*waiting, *[derivation(route) for route in routes if route.kind.contributes]})
+    for kind in [kind for kind in kinds if kind.contributes]:
         found = kind.finish(waiting.get(kind, ()), finishing._replace(heard=listening.get(kind, ())))
-        unfinished.fail(found.failed)
-        found.failed = reported(found.failed, finishing.triage)
+        if found.failed:
+            unfinished.fail(found.failed)
+            found.failed = reported(found.failed, finishing.triage)
         outcome += found
-    forget_left(runtime, unfinished)
-    for kind in (kind for kind in kinds if not kind.contributes):
+    clear_pending(runtime, unfinished)
+    for kind in [kind for kind in kinds if not kind.contributes]:
         if kind.finishes_last and runtime.postponed is not None and not last:
             runtime.postponed += waiting[kind]
         else:

@@ -1,13 +1,14 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
+from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
 from streamfold.commit.plan import Unit, ledger_unit
@@ -30,13 +31,6 @@ from streamfold.writes.guarded import StateKey
 Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
 
 
-class Settled(NamedTuple):
-    """What is settled of a batch: the ledger has all changes of these items."""
-
-    keys: Collection[StateKey] = ()  # of the ledger items
-    stored: StateItems | None = None  # the other ledger items of the batch; None: they were not all read
-
-
 @dataclass(slots=True, eq=False, repr=False)
 class Steps:
     """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
@@ -49,25 +43,29 @@ class Steps:
     unfinished: Unfinished = field(default_factory=Unfinished)
     forms: Forms = field(init=False)
     lives: Lives = field(init=False)
+    emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forms, self.lives = self.runtime.known.forms, Lives(self.runtime.known.lives)
+        self.emptying = emptying_handlers(self.runtime)
 
-    def units(self, settled: Settled) -> list[Unit]:
-        """The units of all items that are not settled; reads state only where an old image is not known."""
-        keys, stored = settled
+    def units(self, applied: AlreadyApplied) -> list[Unit]:
+        """The units of all items that are not applied already; reads state only where an old image is not known."""
+        items, stored = applied
+        self._note_applied(items.values())
         units: list[Unit] = []
         unread: list[Unread] = []
         known: list[Unread] = []
         for work in self.work.values():
             for key, routed in work.ledger.items():
-                if key in keys:
+                if key in items:
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
                     (known if is_known and stored is None else unread).append((work, key, steps))
-        self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
+        if self.forms.expiring:
+            self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more
@@ -136,9 +134,7 @@ class Steps:
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
-        emptying = self.runtime.emptying
-        stays = emptying is not None and route.name not in emptying
-        return Step(route, change.version_text, before, after, stays)
+        return Step(route, change.version_text, before, after, route.name not in self.emptying)
 
     def _warn_of_expiry(self, route: Route) -> None:
         self.runtime.warn_once(
@@ -187,10 +183,10 @@ class Steps:
                     self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
-                self.note_done([(work, routes)])
+                self._note_applied([(work, routes)])
         return units
 
-    def note_done(self, works: Collection[tuple[ItemWork, tuple[Route, ...]]]) -> None:
+    def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
         for work, _ in works:
             self.done += work.changes

@@ -397,7 +397,7 @@ def write_line(write: guarded.GuardedWrite) -> str:
 
 def _added(write: guarded.AddRow) -> str:
     changes = [f"{name_text(name)} {amount:+}" for name, amount in write.amounts.items() if amount]
-    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.moved]
+    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.changed_entries]
     changes += [f"{name_text(name)}={text(value)}" for name, value in write.values.items()]
     changes += [f"without {name_text(name)}" for name in write.removed if not hidden(name)]
     changes += [f"contributors {write.contributors:+}"] if write.contributors else []

@@ -1,13 +1,12 @@
-"""What follows the transactions: keyed puts, removal of empty rows, and rows that are recomputed from their entries."""
+"""What follows the transactions: keyed puts, and rows that are recomputed from their entries."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
-from streamfold.commit.pending import MovedByRow, Progress
+from streamfold.commit.pending import ChangedByRow, Progress
 from streamfold.commit.plan import KeyedPut
 from streamfold.commit.transactions import by_table, in_lanes, may_pass, not_shown, read_rows
 from streamfold.engines import Engine, Entries, Inserted
@@ -19,7 +18,7 @@ from streamfold.limits import STATEMENTS_MAX
 from streamfold.records.values import encode
 from streamfold.routes.aggregates import ALL_MAX, Ordering, ordering_of, shown_of
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
+from streamfold.writes.guarded import ChangedEntries, RecomputedRow, RowKey
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import PutRow
@@ -44,7 +43,7 @@ class Shows(NamedTuple):
     places: tuple[str, ...] = ()  # the place of each
 
 
-def recompute(runtime: Runtime, touched: MovedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
+def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
     """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
     if not touched:
@@ -61,7 +60,9 @@ def recompute(runtime: Runtime, touched: MovedByRow, written: set[RowKey] | None
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(runtime: Runtime, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]) -> MovedByRow:
+def _round(
+    runtime: Runtime, touched: ChangedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
+) -> ChangedByRow:
     """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
 
     ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
@@ -86,7 +87,7 @@ def _round(runtime: Runtime, touched: MovedByRow, failed: dict[RowKey, Exception
     return {key: moved for key, moved in touched.items() if key not in settled}
 
 
-def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved]) -> str:
+def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[ChangedEntries]) -> str:
     """Makes the row what its entries make of it. Tells if another process moved entries meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
@@ -107,7 +108,7 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Mov
     return AGAIN
 
 
-def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
+def _as_ordered(row: RowValues, moved: ChangedEntries) -> ChangedEntries | None:
     """What moved, with the ordering that the row knows if the code at hand knows none; None if neither knows one."""
     if moved.ordering:
         return moved
@@ -115,7 +116,7 @@ def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
     return moved._replace(ordering=ordering) if ordering else None
 
 
-def _concerns(row: RowValues, moved: Moved) -> bool:
+def _concerns(row: RowValues, moved: ChangedEntries) -> bool:
     """Whether an entry that counts may have moved, as far as the row's life and cut-off tell."""
     if row.get(LIFE, "") != moved.life:
         return False  # the row expired, and the one that is there has entries of its own
@@ -188,7 +189,7 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
     return Shows(tuple(found.values()), "")
 
 
-def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
+def _show(row: RowValues, moved: ChangedEntries, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
     """Adds to ``values`` and ``removed`` what one attribute's entries make of the row."""
     edge, names = EDGE + moved.name, [moved.name]
     if moved.name == PLAIN_ENTRY:
@@ -248,37 +249,15 @@ def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> 
             progress.put(put, is_known=put.row.key in known)
 
 
-def remove_empty(runtime: Runtime, progress: Progress) -> None:
-    """Removes rows that nothing contributes to, and learns whose rows become empty."""
-    unfinished, emptied = progress.unfinished, set[str]()
-    rows = unfinished.maybe_empty()
-    for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX) if rows else ():
-        if isinstance(removed, EngineError):
-            failures = _failures(keys, removed, progress)
-            emptied.update(failed.route.name for failed in failures)  # for all that is known
-            progress.report(failures)
-            continue
-        progress.lives.removed(removed)
-        for key in removed:
-            for handler in unfinished.handlers(key):
-                progress.outcome.tally(handler).removed += 1
-                emptied.add(handler)
-    runtime.pace.emptying.finished(Counter([handler for _, handler in unfinished.left]), emptied)
-
-
 def recompute_rows(runtime: Runtime, progress: Progress) -> None:
     """Recomputes rows whose entries moved.
 
     It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
     """
     changed: set[RowKey] = set()
-    wrong = recompute(runtime, progress.unfinished.moved, changed)
+    wrong = recompute(runtime, progress.unfinished.changed_entries, changed)
     for key in changed - progress.written:
         for handler in progress.unfinished.handlers(key):
             progress.outcome.tally(handler).written += 1
     progress.unfinished.wrong = wrong.keys()
-    progress.report(failed for key, error in wrong.items() for failed in _failures([key], error, progress))
-
-
-def _failures(keys: Iterable[RowKey], error: Exception, progress: Progress) -> list[Failed]:
-    return [Failed(*cause, error) for key in keys for cause in progress.unfinished.causes(key)]
+    progress.report(failed for key, error in wrong.items() for failed in progress.unfinished.failures([key], error))

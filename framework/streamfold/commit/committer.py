@@ -21,25 +21,20 @@ Transactions are in flight together where they share no item, and no changes of 
 What an answer asks for is done in one thread.
 """
 
-from collections.abc import Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import groupby
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, NamedTuple
 
-from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
+from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
 from streamfold.commit.replanning import Named, OlderChanges, Replanner, writes_any
-from streamfold.commit.transactions import (
-    SENDS_MAX,
-    Attempt,
-    Attempts,
-    is_throttled,
-    join_all,
-    most_shared_first,
-    only_empty,
-)
+from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
@@ -47,11 +42,115 @@ from streamfold.ledger.lives import Lives
 from streamfold.limits import ACTIONS_MAX
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
-from streamfold.writes.sizes import too_large
+from streamfold.writes.sizes import SURELY_FIT, too_large
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
+LOOKED_AT_MAX = 100
+"""Chunks that wait and are looked at for one that shares nothing with those in flight."""
+NOWHERE: frozenset[object] = frozenset()
+
+
+class Attempt(NamedTuple):
+    """A chunk that waits to be sent, or is in flight."""
+
+    chunk: Chunk
+    rounds: int = 0  # times that it was planned again
+    conflicts: int = 0  # times that it was sent and met a conflict
+    throttled: bool = False  # the last of these was a throttled table
+
+
+class Places(NamedTuple):
+    """What a chunk shares with no other in flight."""
+
+    items: frozenset[object]  # that it writes
+    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Places":
+        orders = frozenset((unit.item, unit.routes[0].name) for unit in chunk.units if not unit.steps)
+        return cls(frozenset(write.key for write in chunk.writes), orders)
+
+    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
+        """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
+        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
+
+
+def most_shared_first(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    """Chunks in the order in which most are in flight together: those that hold up most others come first.
+
+    Chunks with changes that are told in their order come after the others, as they stand.
+    """
+    times = Counter([write.key for chunk in chunks for write in chunk.writes])
+
+    def in_the_way(chunk: Chunk) -> tuple[bool, int]:
+        if not all(unit.steps for unit in chunk.units):
+            return True, 0
+        return False, -sum([times[write.key] - 1 for write in chunk.writes])
+
+    return sorted(chunks, key=in_the_way)
+
+
+class Attempts:
+    """Those that wait, in the order of their changes, and those in flight."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Attempt] = deque()
+        self.flying: dict[int, Attempt] = {}  # in flight, by a number
+        self._taken: dict[int, Places] = {}  # the places of these
+        self._known: dict[int, tuple[Chunk, Places]] = {}  # the places of chunks, by their identity
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.flying)
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """Chunks that come after all that wait."""
+        self.waiting.extend(map(Attempt, chunks))
+
+    def add_first(self, attempts: Sequence[Attempt]) -> None:
+        """Attempts that come before all that wait, in their order."""
+        self.waiting.extendleft(reversed(attempts))
+
+    def next_free(self) -> Attempt | None:
+        """Takes the first that shares nothing with those in flight, and is the first of its items' changes."""
+        if not self.flying:
+            return self.waiting.popleft() if self.waiting else None
+        flying = NOWHERE.union(*(part for places in self._taken.values() for part in places))
+        earlier: set[object] = set()
+        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
+            places = self._places(attempt.chunk)
+            if places.are_free(flying, earlier):
+                del self.waiting[index]
+                return attempt
+            earlier |= places.orders
+        return None
+
+    def begin(self, attempt: Attempt, *, beside: bool) -> int:
+        """Takes the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
+        self._number += 1
+        self.flying[self._number] = attempt
+        if beside:
+            self._taken[self._number] = self._places(attempt.chunk)
+        return self._number
+
+    def end(self, number: int) -> Attempt:
+        """The attempt of this number, which is in flight no more."""
+        self._taken.pop(number, None)
+        return self.flying.pop(number)
+
+    def taken_back(self) -> list[Attempt]:
+        """All that wait; none does then."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def _places(self, chunk: Chunk) -> Places:
+        known = self._known.get(id(chunk))
+        if known is None or known[0] is not chunk:
+            known = self._known[id(chunk)] = (chunk, Places.of(chunk))
+        return known[1]
 
 
 class Committer:
@@ -61,6 +160,7 @@ class Committer:
     unfinished: takes the rows to be finished after the commit; it may hold some already.
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
+    first_alone: the plan may have been carried out before, as the answer to the first transaction tells.
     """
 
     def __init__(
@@ -71,12 +171,15 @@ class Committer:
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
         lives: Lives | None = None,
+        *,
+        first_alone: bool = False,
     ) -> None:
         self.runtime = runtime
         self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
         self.replanner = Replanner(runtime, self.progress, named, retired)
         self.attempts = Attempts()
-        self.slots = 1 if runtime.pace.careful else runtime.slots.count
+        # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
+        self.slots = 1 if first_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
 
@@ -85,16 +188,21 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        runtime = self.runtime
-        older = OlderChanges(runtime, self.progress)
-        chunks = older.without_newer(plan.chunks)
+        runtime, older = self.runtime, None
+        chunks: Sequence[Chunk] = plan.chunks
+        if not all(unit.steps for chunk in chunks for unit in chunk.units):
+            older = OlderChanges(runtime, self.progress)
+            chunks = older.without_newer(chunks)
         self.attempts.add(most_shared_first(chunks) if runtime.slots.count > 1 else chunks)
         self._send_all()
-        older.take_back()
-        put_rows(runtime, plan.puts, self.progress)
+        if older is not None:
+            older.take_back()
+        if plan.puts:
+            put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(runtime, self.progress)
-        recompute_rows(runtime, self.progress)
+        if self.progress.unfinished.changed_entries:
+            recompute_rows(runtime, self.progress)
         return self.progress.outcome
 
     def _send_all(self) -> None:
@@ -112,11 +220,11 @@ class Committer:
                 behind, self.replanner.behind = self.replanner.behind, []
                 attempts.add(self._chunks(behind, alone=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
-                attempt = self._without_held(free)
+                attempt = self._without_held(free) if self.progress.held else free
                 if attempt.chunk.units:
                     self._begin(flight, attempt)
             if attempts.flying:
-                self.slots = self.runtime.slots.count  # one answer tells whether the batch came before
+                self.slots = self.runtime.slots.count
                 self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:
@@ -135,7 +243,7 @@ class Committer:
                 self._fail(attempt, error)
             return
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
-        flight.begin(number, partial(self._sent, attempt), (write.key for write in attempt.chunk.writes))
+        flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.chunk.writes])
 
     def _sent(self, attempt: Attempt) -> Refused | None:
         """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
@@ -243,7 +351,7 @@ class Committer:
 
     def _note_rest(self) -> None:
         """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
-        units = ((attempt, self.replanner.noted(attempt.chunk.units)) for attempt in self.attempts.taken_back())
+        units = ((attempt, self.replanner.with_notes(attempt.chunk.units)) for attempt in self.attempts.taken_back())
         chunks = ((attempt, chunk) for attempt, some in units for chunk in self._chunks(some, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
 
@@ -282,4 +390,5 @@ def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
 
 def _goes_page_by_page(chunk: Chunk) -> bool:
     """Whether one item's step through the ledger is too much for one transaction."""
-    return bool(chunk.units[0].steps) and (len(chunk.writes) > ACTIONS_MAX or too_large(chunk.writes))
+    count = len(chunk.writes)
+    return count > SURELY_FIT and bool(chunk.units[0].steps) and (count > ACTIONS_MAX or too_large(chunk.writes))

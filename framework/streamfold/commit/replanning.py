@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
 from streamfold.commit.pending import NamedByHandler, Progress, writers
-from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, noted, pack, without, without_row
+from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, pack, without, without_row
 from streamfold.commit.transactions import (
     counts_contributors,
     in_lanes,
@@ -15,7 +16,6 @@ from streamfold.commit.transactions import (
     read_rows,
     read_state,
     send,
-    would_be_empty,
 )
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, told
@@ -242,7 +242,6 @@ class Replanner:
         retired: Collection[str],
     ) -> None:
         self.runtime = runtime
-        self.emptying = runtime.pace.emptying  # handlers that leave rows empty every now and then
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
         self.lives = progress.lives
@@ -289,9 +288,10 @@ class Replanner:
         if is_stale(write, reason):
             return [without(unit, [write.key]) for unit in units]
         if would_be_empty(write, reason):
-            self._learn(units, write.key)
-            return [noted(unit, None, self.retired) for unit in units]  # a refusal may not tell of every row
-        if isinstance(write, AddRow) and write.least is not None:
+            note_refused(self.runtime.pace.emptying, units, write.key)
+            # Of all handlers: a refusal may not tell of every row.
+            return [with_notes(unit, [route.name for route in unit.routes], self.retired) for unit in units]
+        if isinstance(write, AddRow) and write.contributors_min is not None:
             return self._without_lost(units, write.key, there=counts_contributors(reason))
         left: list[Unit] = []
         for unit in units:
@@ -314,15 +314,9 @@ class Replanner:
                 self.progress.lose(row, writers(unit, row))
         return [unit._replace(effects=without_row(unit.effects, row, there=there)) for unit in units]
 
-    def _learn(self, units: Sequence[Unit], row: WrittenKey) -> None:
-        """Notes whose steps would have left a row empty."""
-        for step in (step for unit in units for step in unit.steps):
-            if row in (step.before or ()) and row not in step.after:
-                self.emptying.met(step.route.name)
-
-    def noted(self, units: Iterable[Unit]) -> list[Unit]:
-        """Units with a note of the rows that they may leave empty, where their handlers do so every now and then."""
-        return [noted(unit, self.emptying, self.retired) for unit in units]
+    def with_notes(self, units: Iterable[Unit]) -> list[Unit]:
+        """Units whose steps note the rows that they may leave empty, if their handlers do so every now and then."""
+        return [with_notes(unit, self.runtime.pace.emptying, self.retired) for unit in units]
 
     def _taken(self, unit: Unit, error: HandlerError) -> None:
         """Tries a unit again behind the others while these get through: one of them may give the row up."""

@@ -164,10 +164,10 @@ class Repair:
             named.rows |= _lowered(writes)
             for write in writes:
                 if isinstance(write, AddRow):
-                    named.take(write.key, write.moved)
+                    named.take(write.key, write.changed_entries)
             if not transition.partial:
                 removed += self._remove_empty(named.rows - after.keys())
-                for error in recompute(self.runtime, named.moved).values():
+                for error in recompute(self.runtime, named.changed_entries).values():
                     raise error
                 done = Repaired(work.item, work.route.name, written, removed, known)
                 done = self._finished(done, work.route, after, named)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamfold.batch.process import begin_with_records, check_settings, process_changes, read_changes, undeclared_names
+from streamfold.batch.already_applied import begin_with_records
+from streamfold.batch.process import check_settings, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.deadline import time_left
@@ -28,7 +29,7 @@ from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:
-    from streamfold.batch.process import Beginning
+    from streamfold.batch.already_applied import Redelivery
     from streamfold.jobs.fan_outs import Doorbell
     from streamfold.runtime import Rung
 
@@ -86,7 +87,7 @@ class Function:
     def _processed(self, event: Any, context: Any) -> Response:
         self.function_arn = getattr(context, "invoked_function_arn", None)
         records = records_of(event)
-        begun: Beginning | None = None
+        begun: Redelivery | None = None
         if self.engine:  # reads of the state begin while records are parsed
             runtime = self.runtime_of(context)
             begun = begin_with_records(runtime, records, self.origins)

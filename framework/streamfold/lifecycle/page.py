@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from streamfold.batch.manifest import Manifest, note_expiring, read_manifest
 from streamfold.batch.process import finish
 from streamfold.batch.stored_schema import keep_forms
-from streamfold.commit.committer import Committer
+from streamfold.commit.committer import Attempt, Committer
 from streamfold.commit.outcome import Outcome, explained
 from streamfold.commit.pending import NamedRows, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack, unit_of
 from streamfold.commit.replanning import Coming, filled, read_lives, writes_any
-from streamfold.commit.transactions import Attempt
 from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
 from streamfold.engines import OwnStream, StoredItem
 from streamfold.errors import is_fatal, parts_text
@@ -449,7 +448,7 @@ class Pages:
     def _committed(self, page: PagePlan) -> list[ItemParts]:
         """Writes units; returns the parts of those that were refused, which are led one by one."""
         unfinished = page.unfinished
-        if not (page.units or unfinished.moved or unfinished.state_rows):
+        if not (page.units or unfinished.changed_entries or unfinished.state_rows):
             return []
         committer = PageCommitter(self.runtime, lambda *_: (), unfinished, lives=page.lives)
         outcome = committer.carry_out(Plan(tuple(pack(page.units, self.runtime.chunk_actions)), ()))

@@ -13,7 +13,7 @@ from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
 from streamfold.ledger.contribution import BEFORE_ALL, NOTHING, Contribution, Mark, stored_rows, stored_text
 from streamfold.ledger.contribution import writes as entry_writes
-from streamfold.ledger.difference import moved_by, row_put
+from streamfold.ledger.difference import entries_by_row, row_put
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import ledger_key, manifest_key
 from streamfold.ledger.step import Step, repaired
@@ -36,7 +36,16 @@ from streamfold.records.values import DIGITS_MAX, EXACT, Number, decode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import CorrectRow, DeleteRow, GuardedWrite, Moved, PutRow, RowKey, StateKey
+from streamfold.writes.guarded import (
+    ChangedEntries,
+    CorrectRow,
+    DeleteRow,
+    EntriesOfRow,
+    GuardedWrite,
+    PutRow,
+    RowKey,
+    StateKey,
+)
 
 SCANS_MAX = 6
 """Scans of the state; a row that changes during each of them is left to the next run."""
@@ -303,11 +312,11 @@ class RowMending:
         for error in recompute(self.runtime, {row: moved} if moved else {}).values():
             raise EngineError(str(error))
 
-    def _moved(self, row: RowKey, held: Iterable[Contributor]) -> tuple[Moved, ...]:
+    def _moved(self, row: RowKey, held: Iterable[Contributor]) -> EntriesOfRow:
         """The entries below a row, by attribute, as if all of them had moved."""
-        found: dict[str, Moved] = {}
+        found = dict[str, ChangedEntries]()
         for each in held:
-            own = moved_by(self.by.app.name, each.route, _item(each), {row: each.part}, held=True)
+            own = entries_by_row(self.by.app.name, each.route, _item(each), {row: each.part}, held=True)
             for one in own.get(row, ()):
                 found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
         return tuple(found.values())

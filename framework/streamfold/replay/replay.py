@@ -99,7 +99,7 @@ class PlannedWrites:
         self.writes += len(within) + behind
         self.writes_behind += behind
         added = [write for write in within if isinstance(write, AddRow)]
-        self.made_of_entries += len({write.key for write in added if write.moved})
+        self.made_of_entries += len({write.key for write in added if write.changed_entries})
         self.removed_if_empty += len({write.key for write in added if write.may_empty})
         self.other_steps += len(plan.deferred) - rows
 

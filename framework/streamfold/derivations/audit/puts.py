@@ -67,7 +67,7 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     place = target.compose(values)
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)
-    return PutRow((table.name, *place), own, fits=True)
+    return PutRow((table.name, *place), own, size_checked=True)
 
 
 def _target(route: Route, change: Change) -> Key:

@@ -22,7 +22,7 @@ from streamfold.routes.aggregates import Aggregate, Moment
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route, Target, may_expire
 from streamfold.routes.shipped_aggregates import CONFLICT, Claimed
-from streamfold.writes.guarded import Moved, RowKey, StateKey
+from streamfold.writes.guarded import ChangedEntries, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.commit.pending import Cause, Unfinished
@@ -98,7 +98,7 @@ def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
     The stored claimants decide, not the record: a conflict is reported again when its record is delivered again, and
     not once its item has left. If the store does not answer, the changes are returned with the store's error.
     """
-    for row, moved in unfinished.moved.items():
+    for row, moved in unfinished.changed_entries.items():
         for each in moved if row not in unfinished.wrong else ():
             if each.name != PLAIN_ENTRY:
                 continue
@@ -114,7 +114,7 @@ def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
 RowClaim = tuple[Change, "Route", list[StateKey]]
 
 
-def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowClaim]:
+def _claims(row: RowKey, moved: ChangedEntries, causes: "Collection[Cause]") -> list[RowClaim]:
     """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
     claiming = {route for route in {route for _, route in causes} if _claims_row(route, row)}
     if not claiming:
@@ -137,7 +137,7 @@ def _claims_row(route: "Route", row: RowKey) -> bool:
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
 
 
-def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Cause]":
+def _met(engine: Engine, moved: ChangedEntries, claims: Collection[RowClaim]) -> "list[Cause]":
     """The changes of items that claim the row now, if at least two items do."""
     if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
         return []
