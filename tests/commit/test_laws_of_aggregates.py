@@ -14,7 +14,7 @@ from streamfold.read.derived_rows import together
 from streamfold.records.images import hidden
 from streamfold.routes.aggregates import FORMS, ordering_of
 from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order
-from streamfold.writes.guarded import Moved, PutState, StateKey
+from streamfold.writes.guarded import ChangedEntries, PutState, StateKey
 from tests.derivations.view.test_own_aggregates import LastSays, Median, RunnerUp, Spread
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -77,7 +77,7 @@ def row(given, *, spread):
             found = PutState(StateKey(where, place(order, source_text(("main", key, None)))), entry.content)
             assert engine.transact([found], 0) is None
     values, removed = {}, []
-    moved = Moved(where, name, text, frozenset())
+    moved = ChangedEntries(where, name, text, frozenset())
     _show({}, moved, _read(engine, where, ordering_of(text)), values, removed)
     return values
 
