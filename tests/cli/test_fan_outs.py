@@ -146,13 +146,9 @@ def test_an_application_without_a_feed_says_so(folder, source):
 def killed(social, monkeypatch):
     """A replay that opened fan-outs, and was killed before it worked on them."""
     with monkeypatch.context() as patched:
-        patched.setattr("streamfold.batch.fan_outs.run_fan_outs", lambda runtime: runtime.rung.clear() or _nothing())
+        patched.setattr("streamfold.batch.fan_outs.run_fan_outs", lambda runtime: runtime.rung.clear() or Report())
         assert social.run("replay", "records.jsonl", *STATE).code == 0
     return social
-
-
-def _nothing():
-    return Report()
 
 
 def feed_rows(folder):
@@ -198,14 +194,13 @@ def test_a_fan_out_that_is_not_open_is_not_rung_for(killed):
 
 def test_a_fan_out_of_a_retired_handler_is_listed_and_not_rung_for():
     app, engine, _ = opened(40)
-    without = App(app.name, routers=[], retired=["timeline"])
-    run = new_run()
-    ((_, line),) = fan_out_lines(without, engine, run)
+    run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
+    ((_, line),) = fan_out_lines(run)
     identity, _, rest = line.partition("  ")
     assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
     with pytest.raises(SettingsError, match="nobody would work on it"):
-        ring_again(without, engine, run, identity)
-    assert [job.id for job in FanOuts(app.name, engine, run).all()] == [identity]
+        ring_again(run, identity)
+    assert [job.id for job in FanOuts(run).all()] == [identity]
 
 
 def state_items(folder):
@@ -229,10 +224,10 @@ def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
 
 def test_open_fan_outs_of_a_retired_feed_are_dropped_with_their_lanes():
     app, engine, _ = opened(40)
-    without, run = App(app.name, routers=[], retired=["timeline"]), new_run()
-    retirement = KeptRetirement(without, engine, run, "timeline", kept_words("feed"))
+    run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
+    retirement = KeptRetirement(run, "timeline", kept_words("feed"))
     assert sum(retirement.go()) == retirement.report.dropped
-    assert list(FanOuts(app.name, engine, run).all()) == []
+    assert list(FanOuts(run).all()) == []
     assert not [key for key in engine.state if key.pk.startswith(("job#", "posts#", "edges#", "fan#"))]
 
 

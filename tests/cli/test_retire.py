@@ -108,7 +108,7 @@ def test_json_has_the_counts(state):
 
 def test_parts_that_are_kept_are_told(state, monkeypatch):
     monkeypatch.setattr("streamfold.engines.embedded.EmbeddedEngine.swap_state", lambda *_: False)
-    monkeypatch.setattr("streamfold.run.Deadline.wait", lambda *_: None)
+    monkeypatch.setattr("streamfold.engines.deadline.Deadline.wait", lambda *_: None)
     monkeypatch.setattr("streamfold.cli.output.SHOWN_MAX", 2)
 
     ran = state.run("retire", "everything", "--rows", "keep", *STATE)

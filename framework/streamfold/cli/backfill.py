@@ -239,7 +239,7 @@ def _report(opened: Session, what: str) -> Report:
     with _new_state(opened, state):
         plan = _planned(opened, what)
         sizes = [_size_of(opened, table) for table in plan.tables]
-        dry = Pages(opened.app, opened.engine, opened.run, plan.names, always=what == REBUILD, dry_run=True)
+        dry = Pages(opened.runtime, plan.names, always=what == REBUILD, dry_run=True)
         expected = estimate(dry, plan.tables, sizes, Random(0), given.page_items)  # noqa: S311 - a sample
         _note_estimate(opened, plan, expected, None if opened.local else TABLES)
         if given.dry_run:
@@ -274,7 +274,7 @@ def _export_estimate(opened: Session, what: str, state: str) -> Report:
     export = session.export_of(settings, tables, given.export)
     engine = session.open_memory(app, settings)
     engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.sample(SAMPLE_ITEMS) if line.image)
-    dry = Pages(app, engine, opened.run, names, always=what == REBUILD, dry_run=True)
+    dry = Pages(opened.runtime_on(engine), names, always=what == REBUILD, dry_run=True)
     items = [json.dumps(item, default=str) for item in engine.items(tables[0])]
     average = sum(map(len, items)) // max(len(items), 1)
     size = TableSize(export.items or len(items), export.billed_bytes or average * (export.items or len(items)))
@@ -286,7 +286,7 @@ def _export_estimate(opened: Session, what: str, state: str) -> Report:
 def _planned(opened: Session, what: str) -> RunPlan:
     """What is to be filled. Raises ``SettingsError`` where nothing is, or it may not begin yet."""
     # A dry run writes nothing: who estimates before deploying has no function that could have named a handler.
-    given, run, local = opened.given, opened.run, opened.local
+    given, runtime, local = opened.given, opened.runtime, opened.local
     offline = given.offline or given.dry_run or local is not None
     routes = session.chosen_routes(opened, given.handlers, offline=offline)
     for route in routes if given.dry_run and local is None else ():
@@ -294,9 +294,9 @@ def _planned(opened: Session, what: str) -> RunPlan:
             note(f"Handler {route.name!r} was not named by any function yet: deploy it before the run.")
     if not routes:
         raise SettingsError(f"There is no handler for {what}: all are left out, or follow from changes.")
-    check_gate(opened.manifest, routes, run.settings, run.clock(), offline=offline)
+    check_gate(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
     if local is not None and not given.dry_run:
-        check_application(opened.app, opened.engine, run)  # no function names its handlers
+        check_application(runtime)  # no function names its handlers
     tables, export = source_tables(routes), None
     if given.export is not None:
         export = session.export_of(opened.settings, tables, given.export)
@@ -365,7 +365,7 @@ def _bar(items: int, *, shown: bool) -> Iterator[Tell]:
 
 
 def _carried_out(opened: Session, plan: RunPlan, expected: Estimate) -> Report:
-    app, engine, run, given = opened.app, opened.engine, opened.run, opened.given
+    app, runtime, given = opened.app, opened.runtime, opened.given
     spark = _spark_run(opened, plan)
     job, goes_on = _job(opened, plan, spark.keys() if spark else plan.export)
     if given.runner == ELSEWHERE:
@@ -375,11 +375,11 @@ def _carried_out(opened: Session, plan: RunPlan, expected: Estimate) -> Report:
         failed_keys(app, given.failed, goes_on=goes_on) as keep,
         _bar(expected.items, shown=not given.json_output) as tell,
     ):
-        lag = lag_of(given.max_lag, given.function, run.clock)
-        hooks = RunHooks(with_fan_outs(app, engine, run, tell, left), keep, lag)
+        lag = lag_of(given.max_lag, given.function, runtime.clock)
+        hooks = RunHooks(with_fan_outs(runtime, tell, left), keep, lag)
         progress = _carry(opened, job, hooks, spark, expected)
-    rows = lead_rows(app, engine, run, plan.names) if plan.what == REBUILD else None
-    job = end_job(app, engine, run, job.id)
+    rows = lead_rows(runtime, plan.names) if plan.what == REBUILD else None
+    job = end_job(runtime, job.id)
     note_failed(left)
     chains = len(followed_chains(opened)) + len(left)
     report = _filled(opened, job, progress, chains, rows=rows)
@@ -409,7 +409,7 @@ def _job(opened: Session, plan: RunPlan, keys: KeySource | None) -> tuple[Job, b
 
     keys: where its keys come from, if not from its tables. Spark's parts are new each time.
     """
-    given, jobs = opened.given, Jobs(opened.app.name, opened.engine, opened.run.clock)
+    given, jobs = opened.given, Jobs.of(opened.runtime)
     segments, spark = given.segments or (1 if opened.store.is_local else 16), given.runner == SPARK
     asked = plan.what, tuple(plan.names), segments_of(plan.tables, segments, keys), given.export
     for known in jobs.all() if not spark else ():
@@ -447,7 +447,7 @@ def _carry(opened: Session, job: Job, hooks: RunHooks, spark: "SparkRun | None",
     """Has all remaining parts of a job done. Raises what reading and writing raise."""
     given: dict[str, Any] = {"export": spark.keys()} if spark else {}
     spent = session.metered(opened.engine)
-    parts = job_parts(opened.app, opened.engine, opened.run, job, metered=spent, hooks=hooks, **given)
+    parts = job_parts(opened.runtime, job, metered=spent, hooks=hooks, **given)
     most = min(PROCESSES_MAX, os.cpu_count() or 1, 1 + expected.items // ITEMS_A_PROCESS)
     processes = 1 if opened.store.is_local else max(1, opened.given.processes or most)
     if spark:
@@ -500,20 +500,20 @@ def _filled(
 
 def _opened_histories(opened: Session) -> Report:
     """``--opening``: items that were there before their audit get a first row."""
-    app, engine, run, given = opened.app, opened.engine, opened.run, opened.given
+    app, runtime, given = opened.app, opened.runtime, opened.given
     routes = _audits(opened)
     offline = given.offline or opened.local is not None
     check_named(opened.manifest, routes, offline=offline)
-    check_gate(opened.manifest, routes, run.settings, run.clock(), offline=offline)
+    check_gate(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
     tables = source_tables(routes)
     items = sum(_size_of(opened, table).items for table in tables)
     note(f"{OPENING} of {', '.join(route.name for route in routes)} over {items:,} items")
     if given.dry_run:
         return Report()
     opened.confirm_writes()
-    jobs = Jobs(app.name, engine, run.clock)
+    jobs = Jobs.of(runtime)
     job, goes_on = _opening_job(opened, jobs, routes)
-    pages, spent = OpeningPages(app, engine, run, routes), session.metered(engine)
+    pages, spent = OpeningPages(runtime, routes), session.metered(runtime.store)
     with failed_keys(app, given.failed, goes_on=goes_on) as keep, _bar(items, shown=not given.json_output) as tell:
         hooks, size = RunHooks(tell, keep), given.page_items
         filling = Filling(jobs, job, pages, tables, page_items=size, metered=spent, hooks=hooks)

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.cli import shell
-from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, note, progress_bar
+from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, note, progress_bar, warn
 from streamfold.cli.session import DEFAULT_APPLICATION, Session, program
 from streamfold.errors import RecordError, SettingsError, printable
 from streamfold.records.envelope import Origins, RawRecord
@@ -117,7 +117,7 @@ def _read(opened: Session) -> TakenRecords:
     from streamfold.testing.recorded import RECORDS_MAX
 
     app, taken, derived = opened.app, TakenRecords([], 0, []), 0
-    origins = Origins(app.source_tables, opened.settings, opened.run.warn, app.tables)
+    origins = Origins(app.source_tables, opened.settings, warn, app.tables)
     for entry in RecordedFiles(opened.given.files):
         read = entry if isinstance(entry, BadLine) else _change(origins, *entry)
         if isinstance(read, BadLine):

@@ -25,7 +25,7 @@ from streamfold.records.values import DECODERS, RawImage
 from streamfold.replay.replay import SourceImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CONDITION, CONFLICT
 
 TRIES_MAX = 8
@@ -198,7 +198,7 @@ class TableChains:
         missing = [name for name in self.tables if not self._has_stream(name)]
         return sorted({reader.name for _, target, reader in chained(self.app.routes) if target.table.name in missing})
 
-    def run(self, engine: Any, run: Run) -> Report:
+    def run(self, runtime: Runtime) -> Report:
         """Delivers the records of derived rows to the handlers that read them, until no stream holds more.
 
         A chain may lead from table to table and back: the streams are read in turns.
@@ -207,22 +207,22 @@ class TableChains:
         cursors: dict[str, Any] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
         delivered = bool(cursors)
         while delivered:
-            run.pause(self.settle_seconds)
+            runtime.pause(self.settle_seconds)
             delivered = False
             for name, cursor in tuple(cursors.items()):
                 for page in StreamReader(*self.clients, self.tables[name][1]).pages(cursor):
                     cursors[name] = page.cursor
-                    if changes := self._wanted(name, page.records, run):
-                        merge(report, process_changes(self.app, changes, engine, run))
-                        merge(report, run_fan_outs(self.app, engine, run))
+                    if changes := self._wanted(name, page.records, runtime):
+                        merge(report, process_changes(runtime, changes))
+                        merge(report, run_fan_outs(runtime))
                         delivered = True
         report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report
 
-    def _wanted(self, name: str, records: Iterable[RawRecord], run: Run) -> list[Change]:
+    def _wanted(self, name: str, records: Iterable[RawRecord], runtime: Runtime) -> list[Change]:
         """The changes of derived rows that a handler reads; those of other items came from the files."""
         table, real = self.tables[name]
-        origins = Origins({name: table}, run.settings)
+        origins = Origins({name: table}, runtime.settings)
         origins.adopted = real
         changes = map(origins.change, records)
         return [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)]

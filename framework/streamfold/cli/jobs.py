@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streamfold.app import App
 from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, ring_open, run_chains, run_fan_outs
 from streamfold.batch.report import Report as BatchReport
 from streamfold.cli import shell
@@ -11,12 +10,12 @@ from streamfold.cli.items import name_text
 from streamfold.cli.output import Report, counted, note
 from streamfold.cli.session import Session
 from streamfold.commit.outcome import Failure
-from streamfold.engines import Engine, OwnStream
+from streamfold.engines import OwnStream
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, is_over
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.backfill import FillingProgress, Tell
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 FAILED_SHOWN = 20
 NAMED_MAX = 5
@@ -62,18 +61,18 @@ def jobs(opened: Session) -> Report:
       streamfold jobs --ring --state social.db
       streamfold jobs --engine dynamodb --table main=social --ring timeline-push-0a1b2c3d4e5f
     """
-    given, app, engine, run = opened.given, opened.app, opened.engine, opened.run
-    known = Jobs(app.name, engine)
+    given, runtime = opened.given, opened.runtime
+    known = Jobs.of(runtime)
     if given.pause or given.resume or given.change or given.end or (given.ring and opened.settings.jobs is None):
         opened.confirm_writes()
-    failures = ring_again(app, engine, run, "" if given.ring == ALL else given.ring) if given.ring else ()
+    failures = ring_again(runtime, "" if given.ring == ALL else given.ring) if given.ring else ()
     if given.pause or given.resume:
         known.change(given.pause or given.resume, paused=bool(given.pause))
     if given.change:
         known.change(given.change[0], **_rate(given.change[1]))
     if given.end:
         known.end(given.end)
-    found = [_job_line(known, job) for job in known.all()] + list(fan_out_lines(app, engine, run))
+    found = [_job_line(known, job) for job in known.all()] + list(fan_out_lines(runtime))
     lines = [text for _, text in found] or ["There are no jobs."]
     return Report(lines, [value for value, _ in found], bool(failures))
 
@@ -106,15 +105,16 @@ def handlers_text(handlers: Sequence[str]) -> str:
     return ", ".join(handlers) if len(handlers) <= NAMED_MAX else f"{len(handlers)} handlers"
 
 
-def fan_out_lines(app: App, engine: Engine, run: Run) -> Iterator[tuple[dict[str, Any], str]]:
+def fan_out_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
     """Each fan-out that is open, as JSON and as text."""
-    for each in open_fan_outs(app, engine, run):
+    names = {route.name for route in runtime.application.routes}
+    for each in open_fan_outs(runtime):
         (handler,) = each.job.handlers
         state = "open"
         if each.route is None:
-            state = "not of this group, or off" if any(route.name == handler for route in app.routes) else "retired"
+            state = "not of this group, or off" if handler in names else "retired"
         done, rows = sum(map(is_over, each.lanes)), sum(lane.counts.get(ROWS, 0) for lane in each.lanes)
-        age = int(each.age_seconds(run.clock()))
+        age = int(each.age_seconds(runtime.clock()))
         found = {"fan_out": each.job.id, "handler": handler, "what": each.job.what, "state": state}
         counts = {"lanes": each.job.segments, "lanes_done": done, "rows": rows, "age_seconds": age}
         yield (
@@ -132,53 +132,53 @@ def _duration(seconds: int) -> str:
     return f"{seconds // 60} minutes" if seconds < 7200 else f"{seconds // 3600} hours"
 
 
-def ring_again(app: App, engine: Engine, run: Run, identity: str) -> Sequence[Failure]:
+def ring_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
     """Rings for open fan-outs, all or the one of an id. Where that is here, works on them until none is left.
 
     Returns what failed. Raises ``SettingsError`` for a fan-out that is not open, or not of this process.
     """
     if identity:
-        found = _known(app, engine, run, identity)
+        found = _known(runtime, identity)
         if found.route is None:
             raise SettingsError(
                 f"Fan-out {identity} is of handler {found.job.handlers[0]!r}, which is retired, switched off, or of "
                 "another group than STREAMFOLD_GROUP: nobody would work on it."
             )
-        run.ring(identity, [lane.number for lane in found.left])
+        runtime.ring(identity, [lane.number for lane in found.left])
         lanes = len(found.left)
     else:
-        lanes = ring_open(app, engine, run)
-    queued = run.settings.jobs is not None and not isinstance(engine, OwnStream)
-    report = follow_fan_outs(app, engine, run)
+        lanes = ring_open(runtime)
+    queued = runtime.settings.jobs is not None and not isinstance(runtime.store, OwnStream)
+    report = follow_fan_outs(runtime)
     rows = sum(tally.written for tally in report.tallies.values())
     note(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.")
     note_failed(report.failures)
     return report.failures
 
 
-def _known(app: App, engine: Engine, run: Run, identity: str) -> OpenFanOut:
-    for each in open_fan_outs(app, engine, run):
+def _known(runtime: Runtime, identity: str) -> OpenFanOut:
+    for each in open_fan_outs(runtime):
         if each.job.id == identity:
             return each
     raise SettingsError(f"Fan-out {identity} is not open: streamfold jobs lists those that are.")
 
 
-def follow_fan_outs(app: App, engine: Engine, run: Run) -> BatchReport:
+def follow_fan_outs(runtime: Runtime) -> BatchReport:
     """Has the lanes worked on that a command opened: by the function of STREAMFOLD_JOBS, or here if none is set.
 
     A local state has no queue: they are worked on here.
     """
-    if run.settings.jobs is None or isinstance(engine, OwnStream):
-        return run_fan_outs(app, engine, run)
+    if runtime.settings.jobs is None or isinstance(runtime.store, OwnStream):
+        return run_fan_outs(runtime)
     from streamfold.jobs.fan_outs import Doorbell
 
-    rung, run.rung = run.rung, []
+    rung, runtime.rung = runtime.rung, []
     if rung:
-        Doorbell(app.name, run.settings.jobs, run.warn).ring(rung)
+        Doorbell(runtime.application.name, runtime.settings.jobs, runtime.warn).ring(rung)
     return BatchReport()
 
 
-def with_fan_outs(app: App, engine: Engine, run: Run, tell: Tell, left: list[Failure]) -> Tell:
+def with_fan_outs(runtime: Runtime, tell: Tell, left: list[Failure]) -> Tell:
     """After each page of a run, has the fan-outs worked on that it opened; those that fail stay open.
 
     left: takes the first of what failed.
@@ -186,7 +186,7 @@ def with_fan_outs(app: App, engine: Engine, run: Run, tell: Tell, left: list[Fai
 
     def after_page(progress: FillingProgress) -> None:
         tell(progress)
-        left.extend(follow_fan_outs(app, engine, run).failures[: FAILED_SHOWN - len(left)])
+        left.extend(follow_fan_outs(runtime).failures[: FAILED_SHOWN - len(left)])
 
     return after_page
 
@@ -197,10 +197,10 @@ def followed_chains(opened: Session) -> Sequence[Failure]:
     On AWS a stream delivers derived rows, and with STREAMFOLD_JOBS a queue delivers fan-outs.
     """
     if opened.local is None:
-        failures = follow_fan_outs(opened.app, opened.engine, opened.run).failures
+        failures = follow_fan_outs(opened.runtime).failures
     else:
         opened.local.retry(opened.settings.group)
-        failures = run_chains(opened.app, opened.local, opened.run).failures
+        failures = run_chains(opened.runtime, opened.local).failures
     note_failed(failures[:FAILED_SHOWN], "chains: ")
     if (hidden := len(failures) - FAILED_SHOWN) > 0:
         note(f"... and {hidden:,} more.")

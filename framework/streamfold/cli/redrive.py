@@ -12,7 +12,7 @@ import click
 from streamfold.batch.fan_outs import run_chains
 from streamfold.cli import shell
 from streamfold.cli.jobs import follow_fan_outs
-from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, echo, write
+from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, echo, warn, write
 from streamfold.cli.session import DEFAULT_STATE, Session, is_unnamed, open_copy, open_dynamodb, open_embedded
 from streamfold.errors import RecordError, SettingsError, printable
 from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingPlace, left_of, open_place
@@ -82,9 +82,9 @@ def redrive(opened: Session) -> Report:
       streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
-    app, given, run = opened.app, opened.given, opened.run
+    app, given, settings = opened.app, opened.given, opened.settings
     places = [opened.stack.enter_context(closing(open_place(source))) for source in dict.fromkeys(given.sources)]
-    origins = Origins(app.source_tables, opened.settings, run.warn, app.tables)
+    origins = Origins(app.source_tables, settings, warn, app.tables)
     documents = WaitingDocuments(places)
     put_sources = _open(opened, origins, documents)
     if given.apply and (given.search_url or not opened.store.is_local):
@@ -92,7 +92,7 @@ def redrive(opened: Session) -> Report:
     if given.search_url:
         opened.documents_to_server()
     fetch, dry_run = _Fetch(opened.store.endpoint_url), not given.apply
-    redriving = Redrive(app, opened.engine, run, origins, fetch, dry_run, put_sources)
+    redriving = Redrive(opened.runtime, origins, fetch, dry_run, put_sources)
     outcomes = Outcomes(dry_run, opened.json_file)
     try:
         for place, document in documents:
@@ -115,12 +115,12 @@ def _open(opened: Session, origins: Origins, documents: "WaitingDocuments") -> P
             local = opened.close_later(open_embedded(app, path, must_exist=True))
         else:
             local = opened.stack.enter_context(open_copy(app, path))
-        opened.engine = local
+        opened.runtime = opened.runtime_on(local)
         put_sources: PutSources = local.put_sources
         return put_sources
     if is_unnamed(app, opened.settings):
         documents.find_table(origins)
-    opened.engine = open_dynamodb(app, opened.settings, store, origins)
+    opened.runtime = opened.runtime_on(open_dynamodb(app, opened.settings, store, origins))
     if applies:
         opened.confirm_writes()
     return None
@@ -139,10 +139,10 @@ def _redrive(redriving: Redrive, place: WaitingPlace, document: Waiting, outcome
 def _add_chains(opened: Session, outcomes: "Outcomes") -> None:
     """Lets the handlers behind the rows follow, and adds what fails there."""
     if opened.local is None:
-        report = follow_fan_outs(opened.app, opened.engine, opened.run)
+        report = follow_fan_outs(opened.runtime)
     else:
         opened.local.retry(opened.settings.group)
-        report = run_chains(opened.app, opened.local, opened.run)
+        report = run_chains(opened.runtime, opened.local)
     for failure in report.failures:
         outcomes.add(Redriven(CHAINS, "failed", failure.item, failure.sequence, failure.handler, why=failure.what))
 

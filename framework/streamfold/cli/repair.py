@@ -142,7 +142,7 @@ def _reported(app: App, report: Path) -> Iterator[ItemKey]:
 def repaired_items(opened: Session, routes: Sequence[Route], items: GivenItems, *, dry_run: bool) -> RepairedItems:
     """Derives the rows of items again, for some handlers, and lets the chains of a local state follow."""
     names = {route.name for route in routes}
-    led = Pages(opened.app, opened.engine, opened.run, names, always=not dry_run, dry_run=dry_run, sources_only=False)
+    led = Pages(opened.runtime, names, always=not dry_run, dry_run=dry_run, sources_only=False)
     found = RepairedItems(dry_run)
     with item_progress("repairing", items.number, shown=not opened.given.json_output) as advance:
         for page in pages(items.items):

@@ -14,7 +14,7 @@ from streamfold.batch.manifest import read_manifest
 from streamfold.cli import session, shell
 from streamfold.cli.chaos import CHAOS_OPTIONS, chaos_report, faults_report, is_list
 from streamfold.cli.items import SAMPLE_ROWS, SAMPLE_ROWS_MAX
-from streamfold.cli.output import Note, Report, counted, each_minute, echo, note, progress_bar
+from streamfold.cli.output import Note, Report, counted, each_minute, echo, note, progress_bar, warn
 from streamfold.cli.session import Session
 from streamfold.cli.summary import Written, dry_run_lines, plan_lines, plan_object, summary_json, summary_lines
 from streamfold.commit.plan import Plan
@@ -177,8 +177,8 @@ class _Replaying:
     def __init__(self, opened: Session) -> None:
         self.opened = opened
         self.given = given = opened.given
-        self.app, self.settings, self.run = opened.app, opened.settings, opened.run
-        self.origins = Origins(self.app.source_tables, self.settings, self.run.warn, self.app.tables)
+        self.app, self.settings = opened.app, opened.settings
+        self.origins = Origins(self.app.source_tables, self.settings, warn, self.app.tables)
         self.chains: Any = None
         self.put_sources: PutSources | None = None
         self.kept = opened.store.state is not None and not (given.dry_run or given.external or given.search_url)
@@ -187,18 +187,18 @@ class _Replaying:
 
     def report(self) -> Report:
         """Carries it out."""
-        opened, given, run = self.opened, self.given, self.run
-        if given.dry_run:
-            run.actions = None  # transactions are shown as they would be on DynamoDB
-        run.parking = open_parking(self.parking) if self.parking and not given.dry_run else None
+        opened, given = self.opened, self.given
+        parking = open_parking(self.parking) if self.parking and not given.dry_run else None
         with replay_lines(
             self.recorded, shown=not given.json_output and not given.dry_run, timed=not given.dry_run
         ) as lines:
             self._open(lines)
+            runtime = opened.runtime
+            runtime.parking = parking
+            if given.dry_run:
+                runtime.actions = None  # transactions are shown as they would be on DynamoDB
             replaying = Replay(
-                self.app,
-                opened.engine,
-                run,
+                runtime,
                 self.origins,
                 batch_records=given.batch_size,
                 keep_going=given.keep_going,
@@ -212,7 +212,7 @@ class _Replaying:
         not_run: list[str] = []
         if self.chains is not None and not given.dry_run:
             not_run = self.chains.without_stream()
-            replaying.note(self.chains.run(opened.engine, run), {})
+            replaying.note(self.chains.run(runtime), {})
         more = [Note(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}")] if not_run else []
         written = Written(opened, summary, self._real_names(), self.parking)
         text: Iterator[Printed] = dry_run_lines(summary) if given.dry_run else summary_lines(written)
@@ -228,15 +228,15 @@ class _Replaying:
         state = None if given.dry_run else opened.store.state
         if state is None:
             memory = session.open_memory(app, self.settings)
-            opened.engine = opened.close_later(memory)
+            opened.runtime = opened.runtime_on(opened.close_later(memory))
             reads = any(derivation(route).reads_items for route in app.routes)
             self.put_sources = memory.put_sources if reads else None
             return
         if given.fresh:
             session.remove_state(state)
         kept = opened.close_later(session.open_embedded(app, state))
-        warn_of_others(app, kept, self.run)
-        opened.engine, self.put_sources = kept, kept.put_sources
+        opened.runtime, self.put_sources = opened.runtime_on(kept), kept.put_sources
+        warn_of_others(opened.runtime, kept)
 
     def _open_dynamodb(self, lines: "Lines") -> None:
         from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables, make_clients
@@ -245,7 +245,7 @@ class _Replaying:
         if session.is_unnamed(app, self.settings):
             lines.find_table(self.origins, keep_going=given.keep_going)
         engine = session.open_dynamodb(app, self.settings, opened.store, self.origins)
-        opened.engine = opened.close_later(engine)
+        opened.runtime = opened.runtime_on(opened.close_later(engine))
         if not given.dry_run:
             opened.confirm_writes()
             for name in create_tables(app, engine) if given.create_tables else ():

@@ -206,12 +206,12 @@ def _aliases(opened: Session, *, writes: bool) -> Aliases:
     """
     store, near = opened.store, is_loopback(opened.settings.search)
     is_local = store.is_local and opened.given.search_url is None
-    check_application(opened.app, opened.engine, opened.run, write=writes and is_local)
+    check_application(opened.runtime, write=writes and is_local)
     if is_local:
         return LocalAliases(LocalIndex(opened.engine, accepts_of(opened.app.routes, opened.settings)))
     server = opened.server()
     server.calls.tries = COMMAND_TRIES  # a run over all items must not end at one connection that breaks
-    opened.run.opened[OPENED] = server
+    opened.places[OPENED] = server
     aliases = ServerAliases(server)
     if writes and not (near and (store.is_local or store.on_loopback)):
         where = f"{aliases.sink}, and to the state of {opened.app.name!r}"
@@ -277,9 +277,8 @@ class _Steps:
         self.given = opened.given
         self.index = index
         self.aliases = aliases
-        self.of = opened.app, opened.engine, opened.run, index
-        self.rebuild = Rebuild(*self.of, aliases)
-        self.jobs = Jobs(opened.app.name, opened.engine, opened.run.clock)
+        self.rebuild = Rebuild(opened.runtime, index, aliases)
+        self.jobs = Jobs.of(opened.runtime)
         self.offline = self.given.offline or opened.store.is_local
         self.counts: dict[str, int] = {}
 
@@ -368,7 +367,8 @@ class _Steps:
     def _differs(self, mark: IndexMark) -> bool:
         """Prints what differs between the new index and the items; returns whether anything does."""
         self.aliases.refresh(mark.building)
-        verifier = IndexVerifier(*self.of, self.aliases.sink, own_alias(mark.building), self.given.tolerance)
+        alias, sink, tolerance = own_alias(mark.building), self.aliases.sink, self.given.tolerance
+        verifier = IndexVerifier(self.opened.runtime, self.index, sink, alias, tolerance)
         found = verifier.verify(None if self.given.full else self.given.sample, Random(0))  # noqa: S311 - a sample
         for line in _wrong_notes(found):
             note(line.text)
@@ -383,10 +383,10 @@ class _Steps:
         if seconds := self.rebuild.seconds_left(mark):
             self._say(f"Waiting {seconds} seconds for batches that began before (STREAMFOLD_GATE_SECONDS).")
         while seconds := self.rebuild.seconds_left(mark):
-            self.opened.run.wait(min(seconds, WAIT_SECONDS))
+            self.opened.runtime.wait(min(seconds, WAIT_SECONDS))
 
     def _taken_over(self) -> tuple[str, IndexMark]:
-        taking = TakeOver(*self.of, self.aliases)
+        taking = TakeOver(self.opened.runtime, self.index, self.aliases)
         self._wait(taking.begin())
         mark = taking.move()
         self._say(
@@ -450,12 +450,11 @@ def verify(opened: Session) -> Report:
     """
     given, index = opened.given, _index(opened)
     aliases = _aliases(opened, writes=given.repairs)
-    of = opened.app, opened.engine, opened.run, index
-    verifier = IndexVerifier(*of, aliases.sink, index.alias, given.tolerance)
+    verifier = IndexVerifier(opened.runtime, index, aliases.sink, index.alias, given.tolerance)
     found = verifier.verify(None if given.full else given.sample, Random())  # noqa: S311 - a sample
     remaining = len(found.wrong)
     if given.repairs:
-        failed = repair(*of, found.wrong).failed
+        failed = repair(opened.runtime, index, found.wrong).failed
         _note_failed(failed)
         remaining = len(failed)
     counts = {what: sum(each.what == what for each in found.wrong) for what in ("different", "missing", "ghost")}

@@ -21,7 +21,6 @@ from click.core import ParameterSource
 from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application, check_settings, undeclared_names
-from streamfold.batch.stored_schema import knowledge
 from streamfold.cli.output import can_ask, note, warn
 from streamfold.derivations.search.indexes import searches_of
 from streamfold.engines import ChainEngine, Engine, OwnStream
@@ -37,7 +36,7 @@ from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, check_named, wanted_routes
 from streamfold.records.envelope import Origins
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import READERS, read_path
@@ -118,6 +117,7 @@ class Session:
         self.outside = outside
         self.must_exist = exists
         self.json_file: IO[str] | None = None  # where --json is printed
+        self.places: dict[str, Any] = {}  # outside of the store, by their names in settings; ``Runtime.opened``
 
     @cached_property
     def app(self) -> App:
@@ -148,20 +148,28 @@ class Session:
         return store
 
     @cached_property
-    def run(self) -> Run:
-        """The run. On DynamoDB it makes as many calls at once as a function; a local state has one thread."""
-        outside = True if self.given.get("external") else self.outside
-        if self.store.is_local:
-            return Run(self.settings, outside=outside, warn=warn, actions=EMBEDDED_ACTIONS)
-        return Run(self.settings, outside=outside, warn=warn, lanes=Threads(self.settings.lanes))
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The store; a local one has to exist, unless the command makes it."""
-        engine: Engine = self.close_later(open_store(self.app, self.settings, self.store, must_exist=self.must_exist))
+    def runtime(self) -> Runtime:
+        """The application with its settings and its store; a local one has to exist, unless the command makes it."""
+        engine = self.close_later(open_store(self.app, self.settings, self.store, must_exist=self.must_exist))
+        runtime = self.runtime_on(engine)
         if self.checks:
-            check_application(self.app, engine, self.run, write=False)
-        return engine
+            check_application(runtime, write=False)
+        return runtime
+
+    def runtime_on(self, engine: Engine) -> Runtime:
+        """The same on a store that the command opens by itself.
+
+        On DynamoDB as many calls are made at once as by a function; a local state has one thread.
+        """
+        given: dict[str, Any] = {"actions": EMBEDDED_ACTIONS}
+        if not self.store.is_local:
+            given = {"slots": Threads(self.settings.lanes)}
+        outside = True if self.given.get("external") else self.outside
+        return Runtime(self.app, engine, self.settings, warn=warn, outside=outside, opened=self.places, **given)
+
+    @property
+    def engine(self) -> Engine:
+        return self.runtime.store
 
     def close_later(self, engine: Any) -> Any:
         """An engine that is closed when the command ends."""
@@ -180,7 +188,7 @@ class Session:
     @property
     def explaining(self) -> Explaining:
         """What explanations of items and rows are made with."""
-        return Explaining(self.app, self.engine, knowledge(self.run, self.app, self.engine).forms)
+        return Explaining(self.app, self.engine, self.runtime.known.forms)
 
     def keys(self, routes: Sequence[Route]) -> ItemKeys:
         """The keys of the items that lead to these handlers."""
@@ -199,12 +207,12 @@ class Session:
             confirm(f"This writes documents to {self.settings.search}.", yes=self.given.yes)
 
     def documents_to_server(self) -> None:
-        """Lets the run write its documents to the server of ``--search-url``."""
+        """Has documents written to the server of ``--search-url``."""
         from streamfold.derivations.search.indexes import OPENED
 
         if not searches_of(self.app.routes):
             raise SettingsError("--search-url is where documents go: the application has no search.")
-        self.run.opened[OPENED] = self.server()
+        self.places[OPENED] = self.server()
 
     def server(self) -> "OpenSearchIndex":
         """The search server of the settings. Raises ``SettingsError`` where none is set."""

@@ -40,7 +40,7 @@ from streamfold.lifecycle.rows import (
 from streamfold.lifecycle.rows import joined as joined_sums
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.settings.readers import PREFIX
 from streamfold.writes.guarded import RowKey
@@ -139,7 +139,7 @@ class RowsCompared(Files):
 
     def __call__(self, rows: Iterable[tuple[RowKey, RowSum]]) -> Iterator[RowDifference | ItemError | int]:
         app, settings = self.place.opened()
-        return compared(app, Run(settings), self.routes(app), rows)
+        return compared(app, settings, self.routes(app), rows)
 
 
 def verified_on_spark(
@@ -235,18 +235,18 @@ class Worker:
         lines: list[str] = []
         left: list[Failure] = []
         with closing(open_store(app, settings, self.store)) as engine:
-            run = Run(settings, outside=True)
-            job = Jobs(app.name, engine, run.clock).read(self.job)
+            runtime = Runtime(app, engine, settings, outside=True)
+            job = Jobs.of(runtime).read(self.job)
             if job is None:
                 raise SettingsError(f"Job {self.job} is not in this store.")
-            parts = job_parts(app, engine, run, job, export=keys, metered=metered(engine), sharing=self.sharing)
+            parts = job_parts(runtime, job, export=keys, metered=metered(engine), sharing=self.sharing)
 
             def tell(progress: FillingProgress) -> None:
                 if not progress.waits:  # a process that waits has no page to print
                     lines.append(page_line(app, progress))
                     parts.progress = FillingProgress()
 
-            parts.hooks = RunHooks(with_fan_outs(app, engine, run, tell, left), lag=lag_of(*self.lag, run.clock))
+            parts.hooks = RunHooks(with_fan_outs(runtime, tell, left), lag=lag_of(*self.lag, runtime.clock))
             parts.run_part(number)
         note_failed(left)
         return lines

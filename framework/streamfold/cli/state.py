@@ -89,7 +89,7 @@ def collect(opened: Session) -> Report:
       streamfold state gc --engine dynamodb --table main=shop --yes
     """
     dry_run = opened.given.dry_run
-    garbage = StateGarbage(opened.app, opened.engine, opened.run)
+    garbage = StateGarbage(opened.runtime)
     if not dry_run:
         opened.confirm_writes()
     with item_progress("marking", None, shown=not opened.given.json_output) as advance:
@@ -152,19 +152,19 @@ def retire(opened: Session) -> Report:
     """
     app, handler, dry_run = opened.app, opened.given.handler, opened.given.dry_run
     remove, offline = opened.given.rows == "remove", opened.local is not None
-    check_retirable(app, opened.manifest, handler, opened.run, remove=remove, offline=offline)
-    check_no_run(Jobs(app.name, opened.engine, opened.run.clock), handler)
+    check_retirable(app, opened.settings, opened.manifest, handler, remove=remove, offline=offline)
+    check_no_run(Jobs.of(opened.runtime), handler)
     if not dry_run:
         opened.confirm_writes()
     route = next((route for route in app.routes if route.name == handler), None)
     kind = opened.manifest.handlers[handler]["kind"] if route is None else route.kind.name
-    retirement: Retirement | KeptRetirement = Retirement(app, opened.engine, opened.run, handler, remove)
+    retirement: Retirement | KeptRetirement = Retirement(opened.runtime, handler, remove)
     if words := kept_words(kind):  # what its kind keeps is in no ledger item
-        retirement = KeptRetirement(app, opened.engine, opened.run, handler, words)
+        retirement = KeptRetirement(opened.runtime, handler, words)
     with item_progress("retiring", None, shown=not opened.given.json_output) as advance:
         for looked_at in retirement.go(dry_run=dry_run):
             advance(looked_at)
-    opened.run = replace(opened.run, handlers=frozenset(route.name for route in app.routes) - {handler})
+    opened.runtime = replace(opened.runtime, handlers=frozenset(route.name for route in app.routes) - {handler})
     chains = 0 if dry_run else len(followed_chains(opened))
     report = retirement.report
     found = {

@@ -10,7 +10,7 @@ from streamfold.cli import shell
 from streamfold.cli.explain import contribution_text
 from streamfold.cli.items import item_object, item_text, values_text
 from streamfold.cli.jobs import followed_chains
-from streamfold.cli.output import BOTH, SHOWN_MAX, Note, Printed, Report, counted, difference_lines, item_progress
+from streamfold.cli.output import BOTH, SHOWN_MAX, Note, Printed, Report, counted, difference_lines, item_progress, warn
 from streamfold.cli.repair import (
     FailedElsewhere,
     GivenItems,
@@ -241,7 +241,7 @@ def _items_report(opened: Session, routes: Sequence[Route]) -> Report:
 def _verified(opened: Session, routes: Sequence[Route]) -> Verified:
     given = opened.given
     sample = None if given.full else given.sample or SAMPLE_ITEMS
-    led = Pages(opened.app, opened.engine, opened.run, {route.name for route in routes}, dry_run=True)
+    led = Pages(opened.runtime, {route.name for route in routes}, dry_run=True)
     verifier, keys = Verifier(led, given.tolerance), opened.keys(routes)
     items = keys.all() if sample is None else keys.sample(sample, Random())  # noqa: S311 - a sample
     with item_progress("comparing", sample, shown=not given.json_output) as advance:
@@ -322,16 +322,15 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
 
     every: no handler was named, so that others than these were asked for.
     """
-    app, engine, run, repair = opened.app, opened.engine, opened.run, opened.given.repair
+    app, runtime = opened.app, opened.runtime
     how: dict[str, Any] = {"live": opened.local is None, "tolerance_seconds": opened.given.tolerance}
-    verifier = RowsVerifier(app, engine, run, routes, **how)
+    verifier = RowsVerifier(runtime, routes, **how)
     found = verifier.verify() if any(route.kind.contributes for route in routes) else VerifiedRows()
     mended = None
-    if repair:
-        mending = RowMending(opened.explaining, run, verifier.expiring)
-        mended = mending.mend([each.row for each in found.different])
+    if opened.given.repair:
+        mended = RowMending(runtime, verifier.expiring).mend([each.row for each in found.different])
         followed_chains(opened)
-    found.add(unsummed := OtherRows(app, engine, run, **how).verify(routes))
+    found.add(unsummed := OtherRows(runtime, **how).verify(routes))
     if mended is not None:
         mended.left.extend(RowLeft(each.row, UNSUMMED) for each in unsummed.different)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
@@ -484,7 +483,7 @@ def _exports_report(opened: Session) -> Report:
     for name, why in missed.items() if given.handlers else ():
         raise SettingsError(f"Handler {name!r} cannot be compared by exports: {why}.")
     exports = _opened_exports(app, settings, given.exports)
-    found = _on_spark(opened, routes, exports) if spark else verify_exports(app, opened.run, routes, exports)
+    found = _on_spark(opened, routes, exports) if spark else verify_exports(app, settings, routes, exports, warn)
 
     def lines() -> Iterator[Printed]:
         yield from _rows_lines(found.rows)

@@ -141,15 +141,13 @@ class _Worker:
 
     def __init__(self, opened: Session) -> None:
         self.opened = opened
-        self.app = app = opened.app
-        engine, self.run = opened.engine, opened.run
+        self.app = opened.app
         self.gone = Event()  # the process that gives the parts
         self.left: list[Failure] = []  # fan-outs that failed
-        self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
-        check_application(app, engine, self.run, write=False)
-        job = job_to_carry(Jobs(app.name, engine, self.run.clock), opened.given.job)
-        sharing = opened.given.sharing
-        self.parts: Filling = job_parts(app, engine, self.run, job, metered=metered(engine), sharing=sharing)
+        self.runtime = opened.runtime.until(lambda: 0.0 if self.gone.is_set() else float("inf"))
+        check_application(self.runtime, write=False)
+        job, spent = job_to_carry(Jobs.of(self.runtime), opened.given.job), metered(opened.engine)
+        self.parts: Filling = job_parts(self.runtime, job, metered=spent, sharing=opened.given.sharing)
 
     def do(self, numbers: Sequence[int], keep: KeepFailed) -> Report:
         """Does these parts, or all that remain. ``keep`` takes what failed."""
@@ -171,20 +169,20 @@ class _Worker:
     def _hook(self, tell: Tell, keep: KeepFailed) -> None:
         """Has each page printed and kept, and its fan-outs worked on."""
         given = self.opened.given
-        lag = lag_of(given.max_lag, given.function, self.run.clock)
-        following = with_fan_outs(self.app, self.opened.engine, self.run, tell, self.left)
+        lag = lag_of(given.max_lag, given.function, self.runtime.clock)
+        following = with_fan_outs(self.runtime, tell, self.left)
         self.parts.hooks = RunHooks(following, keep, lag)
 
     def end(self) -> Report:
         """Ends the job, a rebuild with its rows led to their items. Raises ``SettingsError`` while parts remain."""
-        job, app, engine = self.parts.job, self.app, self.opened.engine
+        job = self.parts.job
         if left := self.parts.left():
             raise SettingsError(f"{len(left)} parts of job {job.id} are not done, {left[0]} is the first.")
-        rows = lead_rows(app, engine, self.run, job.handlers) if job.what == REBUILD else None
-        ended = end_job(app, engine, self.run, job.id)
+        rows = lead_rows(self.runtime, job.handlers) if job.what == REBUILD else None
+        ended = end_job(self.runtime, job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
         lines: list[Printed] = [f"Job {ended.id} has ended: {counts}.", *(led_lines(rows) if rows else ())]
-        found = {"job": ended.id, "ended": True, **ended.counts, **led_object(app, rows)}
+        found = {"job": ended.id, "ended": True, **ended.counts, **led_object(self.app, rows)}
         return Report(lines, found, bool(rows and rows.mended.left))
 
     def from_input(self) -> None:
@@ -207,7 +205,7 @@ class _Worker:
         with redirect_stdout(sys.stderr):
             for number in self._given():
                 try:
-                    done = self.parts.run_part(number, self.run).done
+                    done = self.parts.run_part(number, self.runtime).done
                 except NotStarted:
                     done = False
                 echo(to_json({PART: number, DONE: done}), file=output)
