@@ -194,7 +194,12 @@ class Committer:
             older = OlderChanges(runtime, self.progress)
             chunks = older.without_newer(chunks)
         self.attempts.add(most_shared_first(chunks) if runtime.slots.count > 1 else chunks)
-        self._send_all()
+        flight = runtime.slots.flight()
+        try:
+            self._send_through(flight)
+        except Exception:
+            join_all(flight, len(self.attempts.flying))
+            raise
         if older is not None:
             older.take_back()
         if plan.puts:
@@ -205,20 +210,12 @@ class Committer:
             recompute_rows(runtime, self.progress)
         return self.progress.outcome
 
-    def _send_all(self) -> None:
-        flight = self.runtime.slots.flight()
-        try:
-            self._send_through(flight)
-        except Exception:
-            join_all(flight, len(self.attempts.flying))
-            raise
-
     def _send_through(self, flight: Flight) -> None:
         attempts = self.attempts
         while attempts or self.replanner.behind:
             if not attempts:
                 behind, self.replanner.behind = self.replanner.behind, []
-                attempts.add(self._chunks(behind, alone=True))
+                attempts.add(_chunks(behind, self.runtime, alone=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free) if self.progress.held else free
                 if attempt.chunk.units:
@@ -256,21 +253,18 @@ class Committer:
         try:
             if error is not None:
                 raise error
-            if refused is None:
-                self._succeed(attempt)
-            else:
+            if refused is not None:
                 self._refused(attempt, refused)
+                return
+            self.progress.commit(attempt.chunk)
+            if pages := [unit for unit in attempt.chunk.units if unit.partial]:
+                self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
         except EngineError as failed:
             self._fail(attempt, failed)
 
     def _fail(self, attempt: Attempt, error: EngineError) -> None:
         if not (is_fatal(error) and self._split_by_table(attempt)):
             self.progress.fail(attempt.chunk.units, error)
-
-    def _succeed(self, attempt: Attempt) -> None:
-        self.progress.commit(attempt.chunk)
-        if pages := [unit for unit in attempt.chunk.units if unit.partial]:
-            self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
@@ -319,7 +313,7 @@ class Committer:
             return
         attempts: list[Attempt] = []
         for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
-            chunks = self._chunks([*some], alone=guilty)
+            chunks = _chunks([*some], self.runtime, alone=guilty)
             attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
         self.attempts.add_first(attempts)
 
@@ -327,7 +321,7 @@ class Committer:
         """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
         if len(groups := _by_tables(attempt.chunk.units)) == 1:
             return False
-        chunks = (chunk for units in groups for chunk in self._chunks(units, alone=False))
+        chunks = (chunk for units in groups for chunk in _chunks(units, self.runtime, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for chunk in chunks])
         return True
 
@@ -352,16 +346,17 @@ class Committer:
     def _note_rest(self) -> None:
         """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
         units = ((attempt, self.replanner.with_notes(attempt.chunk.units)) for attempt in self.attempts.taken_back())
-        chunks = ((attempt, chunk) for attempt, some in units for chunk in self._chunks(some, alone=False))
+        chunks = ((attempt, chunk) for attempt, some in units for chunk in _chunks(some, self.runtime, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
 
     def _resend(self, units: Sequence[Unit], rounds: int) -> None:
         alone = rounds > ROUNDS_TOGETHER_MAX
-        self.attempts.add_first([Attempt(chunk, rounds) for chunk in self._chunks(units, alone=alone)])
+        self.attempts.add_first([Attempt(chunk, rounds) for chunk in _chunks(units, self.runtime, alone=alone)])
 
-    def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
-        groups = [[unit] for unit in units] if alone else [units]
-        return [chunk for some in groups for chunk in pack(some, self.runtime.chunk_actions)]
+
+def _chunks(units: Sequence[Unit], runtime: Runtime, *, alone: bool) -> list[Chunk]:
+    groups = [[unit] for unit in units] if alone else [units]
+    return [chunk for some in groups for chunk in pack(some, runtime.chunk_actions)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:
