@@ -30,6 +30,7 @@ from streamfold.lifecycle.row_sources import (
 )
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, left_in, left_of
 from streamfold.lifecycle.sources import wanted_routes
+from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.values import DIGITS_MAX, EXACT, Number, decode
@@ -139,12 +140,15 @@ class RowMending:
 
     def mend(self, rows: Collection[RowKey]) -> RowsMended:
         """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
-        left = list(dict.fromkeys(rows))
         with localcontext(EXACT):
-            for _ in range(SCANS_MAX):
-                if left := [row for row in left if self._prepared(row)]:
-                    left = self._scanned(left)
-            for row in left:
+            _, busy = stable(
+                self.runtime,
+                dict.fromkeys(rows),
+                lambda left: dict.fromkeys(self._scanned([row for row in left if self._prepared(row)])),
+                looks_max=SCANS_MAX,
+                is_same=lambda *_: False,
+            )
+            for row in busy:
                 self._leave(row, BUSY)
         for found in self.found:
             found.sort(key=str)
@@ -190,6 +194,8 @@ class RowMending:
         Of a marked row two scans have to find the same: an item that comes and one that leaves in one transaction may
         cancel each other out, so that the row is not written, and a scan may see both or neither of them.
         """
+        if not rows:
+            return []
         found = contributors_of(self.by, rows, self.others.see)
         stored, again = self.engine.read_rows(rows), []
         for row in rows:

@@ -24,6 +24,7 @@ from streamfold.lifecycle.explain import Explaining, entries_of, rows_lacking_en
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.sources import pages, scanned, source_tables
+from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero
@@ -154,16 +155,16 @@ class RowsVerifier:
 
     def verify(self) -> VerifiedRows:
         """Folds and compares, again while rows that are suspected move."""
-        suspected = self._compared(None)
-        for _ in range(FOLDS_MAX if self.live else 0):
-            if not suspected:
-                break
-            self.runtime.wait(self.tolerance_seconds)
-            again = self._compared(suspected)
-            still = {row: each for row, each in again.items() if suspected[row] == each and row not in self.moved}
-            self.found.different += still.values()
-            suspected = {row: each for row, each in again.items() if row not in still}
+        suspected: Mapping[RowKey, RowDifference] = self._compared(None)
         if self.live:
+            self.found.different, suspected = stable(
+                self.runtime,
+                suspected,
+                self._compared,
+                looks_max=FOLDS_MAX,
+                tolerance_seconds=self.tolerance_seconds,
+                is_same=lambda before, now: before == now and now.row not in self.moved,
+            )
             self.found.moving, self.suspected = len(suspected), suspected.keys()
         else:
             self.found.different += suspected.values()
