@@ -21,15 +21,15 @@ from streamfold.commit.pending import NamedRows, Unfinished
 from streamfold.commit.plan import without_row
 from streamfold.commit.replanning import filled
 from streamfold.commit.transactions import check_passing, counts_contributors, is_added_to, is_throttled, not_the_owner
-from streamfold.derivations.derivation import LOST, Finishing, Work, contributing, contribution, derivation
+from streamfold.derivations.derivation import LOST, Finishing, Work, contributing, derivation, derived
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, Unprocessable, is_fatal
+from streamfold.errors import Contended, ItemFault, Unprocessable
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem
 from streamfold.ledger.forms import Forms
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, Transition, repaired
-from streamfold.records.change import ABSENT, Change, ItemKey, image_of
+from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.values import EXACT
 from streamfold.routes.route import ROWS_LOST, Fields, Route
 from streamfold.runtime import Runtime
@@ -115,14 +115,12 @@ class Repair:
     def _repaired(self, work: Work, version: str) -> Repaired:
         """The result for one handler, with the error that prevented it."""
         route, item, _, fields, changes = work
-        try:
+        with ItemFault() as fault:  # what is no item's fault lets nothing be repaired
             if route.kind.contributes:
                 return self._by_ledger(RepairWork(item, route, fields, version), changes)
             return self._by_kind(work)
-        except Exception as error:
-            if is_fatal(error):  # no item's fault: nothing can be repaired
-                raise
-            return Repaired(item, route.name, error=explained(route, error))
+        assert fault.error is not None
+        return Repaired(item, route.name, error=explained(route, fault.error))
 
     def _by_kind(self, work: Work) -> Repaired:
         """Lets a kind without a ledger repair what it derived from an item. A dry run counts one write."""
@@ -204,7 +202,7 @@ class Repair:
         source = (
             None if self.emptied else self.runtime.engine.read_source(work.item)
         )  # after the ledger item: see above
-        after = contribution(work.route, image_of(source) if source else ABSENT, work.fields, self.runtime.known.forms)
+        after = derived(work.route, image_of(source), work.fields, self.runtime.known.forms).checked()
         self.runtime.known.learn_expiring()
         stored = found.parts.get(work.route.name)
         known = stored is not None and stored.version >= work.version != BEFORE_ALL
@@ -272,9 +270,6 @@ def _named(application: str, work: RepairWork, changes: Sequence[Change], forms:
     """The rows that the images of records name: an interrupted attempt may have left them empty or unfinished."""
     named = NamedRows()
     for image in images(changes):
-        try:
-            parts = contribution(work.route, image, work.fields, forms)
-        except Exception:  # noqa: BLE001, S112 - an image on which the handler raises contributed nothing
-            continue
-        named.add(application, work.route, work.item, parts)
+        # An image on which the handler raises contributed nothing.
+        named.add(application, work.route, work.item, derived(work.route, image, work.fields, forms).rows)
     return named

@@ -23,7 +23,7 @@ from streamfold.derivations.feed.pairs import EDGES, NEVER, POSTS, Mirror, Mirro
 from streamfold.derivations.feed.spreading import EDGE, UNTIL, pull_key
 from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError, is_fatal
+from streamfold.errors import ItemFault, SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED, STATE
 from streamfold.ledger.contribution import BEFORE_ALL
@@ -137,12 +137,10 @@ class FeedRows:
     def _pairs(self, followed: Followed, posts: Sequence[Mirror]) -> None:
         wanted: dict[RowKey, tuple[Mirror, ShownRow | None]] = {}
         for post in posts:
-            try:
+            with ItemFault() as fault:
                 put = made(self.route, Pair(post, followed.edge), fresh=False)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, error)))
+            if fault.error is not None:
+                self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, fault.error)))
                 continue
             values = None if put.attributes is None else decode(encode(dict(put.attributes)))
             wanted[put.key] = post, None if values is None else self._visible(values)

@@ -20,13 +20,13 @@ from streamfold.batch.manifest import Manifest, note_expiring, read_manifest
 from streamfold.batch.process import finish
 from streamfold.batch.stored_schema import keep_forms
 from streamfold.commit.committer import Attempt, Committer
-from streamfold.commit.outcome import Outcome, explained
+from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import NamedRows, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack, unit_of
 from streamfold.commit.replanning import Coming, filled, read_lives, writes_any
-from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
+from streamfold.derivations.derivation import Finishing, Work, derivation, derived
 from streamfold.engines import OwnStream, StoredItem
-from streamfold.errors import is_fatal, parts_text
+from streamfold.errors import parts_text
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
@@ -232,8 +232,8 @@ class PagePlan:
 
     def plan(self) -> None:
         """Plans the units of ledger items of which a part differs."""
-        for derived in self.derived:
-            self._plan(*derived)
+        for each in self.derived:
+            self._plan(*each)
 
     def _plan(self, key: StateKey, held: LedgerItem, source: StoredItem | None, steps: Sequence[Step]) -> None:
         each, report = self.keys[key], self.report
@@ -262,12 +262,9 @@ class PagePlan:
         image, steps = image_of(source), []
         for route, fields in each.parts:
             stored = found.parts.get(route.name)
-            try:
-                after = contribution(route, image, fields, self.forms)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                self.report.failed.append(ItemFailed(each.item, route.name, explained(route, error)))
+            after, error = derived(route, image, fields, self.forms)
+            if error is not None:
+                self.report.failed.append(ItemFailed(each.item, route.name, error))
                 continue
             steps.append(Step(route, max(bound, stored.version) if stored else bound, None, after))
         return steps

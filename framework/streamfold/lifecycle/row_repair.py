@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest
 from streamfold.commit.after_commit import recompute
-from streamfold.derivations.derivation import contribution
+from streamfold.derivations.derivation import derived
 from streamfold.engines import OwnStream, StoredItem
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
@@ -279,7 +279,7 @@ class RowMending:
         """A fence on an item whose state agrees with its source, and what the handler makes of the item."""
         found = read_ledger(self.by, key)
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
-        after = contribution(route, image_of(self.engine.read_source(item)), fields, self.by.forms)
+        after = derived(route, image_of(self.engine.read_source(item)), fields, self.by.forms).checked()
         part = found.parts.get(route.name)
         if stored_text(as_stored(stored_rows(part.text) if part else {}, after)) != (part.text if part else ""):
             raise EngineError("Its item differs from its source: streamfold repair leads it there first.")
