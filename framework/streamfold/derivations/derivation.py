@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from streamfold.commit.outcome import Failed, Outcome, Triages
-    from streamfold.commit.pending import NamedRows, Unfinished
+    from streamfold.commit.pending import Unfinished
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.errors import Unprocessable
@@ -263,10 +263,13 @@ class Contributing(Derivation):
         return False
 
     def reconciled(
-        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+        self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        """Finishes one reconciled item; returns its conflicts. Raises the error that prevented it."""
-        del route, item, after, named, finishing
+        """Finishes one reconciled item, of which a dry run left nothing unfinished; returns its conflicts.
+
+        Raises the error that prevented it.
+        """
+        del route, item, after, finishing
         return ()
 
     def parks_conflicts(self, route: Route) -> bool:
