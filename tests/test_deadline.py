@@ -7,8 +7,9 @@ import pytest
 from streamfold import App, Key, Router, Row
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
+from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import NotStarted, ParkingError
-from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.records import item, record
@@ -69,8 +70,8 @@ def test_a_record_is_neither_counted_nor_parked_when_the_time_is_over(attempts_m
 
     app, place = App("shop", routers=[router]), Place()
     engine = CountingEngine(MemoryEngine(app.tables.values()))
-    run = Run(Settings(), seconds_left=lambda: left[0], parking=place)
-    (failure,) = process_event(app, [record(None, item("ORDER#1"), 1)], engine, run).failures
+    run = Runtime(app, engine, Settings(), seconds_left=lambda: left[0], parking=place)
+    (failure,) = process_event(run, [record(None, item("ORDER#1"), 1)]).failures
     assert isinstance(failure.error, ParkingError if attempts_max is None else ValueError)
     assert place.parked == []
     assert len(engine.named("swap_state")) == 1  # the manifest

@@ -15,9 +15,10 @@ from streamfold import App, Change, Count, Document, Key, Put, Router, Row, Sum
 from streamfold.batch.already_applied import SAMPLE
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
-from streamfold.lambda_entry import Function, function_of
-from streamfold.lambda_entry.observing import observer
+from streamfold.lambda_entry.function import Function, function_of
+from streamfold.lambda_entry.telemetry import observer
 from streamfold.read import archived
+from streamfold.runtime import Knowledge
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import ROOT, environment
@@ -29,7 +30,7 @@ from tests.helpers.tables import make_table
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{customer}", "TOTAL")
 STATE = Key("STATE#{order_id}", "STATE")
-QUIET = Settings(logger=False, metrics=False, state_table="state", lanes=1)  # moto is of one thread
+QUIET = Settings(observe="off", state_table="state", lanes=1)  # moto is of one thread
 
 
 def total(item):
@@ -172,8 +173,10 @@ def test_a_malformed_record_of_a_batch_that_came_before_is_reported_alone(local,
 def test_the_state_is_read_while_records_are_parsed(local, monkeypatch):
     told = []
     local(event(Source().put("ORDER#0", customer="eve", total=3)), Context(60_000))
-    monkeypatch.setattr("streamfold.lambda_entry.begin_with_records", lambda *_: told.append("begun"))
-    monkeypatch.setattr("streamfold.lambda_entry.read_changes", lambda *_: (told.append("parsed"), ([], []))[1])
+    monkeypatch.setattr("streamfold.lambda_entry.function.begin_with_records", lambda *_: told.append("begun"))
+    monkeypatch.setattr(
+        "streamfold.lambda_entry.function.read_changes", lambda *_: (told.append("parsed"), ([], []))[1]
+    )
     local(event(), Context(60_000))
     assert told == ["begun", "parsed"]
 
@@ -182,7 +185,7 @@ def test_the_manifest_and_the_sample_of_a_batch_are_read_in_one_request(local, m
     source = Source()
     batch = event(*(source.put(f"ORDER#{number}", customer="eve", total=3) for number in range(200)))
     local(batch, Context(60_000))
-    local.engine = CountingEngine(local.engine)
+    local.engine, local.known = CountingEngine(local.engine), Knowledge()
     local.pace.began()  # as after an invocation that did not end well
     monkeypatch.setattr("streamfold.batch.process.begin", None)  # it was begun before records were parsed
     local(batch, Context(60_000))
@@ -281,14 +284,16 @@ def test_a_function_measures_that_no_row_was_removed(app, client, capsys):
 
 
 JOBS = "https://sqs.us-east-1.amazonaws.com/123456789012/jobs"
+TRACED = App("traced", [])
+"""An application of its own: Powertools keeps a logger, with a test's standard output, for each service's name."""
 
 
-def modules_behind(**switches):
-    """The modules of extras that a function of rows imports when these are on or off, in a process of its own."""
+def modules_behind(observe):
+    """The modules of extras that a function of rows imports under this setting, in a process of its own."""
     program = (
-        "import sys; from handlers import app; from streamfold.lambda_entry import Function; "
+        "import sys; from handlers import app; from streamfold.lambda_entry.function import Function; "
         f"from streamfold.settings import Settings; "
-        f"Function(app, Settings(group='main', jobs='{JOBS}', **{switches!r}), object()); "
+        f"Function(app, Settings(group='main', jobs='{JOBS}', observe={observe!r}), object()); "
         "print(*(name for name in sys.modules if name.startswith(('aws_lambda_powertools', 'aws_xray', 'opensearch'))))"
     )
     command = [sys.executable, "-c", program]
@@ -298,45 +303,47 @@ def modules_behind(**switches):
 
 
 def test_tracers_sdk_is_imported_only_when_the_tracer_is_switched_on():
-    imported = modules_behind(powertools=True, tracer=False)
+    imported = modules_behind("powertools")
     assert "aws_lambda_powertools.metrics.metrics" in imported
     assert not [name for name in imported if name.startswith("aws_xray")]
 
 
-@pytest.mark.parametrize("switches", [{}, {"powertools": True, "logger": False, "metrics": False}])
-def test_nothing_of_powertools_is_imported_unless_it_is_asked_for(switches):
-    assert modules_behind(**switches) == []
+@pytest.mark.parametrize("observe", ["lines", "off"])
+def test_nothing_of_powertools_is_imported_unless_it_is_asked_for(observe):
+    assert modules_behind(observe) == []
 
 
 def test_a_function_without_searches_imports_no_client_of_a_search_server():
-    imported = modules_behind(powertools=True)
+    imported = modules_behind("powertools")
     assert imported
     assert not [name for name in imported if name.startswith("opensearch")]
 
 
-def test_tracer_without_its_sdk_is_refused_with_the_remedy(app, monkeypatch):
+def test_tracer_without_its_sdk_is_refused_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "aws_xray_sdk", None)
-    with pytest.raises(SettingsError, match=r"STREAMFOLD_TRACER is on.*aws-lambda-powertools\[tracer\]"):
-        Function(app, Settings(logger=False, metrics=False, tracer=True), client=object())
+    with pytest.raises(SettingsError, match=r"STREAMFOLD_OBSERVE is traced.*aws-lambda-powertools\[tracer\]"):
+        Function(TRACED, Settings(observe="traced"), client=object())
 
 
-def test_tracer_traces_what_boto3_sends(app, monkeypatch):
+@pytest.mark.parametrize("observe", ["traced", "powertools", "lines", "off"])
+def test_tracer_traces_what_boto3_sends_where_it_is_asked_for(monkeypatch, observe):
     made = []
     monkeypatch.setattr("aws_lambda_powertools.Tracer", lambda **given: made.append(given["service"]))
-    Function(app, Settings(logger=False, metrics=False, tracer=True), client=object())
-    assert made == ["shop"]
+    Function(TRACED, Settings(observe=observe), client=object())
+    assert made == (["traced"] if observe == "traced" else [])
 
 
-def test_records_that_nearly_match_are_counted_and_logged_without_their_values(local, app, capsys, caplog):
-    local.observe = observer("shop", Settings(logger=False, state_table="state"))
-    with caplog.at_level("INFO", "streamfold"):
-        local(event(Source().put("ORDER#", total=3), Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
-    assert json.loads(capsys.readouterr().out)["near_misses"] == 1
-    (warned,) = [record for record in caplog.records if hasattr(record, "field")]
-    assert (warned.key, warned.field, warned.near_misses) == ("main: ORDER#{order_id} / METADATA", "order_id", 1)
+def test_records_that_nearly_match_are_counted_and_logged_without_their_values(local, app, capsys):
+    local.observe = observer("shop", Settings(state_table="state"))
+    local(event(Source().put("ORDER#", total=3), Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert next(line for line in lines if "_aws" in line)["near_misses"] == 1
+    (warning,) = [line for line in lines if "field" in line]
+    found = (warning["key"], warning["field"], warning["near_misses"])
+    assert found == ("main: ORDER#{order_id} / METADATA", "order_id", 1)
 
 
-def test_log_is_plain_and_no_metrics_are_printed_when_both_are_off(local, capsys, caplog):
+def test_log_is_plain_and_no_metrics_are_printed_when_observing_is_off(local, capsys, caplog):
     with caplog.at_level("INFO", "streamfold"):
         local(event(Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
     assert capsys.readouterr().out == ""
@@ -405,7 +412,7 @@ def test_external_handler_is_called_once_with_the_time_that_is_left(client):
 
 def test_settings_are_read_once(app, client, monkeypatch):
     monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "state")
-    monkeypatch.setenv("STREAMFOLD_METRICS", "off")
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "off")
     source = Source()
     app.lambda_handler(event(source.put("ORDER#1", customer="ada", total=3)), Context(60_000))
     monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "another")
@@ -415,7 +422,7 @@ def test_settings_are_read_once(app, client, monkeypatch):
 
 def test_the_app_is_the_lambda_handler(app, client, monkeypatch):
     monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "state")
-    monkeypatch.setenv("STREAMFOLD_METRICS", "off")
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "off")
     batch = event(Source().put("ORDER#1", customer="ada", total=3))
     assert app.lambda_handler(batch, Context(60_000)) == {"batchItemFailures": []}
     assert app.lambda_handler(batch, Context(60_000)) == {"batchItemFailures": []}
@@ -425,7 +432,7 @@ def test_the_app_is_the_lambda_handler(app, client, monkeypatch):
 def test_file_on_the_function_s_own_disk_is_refused_as_a_parking_place(app, tmp_path):
     path = str(tmp_path / "parked.jsonl")
     with pytest.raises(SettingsError) as raised:
-        Function(app, Settings(logger=False, metrics=False, park=path), client=object())
+        Function(app, Settings(observe="off", park=path), client=object())
     assert str(raised.value) == (
         f"STREAMFOLD_PARK={path!r} is a file, which goes when the function's environment does: expected "
         "s3://BUCKET/PREFIX or the URL of an SQS queue."
@@ -460,7 +467,7 @@ def test_handlers_that_park_need_a_parking_place(options, option, instead):
 
 def test_function_parks_a_record_in_its_bucket_and_acknowledges_it(app, client):
     boto3.client("s3").create_bucket(Bucket="failures")
-    function = Function(app, Settings(logger=False, metrics=False, state_table="state", park="s3://failures"), client)
+    function = Function(app, Settings(observe="off", state_table="state", park="s3://failures"), client)
     record = Source().put("ORDER#1", customer="ana", total=1)
     record["dynamodb"]["NewImage"]["total"] = {"N": "many"}
 
@@ -510,7 +517,7 @@ def test_a_table_whose_source_changed_is_refused_and_others_are_taken_as_before(
     stream = source.put("ORDER#1", customer="ada", total=5)
     assert identifiers(local(event(first), Context(60_000))) == []
     local.origins = local._new_origins()  # another environment
-    local.learned.clear()
+    local.known = Knowledge()
     for _ in range(2):
         with pytest.raises(ManifestError, match="knows table 'main' through Kinesis"):
             local(event(stream), Context(60_000))
@@ -538,7 +545,7 @@ def test_two_environments_do_not_adopt_two_tables_over_one_state(local):
     second["eventSourceARN"] = second["eventSourceARN"].replace("table/main", "table/copy")
     assert identifiers(local(event(first), Context(60_000))) == []
     local.origins = local._new_origins()  # another environment
-    local.learned.clear()
+    local.known = Knowledge()
     with pytest.raises(ManifestError, match="of table 'main' = 'main', and these records are of 'copy'"):
         local(event(second), Context(60_000))
 
@@ -610,7 +617,7 @@ class KeptBeside(Kept):
 
 
 def test_an_environment_keeps_one_function_of_each_sort_for_an_application(monkeypatch):
-    monkeypatch.setattr("streamfold.lambda_entry._functions", {})
+    monkeypatch.setattr("streamfold.lambda_entry.function._functions", {})
     app = App("kept", routers=[])
     kept, beside = function_of(app, Kept), function_of(app, KeptBeside)
     assert (type(kept), type(beside)) == (Kept, KeptBeside)

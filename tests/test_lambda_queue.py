@@ -9,7 +9,7 @@ from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.derivations.feed.fan_outs import FeedLanes
 from streamfold.errors import RecordError, SettingsError, StreamfoldError
 from streamfold.jobs.fan_outs import Doorbell, FanOuts
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS, QueueFunction
 from tests.helpers.doorbells import (
     QUEUED,
@@ -40,7 +40,7 @@ def failed(response):
 
 
 def open_ones(app, engine):
-    return list(FanOuts(app.name, engine, new_run()).all())
+    return list(FanOuts(new_run(app, engine)).all())
 
 
 @pytest.fixture(autouse=True)
@@ -178,14 +178,14 @@ def scheduled(seconds):
     app, engine, _ = opened(9)
     queue = Messages()
     function = queue_function(app, engine, queue)
-    runs = function.run_of
+    made = function.runtime_of
 
-    def run_of(context):
-        run = runs(context)
-        run.clock = lambda: new_run().clock() + seconds
-        return run
+    def runtime_of(*arguments):
+        runtime = made(*arguments)
+        runtime.clock = lambda: new_run(app, engine).clock() + seconds
+        return runtime
 
-    function.run_of = run_of
+    function.runtime_of = runtime_of
     assert failed(function(dict(RING), Clock())) == []
     return app, engine, queue, function
 
@@ -211,10 +211,10 @@ def test_the_schedule_measures_how_long_the_oldest_fan_out_is_open(caplog):
 
 def test_the_age_is_a_metric_in_seconds(capsys):
     app, engine, _ = opened(9)
-    function = queue_function(app, engine, metrics=True)
+    function = queue_function(app, engine, observe="lines")
     capsys.readouterr()
     function(dict(RING), Clock())
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "fan_out_oldest_seconds" in line]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "_aws" in line]
     (metrics,) = json.loads(line)["_aws"]["CloudWatchMetrics"]
     assert {"Name": "fan_out_oldest_seconds", "Unit": "Seconds"} in metrics["Metrics"]
     assert json.loads(line)["service"] == "social"
@@ -262,7 +262,7 @@ def test_a_ring_that_fails_is_warned_about_and_loses_nothing(caplog):
     with caplog.at_level(logging.WARNING, "streamfold"):
         assert failed(stream_function(app, engine, queue)({"Records": [edited()]}, Clock())) == []
     assert "did not take a ring (AccessDenied" in caplog.text
-    assert run_fan_outs(app, engine, run).failures == []
+    assert run_fan_outs(run).failures == []
     assert len(rows_of(engine)) == 9
 
 

@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from streamfold import Add, App, Change, Collect, Count, Delete, Key, Latest, Max, Put, Router, Row, Sum, Unprocessable
 from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, StreamfoldError
-from streamfold.lambda_entry import TALKATIVE, Function
+from streamfold.lambda_entry.function import TALKATIVE, Function
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers.records import item, record
@@ -26,7 +26,7 @@ NUMBERED = Key("NUMBERED#{number:06d}", "METADATA")
 OWN, OTHER = Key("OWN#{order}", "ROW"), Key("OTHER#{order}", "ROW")
 SHARED = Key("SHARED#{name}", "ROW")
 EMAIL = Key("EMAIL#{email}", "ROW")
-QUIET = Settings(logger=False, metrics=False, state_table="state")
+QUIET = Settings(observe="off", state_table="state")
 
 
 class MisbehavedError(Exception):
@@ -347,9 +347,10 @@ def client(aws):
     return client
 
 
-def test_nothing_of_what_libraries_send_is_logged_at_any_level(said, client):
+def test_nothing_of_what_libraries_send_is_logged_at_any_level(said, client, monkeypatch):
+    monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "DEBUG")
     app = shop(lambda item: [Row(OWN, n=item["text"]), Row(SHARED, name=item["text"], n=Max(item["number"]))])
-    function = Function(app, QUIET._replace(metrics=True), client)
+    function = Function(app, QUIET._replace(observe="lines"), client)
     text = said(function, *inserted(marked(), marked(f"ORDER#{TEXT}2")))
     assert "batch processed" in text
     rows = client.scan(TableName="main")["Items"]
@@ -360,7 +361,7 @@ def test_what_ends_an_invocation_says_nothing_of_an_item_and_keeps_its_type_and_
     def broken(*arguments):
         raise KeyError(TEXT)
 
-    monkeypatch.setattr("streamfold.lambda_entry.process_changes", broken)
+    monkeypatch.setattr("streamfold.lambda_entry.function.process_changes", broken)
     text = said(local(shop(lambda item: Row(OWN, n=1))), *inserted(marked()))
     assert "StreamfoldError: KeyError ended the invocation" in text
     assert "in broken" in text

@@ -8,9 +8,9 @@ from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutErr
 
 from streamfold import App, Count, Key, Max, Router, Row, Table
 from streamfold.engines import DynamoEngine, MemoryEngine
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.settings.limits import BACKOFF_SECONDS_MAX, CALL_SECONDS_MAX, CONNECT_SECONDS_MAX, TRIES_MAX
 from streamfold.testing import Clock, MappingSettings, MappingTwin, TableTwin
@@ -121,9 +121,9 @@ class Shop:
         self.called, self.clock, self.sent, self.trouble = Counter(), Clock(), 0, lambda: None
         self.app = application(self.called)
         self.store = TroubledStore(self)
-        in_time = partial(Run, pause=self.clock.advance, clock=lambda: self.clock.now)
-        monkeypatch.setattr("streamfold.lambda_entry.Run", in_time)
-        self.function = Function(self.app, Settings(logger=False, metrics=False), Failing(self))
+        in_time = partial(Runtime, pause=self.clock.advance, clock=lambda: self.clock.now)
+        monkeypatch.setattr("streamfold.lambda_entry.function.Runtime", in_time)
+        self.function = Function(self.app, Settings(observe="off"), Failing(self))
         self.function.engine = self.store
         self.table = TableTwin(Table("main"), clock=self.clock)
         timeout = properties(load_template(), "Projector")["Timeout"]

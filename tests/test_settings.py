@@ -32,7 +32,7 @@ def test_a_process_runs_the_handlers_of_its_group_that_are_not_off():
 
 def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
-    search = ["-", "-", "-", "-", "-", "-", "5000000", "off"]
+    search = ["-", "-", "-", "-", "-", "-"]
     assert values == [
         *"------",
         "0",
@@ -46,10 +46,7 @@ def test_the_defaults_are_those_of_the_documents():
         "-",
         "900",
         "off",
-        "on",
-        "on",
-        "off",
-        "off",
+        "lines",
         "-",
     ]
 
@@ -86,9 +83,12 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_JOBS", "http://[::1]:4566/0/bell", "jobs", "http://[::1]:4566/0/bell"),
         ("STREAMFOLD_HANDLERS_OFF", "totals, audit,totals", "handlers_off", ("totals", "audit")),
         ("STREAMFOLD_GATE_SECONDS", "0", "gate_seconds", 0),
-        ("STREAMFOLD_LOGGER", "off", "logger", False),
-        ("STREAMFOLD_METRICS", "FALSE", "metrics", False),
-        ("STREAMFOLD_TRACER", "1", "tracer", True),
+        ("STREAMFOLD_OBSERVE", "lines", "observe", "lines"),
+        ("STREAMFOLD_OBSERVE", "powertools", "observe", "powertools"),
+        ("STREAMFOLD_OBSERVE", "traced", "observe", "traced"),
+        ("STREAMFOLD_OBSERVE", "off", "observe", "off"),
+        ("STREAMFOLD_OLDER_CODE", "FALSE", "older_code", False),
+        ("STREAMFOLD_OLDER_CODE", "1", "older_code", True),
         ("STREAMFOLD_SEARCH", "https://search.example/cluster/", "search", "https://search.example/cluster"),
         ("STREAMFOLD_SEARCH", "http://localhost:9200", "search", "http://localhost:9200"),
         ("STREAMFOLD_SEARCH", "http://127.0.0.1:9200/", "search", "http://127.0.0.1:9200"),
@@ -97,9 +97,6 @@ def test_the_defaults_are_those_of_the_documents():
         ("STREAMFOLD_SEARCH_USER", "fold", "search_user", "fold"),
         ("STREAMFOLD_SEARCH_PASSWORD", "hush", "search_password", "hush"),
         ("STREAMFOLD_SEARCH_CA", "/etc/authority.pem", "search_ca", "/etc/authority.pem"),
-        ("STREAMFOLD_SEARCH_BULK_BYTES", "10000", "search_bulk_bytes", 10_000),
-        ("STREAMFOLD_SEARCH_BULK_BYTES", "100000000", "search_bulk_bytes", 100_000_000),
-        ("STREAMFOLD_SEARCH_GZIP", "on", "search_gzip", True),
         ("STREAMFOLD_AUDIT_KEY", "k" * 32, "audit_key", b"k" * 32),
         ("STREAMFOLD_AUDIT_KEY", "\u00fc" * 16, "audit_key", "\u00fc".encode() * 16),
     ],
@@ -218,7 +215,18 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
         ("STREAMFOLD_JOBS", "http://localhost:port/0/bell", "is no URL of a standard queue"),
         ("STREAMFOLD_JOBS", "http://localhost:4566/0/bell.fifo", "not a FIFO queue"),
         ("STREAMFOLD_JOBS", "bell", "is no URL of a standard queue"),
-        ("STREAMFOLD_LOGGER", "yes", "Setting STREAMFOLD_LOGGER='yes' is no switch: expected on or off."),
+        ("STREAMFOLD_OLDER_CODE", "yes", "Setting STREAMFOLD_OLDER_CODE='yes' is no switch: expected on or off."),
+        (
+            "STREAMFOLD_OBSERVE",
+            "on",
+            "Setting STREAMFOLD_OBSERVE='on' is not known: expected lines, powertools, traced, off.",
+        ),
+        ("STREAMFOLD_LOGGER", "on", "Setting STREAMFOLD_LOGGER is not known: expected STREAMFOLD_APP, "),
+        ("STREAMFOLD_METRICS", "on", "Setting STREAMFOLD_METRICS is not known: expected STREAMFOLD_APP, "),
+        ("STREAMFOLD_POWERTOOLS", "on", "Setting STREAMFOLD_POWERTOOLS is not known: expected STREAMFOLD_APP, "),
+        ("STREAMFOLD_TRACER", "on", "Setting STREAMFOLD_TRACER is not known: expected STREAMFOLD_APP, "),
+        ("STREAMFOLD_SEARCH_GZIP", "on", "Setting STREAMFOLD_SEARCH_GZIP is not known."),
+        ("STREAMFOLD_SEARCH_BULK_BYTES", "10000", "Setting STREAMFOLD_SEARCH_BULK_BYTES is not known."),
     ],
 )
 def test_a_setting_that_does_not_fit_is_refused_with_what_was_expected(name, text, message):
@@ -232,13 +240,13 @@ def test_settings_are_frozen():
 
 
 def test_every_setting_is_described_with_value_origin_and_meaning():
-    described = read({"STREAMFOLD_EPOCH": "1", "STREAMFOLD_LOGGER": "off", "STREAMFOLD_TABLE_SHOP": "x"}).described()
+    described = read({"STREAMFOLD_EPOCH": "1", "STREAMFOLD_OLDER_CODE": "on", "STREAMFOLD_TABLE_SHOP": "x"}).described()
     rows = {name: (value, origin) for name, value, origin, _ in described}
     assert rows["STREAMFOLD_EPOCH"] == ("1", "STREAMFOLD_EPOCH")
-    assert rows["STREAMFOLD_LOGGER"] == ("off", "STREAMFOLD_LOGGER")
+    assert rows["STREAMFOLD_OLDER_CODE"] == ("on", "STREAMFOLD_OLDER_CODE")
     assert rows["STREAMFOLD_TABLE_<NAME>"] == ("shop=x", "STREAMFOLD_TABLE_<NAME>")
     assert rows["STREAMFOLD_STATE_TABLE"] == ("-", "default")
-    assert rows["STREAMFOLD_METRICS"] == ("on", "default")
+    assert rows["STREAMFOLD_OBSERVE"] == ("lines", "default")
     assert all(meaning for *_, meaning in described)
 
 

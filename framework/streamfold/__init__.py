@@ -17,9 +17,9 @@ from streamfold.records.change import Change, Version
 from streamfold.records.images import Item
 from streamfold.records.values import divide, rounded
 from streamfold.router import Router
-from streamfold.routes.aggregates import Average, Count, Sum
+from streamfold.routes.aggregates import Added, Ordered
 from streamfold.routes.effects import Add, Delete, Put, Row
-from streamfold.routes.ordered import Collect, Distinct, First, Latest, Max, Min, Top
+from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distinct, First, Latest, Max, Min, Sum, Top
 
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
@@ -33,6 +33,8 @@ __all__ = [
     "Row", "Put", "Add", "Delete", "Document",
     # what a row makes of its sources
     "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
+    # what aggregates of one's own are derived from
+    "Added", "Ordered",
     # how a handler rounds on purpose
     "divide", "rounded",
     # what a handler raises for a record that it will never process

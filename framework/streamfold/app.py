@@ -65,7 +65,7 @@ class App(Application):
             from streamfold.replay import local
 
             return local.handle(self, event)
-        from streamfold.lambda_entry import handle
+        from streamfold.lambda_entry.function import handle
 
         return handle(self, event, context)
 
@@ -75,7 +75,7 @@ class App(Application):
         ``event`` is ``{"job": ID, "part": N}``; the answer has ``done``, and the function is called again until it is
         true. The state machine of ``streamfold work --asl`` does so for every part. Raises what the run raises.
         """
-        from streamfold.lambda_entry import handle_work
+        from streamfold.lambda_entry.function import handle_work
 
         return handle_work(self, event, context)
 
@@ -97,7 +97,7 @@ class App(Application):
         ``different``, ``moving``, ``verify_failed`` and ``undecided``, which are logged and measured too. Raises
         ``ManifestError`` when the application does not fit the state, ``EngineError`` when a table cannot be read.
         """
-        from streamfold.lambda_entry.verify import handle_verify
+        from streamfold.lambda_entry.function import handle_verify
 
         return handle_verify(self, event, context)
 

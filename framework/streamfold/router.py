@@ -13,6 +13,7 @@ from streamfold.derivations.view.shards import checked_shards
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.records.change import EVENTS, Event
+from streamfold.routes.aggregates import SMALLEST_KEY, Ties
 from streamfold.routes.declaration import (
     CommonOptions,
     Into,
@@ -25,7 +26,6 @@ from streamfold.routes.declaration import (
     wanted_fields,
 )
 from streamfold.routes.effects import Add, Delete, Put, Row
-from streamfold.routes.orderings import SMALLEST_KEY, Ties
 from streamfold.routes.route import GROUP, RETRY, Kind, Policy, Route
 
 P = ParamSpec("P")

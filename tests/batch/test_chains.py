@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum, Table
 from streamfold.batch.fan_outs import run_chains
 from streamfold.engines import EmbeddedEngine
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.model import stored
 
@@ -155,7 +155,7 @@ def test_process_that_died_in_a_chain_goes_on_where_it_stood(app, engine, source
         process(app, engine, source.put("ORDER#1", "ITEM#a", price=120))
     monkeypatch.undo()
 
-    run_chains(app, engine, Run(Settings()))
+    run_chains(Runtime(app, engine, Settings()), engine)
 
     assert stored(app, engine)["main", "ALL", "BANDS"] == {"bands": 1, "total": 120}
 

@@ -4,7 +4,6 @@ import json
 import re
 from itertools import permutations
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -12,14 +11,16 @@ from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.manifest import Manifest, begin_reading, check_manifest, read_manifest
 from streamfold.batch.order import by_item
 from streamfold.batch.process import check_application, process_event
-from streamfold.batch.stored_schema import Knowledge, knowledge
 from streamfold.engines import MemoryEngine
+from streamfold.engines.call_slots import CallSlots, Flight
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
-from streamfold.run import TRIES_MAX, Flight, Lanes, Run
+from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
+from tests.helpers.known import Known
 from tests.helpers.source import Source
 
 SOURCE, OTHER, DRAFT = Key("A#{a}", "X"), Key("B#{b}", "X"), Key("DRAFT#{a}", "X")
@@ -28,7 +29,7 @@ NOON, LATER = 1_772_366_400.0, 1_772_370_000.0
 AT_NOON, AT_ONE = "2026-03-01T12:00:00+00:00", "2026-03-01T13:00:00+00:00"
 
 
-LEARNED = WeakKeyDictionary()
+KNOWN = Known()
 
 
 def nothing(subject):
@@ -72,11 +73,8 @@ def app(*sources, name="total", kind="view", retired=(), more=(), **options):
 def check(application, state, *, sources=(), write=True, clock=NOON, warn=lambda _: None, known=None, **settings):
     """Holds an application against a state, as at the start of a process; ``sources`` are source kinds by table."""
     seen = {name: told if isinstance(told, Seen) else Seen(told) for name, told in dict(sources).items()}
-    run = Run(Settings(**settings), clock=lambda: clock, warn=warn)
-    if known is not None:
-        run.learned = known
-    check_manifest(application, state, run, knowledge(run, application, state), seen, write=write)
-    return run.learned
+    runtime = Runtime(application, state, Settings(**settings), known or Knowledge(), clock=lambda: clock, warn=warn)
+    return check_manifest(runtime, seen, write=write)
 
 
 def state_of(application):
@@ -324,8 +322,10 @@ def view_of(*names, into=TOTAL, source=SOURCE, **options):
 
 
 def run(application, engine, *records, clock=NOON, warn=lambda _: None, **settings):
-    run = Run(Settings(**settings), clock=lambda: clock, warn=warn, learned=LEARNED)
-    return [str(failure.error) for failure in process_event(application, list(records), engine, run).failures]
+    run = Runtime(
+        application, engine, Settings(**settings), clock=lambda: clock, warn=warn, known=KNOWN.of(engine, application)
+    )
+    return [str(failure.error) for failure in process_event(run, list(records)).failures]
 
 
 def new_engine(application):
@@ -481,15 +481,15 @@ def test_two_applications_of_one_table_have_states_of_their_own():
 def test_an_application_is_checked_against_each_state_that_it_is_run_over():
     application, first, second = app(), new_engine(app()), new_engine(app())
     for engine in (first, second, first):
-        check_application(application, engine, Run(Settings()))
+        check_application(Runtime(application, engine, Settings()))
     assert set(read_manifest("shop", second).handlers) == {"total"}
 
 
 # How it is read.
 
 
-class Told(Lanes):
-    """Lanes whose flights say what is done."""
+class Told(CallSlots):
+    """CallSlots whose flights say what is done."""
 
     def __init__(self, told):
         self.told = told
@@ -518,12 +518,12 @@ def test_the_manifest_is_read_while_the_changes_are_routed():
         return by_item(*arguments)
 
     with patch("streamfold.batch.process.by_item", routed):
-        process_event(application, [Source().put("A#1", "X")], engine, Run(Settings(), lanes=Told(told)))
+        process_event(Runtime(application, engine, Settings(), slots=Told(told)), [Source().put("A#1", "X")])
     assert told[:3] == ["begun", "routed", "joined"]
 
 
 def test_a_manifest_that_is_written_meanwhile_is_read_again():
     application, state, known = app(), State(busy=1), Knowledge()
-    read = begin_reading(application, state, Run(Settings()), known)()
-    assert check_manifest(application, state, Run(Settings(), pause=lambda _: None), known, read=read) is known
+    read = begin_reading(Runtime(application, state, Settings(), known))()
+    assert check_manifest(Runtime(application, state, Settings(), known, pause=lambda _: None), read=read) is known
     assert (state.swaps, known.revision) == (2, 1)

@@ -5,7 +5,6 @@ from asyncio import CancelledError
 from decimal import Decimal
 from itertools import permutations
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -14,10 +13,11 @@ from streamfold.batch.process import plan_changes, process_event, read_changes
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError, plain
 from streamfold.records.envelope import Origins
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers.counting import CountingEngine
+from tests.helpers.known import Known
 from tests.helpers.model import stored
 from tests.helpers.source import Source
 
@@ -67,12 +67,13 @@ def engine(app):
     return new_engine(app)
 
 
-LEARNED = WeakKeyDictionary()
+KNOWN = Known()
 """What a process that goes on from batch to batch knows of its engines."""
 
 
 def process(app, engine, *records, **run):
-    return process_event(app, list(records), engine, Run(**{"settings": Settings(), "learned": LEARNED, **run}))
+    given = {"settings": Settings(), "known": KNOWN.of(engine, app), **run}
+    return process_event(Runtime(app, engine, **given), list(records))
 
 
 def failed(report):
@@ -355,19 +356,19 @@ def test_sample_event_of_aws_runs_on_a_table_with_a_number_key_and_no_sort_key()
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    assert process_event(app, {"Records": AWS_SAMPLE["Records"][:2]}, engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), {"Records": AWS_SAMPLE["Records"][:2]}).failures == []
     assert stored(app, engine) == {
         ("main", "ALL", "MESSAGES"): {"messages": 1},
         ("texts", 101, None): {"text": "This item has changed"},
     }
-    assert process_event(app, AWS_SAMPLE, engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), AWS_SAMPLE).failures == []
     assert stored(app, engine) == {}
 
 
 @pytest.mark.parametrize("event", [{"detail": {}}, {}, "text", None, {"Records": None}, {"Records": ["text"]}])
 def test_unknown_envelope_raises_with_what_was_expected(app, engine, event):
     with pytest.raises(RecordError, match="expected a Lambda event"):
-        process_event(app, event, engine, Run(Settings()))
+        process_event(Runtime(app, engine, Settings()), event)
 
 
 @pytest.mark.parametrize("part", ["Keys", "SequenceNumber"])
@@ -422,7 +423,7 @@ def test_only_the_handlers_of_the_functions_group_run(source):
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    process_event(app, source.put("ORDER#1", "ITEM#a", price=1), engine, Run(Settings(group="counts")))
+    process_event(Runtime(app, engine, Settings(group="counts")), source.put("ORDER#1", "ITEM#a", price=1))
 
     assert stored(app, engine) == {("main", "CHANGES", "TOTAL"): {"changes": 1}}
 
@@ -451,10 +452,10 @@ def test_handler_is_warned_about_a_near_miss_once(source):
         yield Row(orders=Count())
 
     app, warnings = App("shop", routers=[router]), []
-    run = Run(Settings(), warn=warnings.append)
+    run = Runtime(app, new_engine(app), Settings(), warn=warnings.append)
 
     for _ in range(2):
-        process_event(app, source.put("ORDER#12", at=str(_)), new_engine(app), run)
+        process_event(run, source.put("ORDER#12", at=str(_)))
 
     (warning,) = map(plain, warnings)
     assert "Item ORDER#12 / METADATA fits" in warning
@@ -494,10 +495,10 @@ def test_records_that_nearly_match_a_source_are_counted_with_the_field_that_fail
 def test_a_near_miss_of_a_key_that_another_function_reads_is_not_counted(source):
     app = timed("devices")
     record = source.put("DEV#1", "AT#soon")
-    run = Run(Settings(group="main"))
+    run = Runtime(app, new_engine(app), Settings(group="main"))
 
-    assert process_event(app, record, new_engine(app), run).near_missed == 0
-    assert process_event(app, record, new_engine(app), Run(Settings(group="devices"))).near_missed == 1
+    assert process_event(run, record).near_missed == 0
+    assert process_event(Runtime(app, new_engine(app), Settings(group="devices")), record).near_missed == 1
 
 
 def test_a_row_that_nearly_matches_a_target_is_not_counted(source, app, engine):
@@ -514,9 +515,9 @@ def test_items_without_a_value_in_a_fields_place_have_a_key_of_their_own(source)
         yield Row(sku=sku, lines=Count())
 
     app = App("shop", routers=[router])
-    engine, run = new_engine(app), Run(Settings(), warn=warnings.append)
+    run = Runtime(app, engine := new_engine(app), Settings(), warn=warnings.append)
 
-    process_event(app, [source.put("ORDER#1", "LINE#"), source.put("ORDER#1", "LINE#a")], engine, run)
+    process_event(run, [source.put("ORDER#1", "LINE#"), source.put("ORDER#1", "LINE#a")])
 
     assert [key[1] for key in stored(app, engine)] == ["SKU#a", "SKU#none"]
     assert warnings == []
@@ -532,7 +533,7 @@ def test_no_new_transaction_is_started_when_time_is_short_and_the_rest_is_report
     def left():
         return 100 if len(counting.named("transact")) < 2 else 1
 
-    report = process_event(app, records, counting, Run(Settings(chunk_actions=10), seconds_left=left))
+    report = process_event(Runtime(app, counting, Settings(chunk_actions=10), seconds_left=left), records)
 
     assert len(counting.named("transact")) == 2
     untouched = {failure.sequence for failure in report.failures}
@@ -597,7 +598,7 @@ def test_plan_of_a_batch_can_be_had_without_writing_it(app, engine, source):
     record = source.put("ORDER#1", "ITEM#a", price=1)
     changes, _ = read_changes([record], Origins(app.source_tables, Settings()))
 
-    plan, report = plan_changes(app, changes, engine, Run(Settings()))
+    plan, report = plan_changes(Runtime(app, engine, Settings()), changes)
 
     assert len(plan.chunks[0].writes) == 4
     assert report.records == {"order_total": 1, "changes": 1}

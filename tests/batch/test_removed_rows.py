@@ -9,7 +9,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.routes.route import ROWS_LOST
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from streamfold.writes.guarded import AddRow
@@ -47,7 +47,7 @@ class Shop:
         return self.source.put(f"PLAY#{number}", "X", day=day, score=score, i=str(number))
 
     def process(self, *records, **settings):
-        return process_event(self.app, list(records), self.store, Run(Settings(**settings), pause=lambda _: None))
+        return process_event(Runtime(self.app, self.store, Settings(**settings), pause=lambda _: None), list(records))
 
     def lost(self, *records, **settings):
         """How often each handler's rows are noticed to be removed."""

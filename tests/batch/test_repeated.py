@@ -1,21 +1,24 @@
 """A batch that came before is found out by a few reads, and costs no more than the reads of its ledger items."""
 
+from dataclasses import replace
 from itertools import islice
 from unittest.mock import patch
 
 import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row
+from streamfold.batch import process
 from streamfold.batch.already_applied import LOOKED_AT, SAMPLE
 from streamfold.batch.process import process_event
 from streamfold.commit import committer
+from streamfold.commit.committer import Committer
 from streamfold.commit.transactions import read_state_in_parts
 from streamfold.engines import MemoryEngine
+from streamfold.engines.call_slots import CallSlots
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode
-from streamfold.run import Lanes, Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.settings.limits import KEYS_MAX
 from tests.helpers.counting import CountingEngine
@@ -27,7 +30,7 @@ ITEMS, GROUPS = 40, 4
 ACTIONS = 20
 
 
-class Beside(Lanes):
+class Beside(CallSlots):
     count = 2
 
 
@@ -57,7 +60,7 @@ class Shop:
         self.called = 0
         self.pace = SendingPace() if new else self.pace
         report = process_event(
-            self.app, list(records), self.engine, Run(Settings(chunk_actions=ACTIONS), pace=self.pace)
+            Runtime(self.app, self.engine, Settings(chunk_actions=ACTIONS), pace=self.pace), list(records)
         )
         assert report.failures == []
         return report
@@ -112,9 +115,10 @@ def test_a_record_that_is_repeated_in_a_batch_is_known_as_often(shop, times):
 
 
 def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
-    shop.deliver(*shop.puts(1))
+    with patch.object(process, "Committer", wraps=Committer) as made:
+        shop.deliver(*shop.puts(1))
     assert shop.reads() == [SAMPLE]
-    assert shop.pace.careful is False
+    assert made.call_args.kwargs["first_alone"] is False
     shop.deliver(*shop.puts(2), new=False)
     assert shop.reads() == [0]
 
@@ -177,9 +181,10 @@ def test_a_handler_that_did_not_see_a_batch_is_not_taken_to_have_seen_it():
     records = [source.put(f"ITEM#{n}", "META", group="1") for n in range(ITEMS)]
     for name in "ab":
         pace = SendingPace()
-        run = Run(Settings(chunk_actions=ACTIONS), pace=pace, handlers=frozenset(name))
-        assert process_event(app, records, engine, run).failures == []
-        assert pace.careful is False
+        run = Runtime(app, engine, Settings(chunk_actions=ACTIONS), pace=pace, handlers=frozenset(name))
+        with patch.object(process, "Committer", wraps=Committer) as made:
+            assert process_event(run, records).failures == []
+        assert made.call_args.kwargs["first_alone"] is False
 
 
 def test_a_sample_is_no_larger_for_many_groups():
@@ -193,7 +198,7 @@ def test_a_sample_is_no_larger_for_many_groups():
     app = App("shop", routers=[router])
     engine, source = CountingEngine(MemoryEngine(app.tables.values())), Source()
     records = [source.put(f"ITEM#{n}", "META", group="1") for n in range(ITEMS)]
-    process_event(app, records, engine, Run(Settings(chunk_actions=ACTIONS)))
+    process_event(Runtime(app, engine, Settings(chunk_actions=ACTIONS)), records)
     assert engine.named("read_state")[0].actions == SAMPLE + len(("manifest", *app.routes))
 
 
@@ -231,8 +236,8 @@ def test_what_is_not_read_of_a_batch_that_came_before_is_sent_and_refused(shop, 
     shop.deliver(*batch)
     before = shop.rows()
 
-    def read(_, lanes, keys):
-        yield from islice(read_state_in_parts(shop.engine, Beside(), keys), answered)
+    def read(runtime, keys):
+        yield from islice(read_state_in_parts(replace(runtime, slots=Beside()), keys), answered)
         raise EngineUnavailable("busy")
 
     with patch("streamfold.batch.already_applied.read_state_in_parts", read):

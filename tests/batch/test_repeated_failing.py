@@ -5,16 +5,15 @@ from unittest.mock import patch
 import pytest
 
 from streamfold import App, Key, Max, Router, Row
+from streamfold.batch.already_applied import PartNames, applied_texts
 from streamfold.batch.process import process_event
 from streamfold.commit import after_commit
 from streamfold.derivations.attributes import write_back
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
-from streamfold.ledger.contribution import PartNames, settled_texts
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing import check
 from tests.helpers.source import Source
@@ -34,8 +33,8 @@ class Place:
         self.engine, self.source, self.pace = MemoryEngine(self.app.tables.values()), Source(view=view), SendingPace()
 
     def deliver(self, records):
-        run = Run(Settings(chunk_actions=ACTIONS), pace=self.pace)
-        return process_event(self.app, records, self.engine, run).failures
+        run = Runtime(self.app, self.engine, Settings(chunk_actions=ACTIONS), pace=self.pace)
+        return process_event(run, records).failures
 
     def items(self):
         return [decode({"M": item}) for item in self.engine.items(MAIN)]
@@ -84,7 +83,7 @@ def test_an_attribute_of_one_source_is_taken_off_its_item(count, view):
 @pytest.mark.parametrize("left", ["", "what it left"])
 def test_what_a_retired_handler_left_is_finished_too(left):
     stored = {"r": 3, "live": 1, "seen.v": "2", "seen.s": "[]", "retired.u": left}
-    found = settled_texts(stored, PartNames(["seen"]), "2")
+    found = applied_texts(stored, PartNames(["seen"]), "2")
     assert found == (None if left else ("[]",))
 
 

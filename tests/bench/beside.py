@@ -19,7 +19,7 @@ from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import Filling, RunHooks, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.bench.killed import GROUPS, SEGMENTS, application, image
 from tests.helpers.records import change
@@ -104,7 +104,7 @@ def _filled(app: App, client: Any, process: "LiveProcess") -> int:
     engine, tables = _engine(app, client), [app.tables["main"]]
     jobs = Jobs(app.name, engine)
     job = new_job(jobs, "backfill", ["total"], tables, SEGMENTS, by="bench")
-    pages = Pages(app, engine, Run(Settings()), ["total"])
+    pages = Pages(Runtime(app, engine, Settings()), ["total"])
     after = RunHooks(lambda _: process.page())
     progress = Filling(jobs, job, pages, tables, page_items=PAGE, hooks=after).run()
     return len(progress.report.failed)
@@ -147,7 +147,8 @@ class LiveProcess:
 def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: Any) -> None:
     """Changes items at a rate, and processes their records batch by batch."""
     app, client, random = application(), client_of(endpoint, name), Random(2)
-    engine, run, amounts = _engine(app, client), Run(Settings()), Counter[int]()
+    engine, amounts = _engine(app, client), Counter[int]()
+    run = Runtime(app, engine, Settings())
     added, waited = Counter[int](), Counter[int]()
     done = failed = 0
     found.put("ready")
@@ -163,7 +164,7 @@ def live(endpoint: str, name: str, items: int, pages: Any, ended: Any, found: An
         records = [
             change(image(n, before[n]), image(n, before[n] + 1), done + place) for place, n in enumerate(numbers, 1)
         ]
-        failed += len(process_changes(app, records, engine, run).failures)
+        failed += len(process_changes(run, records).failures)
         amounts.update(numbers)
         added.update(n % GROUPS for n in numbers)
         done += due

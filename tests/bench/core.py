@@ -52,10 +52,10 @@ def deliver(rounds: int) -> None:
     """Delivers the batch so often, as Lambda does."""
     import gc
 
-    from streamfold.lambda_entry import Function
+    from streamfold.lambda_entry.function import Function
     from streamfold.settings import Settings
 
-    with patch.dict(os.environ, ENVIRONMENT | {"STREAMFOLD_TRACER": "off"}):
+    with patch.dict(os.environ, ENVIRONMENT):
         function = Function(application(), Settings.from_environment(os.environ), object())
     function.engine = TakingEngine()  # type: ignore[assignment]
     function(event(2), Context())  # what is made once: the manifest

@@ -16,7 +16,7 @@ from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.elsewhere import WorkProcess
 from tests.helpers.records import item
@@ -66,7 +66,7 @@ def backfilled(engine: Any, job: str, page: int) -> None:
     app, jobs = application(), Jobs("shop", engine)
     known = jobs.read(job)
     assert known is not None
-    pages = Pages(app, engine, Run(Settings()), ["total"], delivered=True)
+    pages = Pages(Runtime(app, engine, Settings()), ["total"], delivered=True)
     Filling(jobs, known, pages, [app.tables["main"]], page_items=page).run()
 
 

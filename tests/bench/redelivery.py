@@ -49,7 +49,7 @@ def deliver(function: Any, service: Service, batch: dict[str, Any]) -> Delivery:
 
 def deliveries(service: Service, rounds: int, records: int = RECORDS) -> Iterator[tuple[Delivery, Delivery]]:
     """Pairs of a first delivery and one that comes again, in one process."""
-    from streamfold.lambda_entry import Function
+    from streamfold.lambda_entry.function import Function
     from streamfold.settings import Settings
 
     batch = event(records)

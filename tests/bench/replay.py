@@ -13,12 +13,11 @@ from pathlib import Path
 
 from handlers import shop
 from streamfold import App, Router
-from streamfold.cli.engines import open_memory
-from streamfold.cli.state_files import EMBEDDED_ACTIONS
+from streamfold.cli.session import EMBEDDED_ACTIONS, open_memory
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import BATCH_RECORDS, Replay
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.bench.shop import lines
 
@@ -89,6 +88,6 @@ def parse_and_keep(text: list[bytes]) -> None:
 def replay(app: App, path: Path) -> None:
     settings = Settings()
     engine = open_memory(app, settings)
-    run = Run(settings, actions=EMBEDDED_ACTIONS)
+    run = Runtime(app, engine, settings, actions=EMBEDDED_ACTIONS)
     origins = Origins(app.source_tables, settings)
-    Replay(app, engine, run, origins).process(RecordedFiles([str(path)]))
+    Replay(run, origins).process(RecordedFiles([str(path)]))

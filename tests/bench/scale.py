@@ -15,7 +15,7 @@ from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import plan_changes
 from streamfold.engines import MemoryEngine
 from streamfold.records.envelope import Origins
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 from tests.bench.scale_model import Arrivals, Chunk, Seen, World
@@ -91,7 +91,7 @@ def planned(workload: Workload, size: int, seed: int) -> list[Chunk]:
     app, random = app_of(workload), Random(seed)
     origins = Origins(app.source_tables, Settings())
     changes = [origins.change(_order(random, seed * 10_000 + number)) for number in range(size)]
-    plan, report = plan_changes(app, changes, MemoryEngine(app), Run(Settings()))
+    plan, report = plan_changes(Runtime(app, MemoryEngine(app), Settings()), changes)
     assert not report.failures
     return [_chunk(workload, [write.key for write in chunk.writes]) for chunk in plan.chunks]
 

@@ -24,7 +24,7 @@ SPLIT_SECONDS = 5.0
 """A partition splits when it refused so often, and at most once in that time. DynamoDB tells no figures, and may take
 minutes."""
 PAUSE_SECONDS_MAX, THROTTLE_FACTOR, PAUSE_SECONDS_LONGEST = 0.05, 4, 10.0
-"""The pauses of ``streamfold.run``."""
+"""The pauses of ``streamfold.engines.deadline``."""
 LANES = 8
 """Chunks of a batch in flight at once."""
 START_SECONDS = 0.005

@@ -16,7 +16,7 @@ from opensearchpy import OpenSearch, helpers
 
 from streamfold.derivations.search.opensearch import open_search
 from streamfold.derivations.search.sink import VISIBLE, Action, Sink, send
-from streamfold.run import Run
+from streamfold.engines.deadline import Deadline
 from streamfold.settings import Settings
 from tests.search.servers import Server
 from tests.tools.opensearch import fetch
@@ -82,13 +82,12 @@ def _documents(count: int) -> list[dict[str, Any]]:
 
 def _with_sink(sink: Sink) -> Write:
     def write(prefix: str, documents: list[dict[str, Any]]) -> None:
-        run = Run(Settings())
         for start in range(0, len(documents), CHUNK):
             actions = [
                 Action("documents", f"{prefix}-{number}", 1, json.dumps(document, separators=(",", ":")).encode())
                 for number, document in enumerate(documents[start : start + CHUNK], start)
             ]
-            assert all(sent.is_done for sent in send(sink, actions, run))
+            assert all(sent.is_done for sent in send(sink, actions, Deadline()))
 
     return write
 

@@ -13,8 +13,7 @@ from typing import Any
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, GuardedWrite, Reason, Refused
 from tests.bench.shop import records
@@ -97,6 +96,6 @@ def _work(app: App, store: Any, lane: Sequence[dict[str, Any]]) -> int:
     again, pace = 0, SendingPace()
     for start in range(0, len(lane), BATCH_RECORDS):
         batch = list(lane[start : start + BATCH_RECORDS])
-        while process_event(app, batch, store, Run(Settings(), pace=pace)).failures:
+        while process_event(Runtime(app, store, Settings(), pace=pace), batch).failures:
             again += 1
     return again

@@ -39,8 +39,7 @@ ENVIRONMENT = {
     "POWERTOOLS_METRICS_NAMESPACE": "bench",
     "STREAMFOLD_TABLE_APP": "app",
     "STREAMFOLD_STATE_TABLE": "state",
-    "STREAMFOLD_LOGGER": "off",
-    "STREAMFOLD_METRICS": "off",
+    "STREAMFOLD_OBSERVE": "off",
 }
 
 Place = tuple[str, str]

@@ -8,7 +8,7 @@ from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import ItemKeys, pages
 from streamfold.lifecycle.verify import Verifier
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.elsewhere import WorkProcess
 from tests.helpers.planted_faults import APP, HANDLERS, KINDS, Shop
@@ -47,13 +47,13 @@ class VerifiedFaults(NamedTuple):
 
 def different(engine: Any, clock_seconds: float) -> tuple[set[Any], set[Any], int]:
     """What the process does: the items that differ, the rows that do, and how many rows there are."""
-    run = Run(Settings(), pause=lambda _: engine.tolerated(), clock=lambda: clock_seconds)
-    verifier = Verifier(Pages(APP, engine, run, HANDLERS, dry_run=True), 60)
+    run = Runtime(APP, engine, Settings(), pause=lambda _: engine.tolerated(), clock=lambda: clock_seconds)
+    verifier = Verifier(Pages(run, HANDLERS, dry_run=True), 60)
     for page in pages(ItemKeys(APP, engine, APP.routes, 64).all()):
         verifier.look(page)
     verifier.settle()
     assert verifier.found.failed == []
-    rows = RowsVerifier(APP, engine, run, APP.routes, live=True)
+    rows = RowsVerifier(run, APP.routes, live=True)
     found = rows.verify()
     return {each.item for each in verifier.found.different}, {each.row for each in found.different}, found.rows
 

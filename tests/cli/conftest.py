@@ -10,10 +10,10 @@ import pytest
 
 from streamfold.batch.process import process_event
 from streamfold.cli import main
-from streamfold.cli.application import load_application
+from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine, dynamodb_client
 from streamfold.records.encoded import to_json
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, Ran
 from tests.helpers.partiql import WithStatements
@@ -136,7 +136,7 @@ class OnAws:
                 self.client.put_item(TableName="shop", Item=body["NewImage"])
             else:
                 self.client.delete_item(TableName="shop", Key=body["Keys"])
-        report = process_event(app, list(records), self.engine(app), Run(Settings()))
+        report = process_event(Runtime(app, self.engine(app), Settings()), list(records))
         assert report.failures == []
 
     def app(self):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.cli.application import program
+from streamfold.cli.session import program
 
 COMMANDS = [("routes",), ("replay", "records.jsonl"), ("show",)]
 

@@ -101,7 +101,7 @@ def test_rows_that_have_expired_may_be_gone(state, source, monkeypatch):
     edit(state, "AUDIT#ORDER#7|METADATA", 1)
 
     for seconds, found in ((-1, [("ORDER#7|METADATA", "gap")]), (0, [])):
-        monkeypatch.setattr("streamfold.cli.audit.now", lambda late=seconds: 1_772_355_600 + 24 * 60 * 60 + late)
+        monkeypatch.setattr("streamfold.cli.history.now", lambda late=seconds: 1_772_355_600 + 24 * 60 * 60 + late)
         assert verified(state, "ORDER#7", "METADATA")[0] == found
 
 
@@ -136,7 +136,7 @@ def test_findings_for_a_person_say_what_they_mean_and_what_cannot_be_found(state
 
 
 def test_findings_beyond_a_number_are_only_counted(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.audit.FINDINGS_KEPT_MAX", 3)
+    monkeypatch.setattr("streamfold.cli.history.FINDINGS_KEPT_MAX", 3)
     monkeypatch.setenv("STREAMFOLD_AUDIT_KEY", "o" * 32)
 
     lines = state.run("audit", "verify", "--all", *STATE).out.splitlines()

@@ -6,8 +6,9 @@ import shlex
 import pytest
 
 from streamfold.cli import chaos
-from streamfold.cli.chaos_progress import by_the_minute, shown_tries
-from streamfold.cli.replay import command
+from streamfold.cli.chaos import shown_tries
+from streamfold.cli.output import each_counted
+from streamfold.cli.replay import replay
 from tests.cli.conftest import SHOP
 from tests.helpers.commands import ROOT
 
@@ -125,15 +126,9 @@ def test_that_a_diverged_run_is_made_shorter_is_told_before_it_is_done(capsys):
     assert capsys.readouterr().err == said
 
 
-def test_progress_of_runs_is_told_once_a_minute(capsys):
-    now = iter([0.0, 0.0, 61.0, 90.0, 122.0])
-    assert list(by_the_minute(range(7, 11), clock=lambda: next(now))) == [7, 8, 9, 10]
-    assert capsys.readouterr().err.splitlines() == ["1 of 4 runs in 1 min.", "3 of 4 runs in 2 min."]
-
-
 def test_progress_begins_within_seconds_where_there_is_no_terminal(capsys):
     now = iter([0.0, 0.0, 8.0, 12.0, 22.0, 26.0, 59.0])
-    assert list(by_the_minute(range(6), clock=lambda: next(now))) == [0, 1, 2, 3, 4, 5]
+    assert list(each_counted("runs", range(6), clock=lambda: next(now))) == [0, 1, 2, 3, 4, 5]
     lines = ["2 of 6 runs in 12 s.", "4 of 6 runs in 26 s.", "5 of 6 runs in 59 s."]
     assert capsys.readouterr().err.splitlines() == lines
 
@@ -343,5 +338,5 @@ def test_options_of_chaos_are_refused_without_it(folder, records, given):
 
 
 def test_every_option_of_a_replay_is_heeded_or_refused_under_faults():
-    heeded = {"files", "application", "tables", "keep_going", "json_output", "chaos", *chaos.OWN}
-    assert {parameter.name for parameter in command.params} == heeded | chaos.REFUSED.keys()
+    heeded = {"files", "--app", "--table", "--keep-going", "--json", "--chaos", *chaos.OWN}
+    assert {parameter.opts[0] for parameter in replay.params} == heeded | {*chaos.REFUSED}

@@ -142,8 +142,8 @@ class TestShow:
 
     def test_limit_is_kept_and_what_is_left_out_is_said(self, state, monkeypatch):
         assert len(documents(state, "songs-Acme", *STATE, "--limit", 1)) == 1
-        monkeypatch.setattr("streamfold.cli.rows.LIMIT_ON_TERMINAL", 1)
-        monkeypatch.setattr("streamfold.cli.rows.on_terminal", lambda: True)
+        monkeypatch.setattr("streamfold.cli.output.LIMIT_ON_TERMINAL", 1)
+        monkeypatch.setattr("streamfold.cli.output.on_terminal", lambda: True)
 
         ran = state.run("show", "--index", "songs-Acme", *STATE)
 

@@ -279,7 +279,7 @@ def test_a_row_that_never_was_is_told_from_one_that_agrees(state):
 
 
 def test_contributions_beyond_those_shown_are_counted(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.explained.SHOWN_MAX", 1)
+    monkeypatch.setattr("streamfold.cli.explain.SHOWN_MAX", 1)
 
     assert "... and 2 more; --json has them all." in state.run("explain", "ORDER#1", "TOTAL", *STATE).out
 

@@ -1,13 +1,14 @@
-"""Fan-outs of feeds on the command line: replays work on them, jobs lists, rings and drops, show shows a feed."""
+"""Fan-outs of feeds on the command line: replays work on them, jobs lists and rings, show shows a feed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from streamfold import App
 from streamfold.batch.report import Report
-from streamfold.cli.application import load_application
-from streamfold.cli.fan_outs import drop, fan_out_lines, follow_fan_outs, ring_again
+from streamfold.cli.jobs import fan_out_lines, follow_fan_outs, ring_again
+from streamfold.cli.session import load_application
 from streamfold.derivations import kept_words
 from streamfold.engines import MemoryEngine
 from streamfold.errors import SettingsError
@@ -145,15 +146,9 @@ def test_an_application_without_a_feed_says_so(folder, source):
 def killed(social, monkeypatch):
     """A replay that opened fan-outs, and was killed before it worked on them."""
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "streamfold.batch.fan_outs.run_fan_outs", lambda app, engine, run: run.rung.clear() or _nothing()
-        )
+        patched.setattr("streamfold.batch.fan_outs.run_fan_outs", lambda runtime: runtime.rung.clear() or Report())
         assert social.run("replay", "records.jsonl", *STATE).code == 0
     return social
-
-
-def _nothing():
-    return Report()
 
 
 def feed_rows(folder):
@@ -193,29 +188,19 @@ def test_a_local_function_goes_on_with_what_was_left(killed, monkeypatch):
 
 
 def test_a_fan_out_that_is_not_open_is_not_rung_for(killed):
-    for option in ("--ring", "--drop"):
-        ran = killed.run("jobs", *STATE, option, "timeline-push-0")
-        assert (ran.code, "is not open: streamfold jobs lists" in ran.err) == (2, True)
+    ran = killed.run("jobs", *STATE, "--ring", "timeline-push-0")
+    assert (ran.code, "is not open: streamfold jobs lists" in ran.err) == (2, True)
 
 
-def test_a_fan_out_of_a_handler_that_is_there_is_not_dropped(killed):
-    first, *_ = killed.run("jobs", *STATE).out.split()
-    ran = killed.run("jobs", *STATE, "--drop", first)
-    assert ran.code == 2
-    assert "which the application has: its rows would be left half written" in ran.err
-
-
-def test_a_fan_out_of_a_retired_handler_is_dropped():
+def test_a_fan_out_of_a_retired_handler_is_listed_and_not_rung_for():
     app, engine, _ = opened(40)
-    without = App(app.name, routers=[], retired=["timeline"])
-    run = new_run()
-    (line,) = fan_out_lines(without, engine, run, json_output=False)
+    run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
+    ((_, line),) = fan_out_lines(run)
     identity, _, rest = line.partition("  ")
     assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
     with pytest.raises(SettingsError, match="nobody would work on it"):
-        ring_again(without, engine, run, identity)
-    drop(without, engine, run, identity)
-    assert list(FanOuts(app.name, engine, run).all()) == []
+        ring_again(run, identity)
+    assert [job.id for job in FanOuts(run).all()] == [identity]
 
 
 def state_items(folder):
@@ -239,10 +224,10 @@ def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
 
 def test_open_fan_outs_of_a_retired_feed_are_dropped_with_their_lanes():
     app, engine, _ = opened(40)
-    without, run = App(app.name, routers=[], retired=["timeline"]), new_run()
-    retirement = KeptRetirement(without, engine, run, "timeline", kept_words("feed"))
+    run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
+    retirement = KeptRetirement(run, "timeline", kept_words("feed"))
     assert sum(retirement.go()) == retirement.report.dropped
-    assert list(FanOuts(app.name, engine, run).all()) == []
+    assert list(FanOuts(run).all()) == []
     assert not [key for key in engine.state if key.pk.startswith(("job#", "posts#", "edges#", "fan#"))]
 
 
@@ -265,18 +250,18 @@ class WithoutStream:
 
 
 def test_a_command_rings_the_queue_where_one_is_set(monkeypatch):
-    app, engine, run = opened(40)
+    _, engine, run = opened(40)
     rung = []
     run.settings = Settings(jobs="https://sqs.eu-west-1.amazonaws.com/1/doorbell")
     monkeypatch.setattr("streamfold.jobs.fan_outs.Doorbell.ring", lambda self, given: rung.extend(given))
     monkeypatch.setattr("streamfold.jobs.fan_outs.queue_client", lambda _: object())
-    assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
+    assert follow_fan_outs(replace(run, store=WithoutStream(engine))).failures == []
     assert (len(rung), rows_of(engine)) == (16, [])
 
 
 def test_without_a_queue_a_command_works_on_fan_outs_itself():
-    app, engine, run = opened(40)
-    assert follow_fan_outs(app, WithoutStream(engine), run).failures == []
+    _, engine, run = opened(40)
+    assert follow_fan_outs(replace(run, store=WithoutStream(engine))).failures == []
     assert len(rows_of(engine)) == 40
 
 
@@ -288,11 +273,3 @@ def test_an_event_is_processed_with_its_fan_outs_where_the_engine_has_no_stream(
     assert app.process(records, engine=plain, settings=Settings()) == []
     assert app.process(record(None, item(*post(1), text="hello"), 99), engine=plain, settings=Settings()) == []
     assert len(rows_of(engine)) == 5
-
-
-def test_the_calculator_compares_both_ways(folder):
-    told = json.loads(folder.run("feed-cost", "--followers", "1000000", "--json").out)
-    assert told["push"]["write_units"] == 1_001_001
-    assert told["pull"]["read_units"] == 1_000_000 * 5 * 2
-    shown = folder.run("feed-cost", "--followers", "1000000").out
-    assert "Both cost the same where a follower reads" in shown

@@ -13,7 +13,7 @@ from streamfold.engines import EmbeddedEngine
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import Filling
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from tests.cli.conftest import SHOP
 from tests.helpers.records import item, record
 
@@ -155,7 +155,7 @@ def test_a_run_says_why_it_waits_where_it_prints_json_too(stopped, monkeypatch):
 
     identity = stopped.run("jobs", *STATE).out.split()[0]
     stopped.run("jobs", *STATE, "--pause", identity)
-    monkeypatch.setattr(Run, "wait", resumed)
+    monkeypatch.setattr(Runtime, "wait", resumed)
     ran = stopped.run("backfill", "all_lines", *STATE, "--json")
     assert (ran.code, f"Waiting: job {identity} is paused." in ran.err) == (0, True)
     assert json.loads(ran.out)["job"] == identity

@@ -112,7 +112,8 @@ def test_settings_are_shown_with_value_origin_and_meaning(folder, monkeypatch):
     }
     assert settings["STREAMFOLD_EPOCH"]["origin"] == "default"
     assert settings["STREAMFOLD_TABLE_<NAME>"]["value"] == "shop=orders-prod"
-    assert settings["STREAMFOLD_TRACER"]["value"] == "off"
+    assert settings["STREAMFOLD_OBSERVE"]["value"] == "lines"
+    assert settings["STREAMFOLD_OLDER_CODE"]["value"] == "off"
 
 
 def test_settings_for_a_person_are_a_table(folder):
@@ -126,7 +127,8 @@ def test_settings_for_a_person_are_a_table(folder):
     [
         ("STREAMFOLD_CHUNKS", "5", "Setting STREAMFOLD_CHUNKS is not known. Did you mean STREAMFOLD_CHUNK_ACTIONS?"),
         ("STREAMFOLD_CHUNK_ACTIONS", "101", "='101' does not fit: expected a whole number from 2 to 100."),
-        ("STREAMFOLD_TRACER", "maybe", "='maybe' is no switch: expected on or off."),
+        ("STREAMFOLD_OLDER_CODE", "maybe", "='maybe' is no switch: expected on or off."),
+        ("STREAMFOLD_OBSERVE", "on", "='on' is not known: expected lines, powertools, traced, off."),
         ("STREAMFOLD_STATE_TABLE", "", "STREAMFOLD_STATE_TABLE is empty: give a value or leave it out."),
     ],
 )
@@ -182,7 +184,7 @@ def test_a_stopped_command_advises_no_option_that_it_has_not():
 
 
 def test_a_question_that_is_not_answered_leaves_nothing_written(folder, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.settings.print_grid", _abort)
+    monkeypatch.setattr("streamfold.cli.routes.Grid", _abort)
 
     ran = folder.run("settings")
 

@@ -3,10 +3,12 @@
 import json
 from contextlib import closing
 from sqlite3 import connect
+from subprocess import PIPE, Popen
 
 import pytest
 
 from tests.cli.conftest import SHOP
+from tests.helpers.commands import SECONDS_MAX, command_line, environment
 from tests.helpers.exports import write_export
 from tests.helpers.records import item, record
 
@@ -128,13 +130,63 @@ def test_a_load_that_fails_leaves_a_state_that_was_there_as_it_was(state):
 
 
 @pytest.mark.parametrize(
-    "options", [("--pause", "a", "--end", "a"), ("--pause", "a", "--resume", "b"), ("--ring", "--drop", "a")]
+    "options",
+    [("--pause", "a", "--end", "a"), ("--pause", "a", "--resume", "b"), ("--ring", "--set", "a", "read_units=1")],
 )
 def test_jobs_carries_out_one_thing_at_a_time(state, options):
     ran = state.run("jobs", *options, *STATE)
 
     assert ran.code == 2
     assert "do not go together: give one of them." in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("backfill", "--spark-master", "local"), "--spark-master belongs to --runner spark."),
+        (("rebuild", "order_total", "--spark-master", "local"), "--spark-master belongs to --runner spark."),
+        (("verify", "--export", "x", "--spark-master", "local"), "--spark-master belongs to --runner spark."),
+        (("work", "job", "--end", "--failed", "f"), "--failed is for parts that are done, and --end does none"),
+        (("work", "job", "--end", "--sharing", "2"), "--sharing is for parts that are done, and --end does none"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(state, arguments, error):
+    ran = state.run(*arguments, *(() if "--export" in arguments else STATE))
+
+    assert (ran.code, error in ran.err) == (2, True), ran.err
+
+
+def test_processes_are_not_given_to_spark(state):
+    spark = ("--runner", "spark", "--export", "x", "--engine", "dynamodb", "--table", "main=shop", "--processes", "2")
+
+    ran = state.run("backfill", *spark)
+
+    assert (ran.code, "--runner spark has its own processes: leave --processes out." in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("verify",), ("backfill", "--yes"), ("repair", "--key", "ORDER#1", "ITEM#a")])
+def test_what_a_handler_prints_does_not_mix_with_json(state, command):
+    state.app(SHOP.replace("(item):\n", '(item):\n    print("looked at")\n'))
+
+    ran = state.run(*command, "--json", *STATE)
+
+    assert "looked at" in ran.err
+    json.loads(ran.out)
+
+
+def test_work_refuses_a_line_that_is_no_number_while_its_input_stays_open(state):
+    begun = state.run("backfill", "--runner", "elsewhere", "--offline", "--yes", *STATE)
+    command = command_line("work", json.loads(begun.out)["job"], "--from-input", *STATE)
+
+    process = Popen(command, cwd=state.path, env=environment(), stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True)
+    with process:
+        process.stdin.write("abc\n")
+        process.stdin.flush()
+        code = process.wait(SECONDS_MAX)
+        process.stdin.close()
+        error = process.stderr.read()
+
+    assert (code, "expected the number of a part, 0 to 1." in error) == (2, True)
 
 
 def test_work_refuses_a_line_that_is_no_number(state):

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import Key
-from streamfold.cli.plans import plan_lines, write_line
+from streamfold.cli.summary import plan_lines, write_line
 from streamfold.commit.plan import Chunk, KeyedPut, Plan
 from streamfold.derivations.archive.kind import Archived
 from streamfold.derivations.copy.copies import Copied
@@ -12,13 +12,13 @@ from streamfold.routes.route import Route
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     AddRow,
+    ChangedEntries,
     Claim,
     DeleteRow,
     DeleteState,
     GuardedPut,
     LedgerPart,
     LedgerWrite,
-    Moved,
     PutRow,
     PutState,
     StateKey,
@@ -26,7 +26,7 @@ from streamfold.writes.guarded import (
 from tests.helpers.records import change, item
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), StateKey("ledger#shop#main#main#ORDER#1", "ITEM#a")
-BEST = Moved("entries#", "best", "max:1", frozenset({"1"}))
+BEST = ChangedEntries("entries#", "best", "max:1", frozenset({"1"}))
 PARTS = (LedgerPart("total", "v", "{}", ""), LedgerPart("lines", "v", "{}", ""))
 
 
@@ -40,7 +40,7 @@ PARTS = (LedgerPart("total", "v", "{}", ""), LedgerPart("lines", "v", "{}", ""))
         (DeleteRow(ROW), "remove ORDER#1 / TOTAL"),
         (DeleteRow(ROW, "o"), "remove ORDER#1 / TOTAL, if nobody adds to it"),
         (
-            AddRow(ROW, {"n": 1}, -1, least=1, values={"a": 1}, removed=("b", "_sf_e_b")),
+            AddRow(ROW, {"n": 1}, -1, contributors_min=1, values={"a": 1}, removed=("b", "_sf_e_b")),
             "add to ORDER#1 / TOTAL: n +1, a=1, without b, contributors -1",
         ),
         (GuardedPut(ROW, {"a": 1}, "v"), "put ORDER#1 / TOTAL, if older: a=1"),

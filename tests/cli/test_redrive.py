@@ -248,7 +248,7 @@ def test_chain_that_fails_is_told(folder, parked):
 
 
 def test_reasons_are_printed_up_to_as_many(folder, records, parked, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.redriven.SHOWN_MAX", 2)
+    monkeypatch.setattr("streamfold.cli.redrive.SHOWN_MAX", 2)
 
     ran = folder.run("redrive", folder.records(*records), *STATE)
 
@@ -258,7 +258,7 @@ def test_reasons_are_printed_up_to_as_many(folder, records, parked, monkeypatch)
 
 
 def test_more_records_than_a_person_reads_are_counted(folder, records, parked, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.redriven.SHOWN_MAX", 2)
+    monkeypatch.setattr("streamfold.cli.redrive.SHOWN_MAX", 2)
     folder.write("object", s3_object(*records))
 
     ran = folder.run("redrive", "object", *STATE, "--apply")

@@ -208,7 +208,7 @@ def test_of_many_handlers_behind_the_rows_that_fail_the_first_are_told(folder, r
     folder.app(CHAIN)
     folder.run("replay", folder.records(*records), *STATE)
     failures = [Failure(str(number), "ALL / ORDERS", "everything", KeyError("no")) for number in range(25)]
-    monkeypatch.setattr("streamfold.cli.opened.run_chains", lambda *_: Report(failures=failures))
+    monkeypatch.setattr("streamfold.cli.jobs.run_chains", lambda *_: Report(failures=failures))
 
     ran = folder.run("repair", "--key", "ORDER#3", "ITEM#a", *STATE)
 

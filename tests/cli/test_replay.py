@@ -734,7 +734,7 @@ def test_rows_of_each_target_are_shown_as_many_as_asked_for(folder, source):
 
 
 def test_rows_are_found_behind_any_number_of_source_items(folder, source, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.rows.SCANNED_ITEMS_MAX", 2)
+    monkeypatch.setattr("streamfold.cli.items.SCANNED_ITEMS_MAX", 2)
     folder.records(*(source.put("ORDER#1", f"ITEM#{number}", price=1) for number in range(9)))
 
     assert "lines=9" in folder.run("replay", "records.jsonl", *STATE).out
@@ -743,7 +743,7 @@ def test_rows_are_found_behind_any_number_of_source_items(folder, source, monkey
 @pytest.fixture
 def neighbours(folder, source, monkeypatch):
     """Rows of one target stand before those of another, in more number than are searched."""
-    monkeypatch.setattr("streamfold.cli.rows.SCANNED_ITEMS_MAX", 2)
+    monkeypatch.setattr("streamfold.cli.items.SCANNED_ITEMS_MAX", 2)
     folder.app(NEIGHBOURS)
     folder.records(*(source.put("ORDER#1", f"ITEM#{number}", price=1) for number in range(9)))
     return folder

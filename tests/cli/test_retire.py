@@ -108,8 +108,8 @@ def test_json_has_the_counts(state):
 
 def test_parts_that_are_kept_are_told(state, monkeypatch):
     monkeypatch.setattr("streamfold.engines.embedded.EmbeddedEngine.swap_state", lambda *_: False)
-    monkeypatch.setattr("streamfold.run.Deadline.wait", lambda *_: None)
-    monkeypatch.setattr("streamfold.cli.retire.SHOWN_MAX", 2)
+    monkeypatch.setattr("streamfold.engines.deadline.Deadline.wait", lambda *_: None)
+    monkeypatch.setattr("streamfold.cli.output.SHOWN_MAX", 2)
 
     ran = state.run("retire", "everything", "--rows", "keep", *STATE)
 

@@ -57,7 +57,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 def folder(folder, monkeypatch):
     folder.app(SHOP)
     folder.write("settings.json", '{"number_of_replicas": 0}')
-    monkeypatch.setattr("streamfold.cli.search_purge.time.time", lambda: NOW)
+    monkeypatch.setattr("streamfold.cli.search.time.time", lambda: NOW)
     return folder
 
 

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from streamfold.cli.grids import print_long_grid
+from streamfold.cli.output import Grid, Report, write
 from streamfold.engines import EmbeddedEngine
 from tests.helpers.records import record
 
@@ -142,8 +142,8 @@ def test_source_items_and_state_items_together_are_refused(state):
 
 
 def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.rows.LIMIT_ON_TERMINAL", 2)
-    monkeypatch.setattr("streamfold.cli.rows.on_terminal", lambda: True)
+    monkeypatch.setattr("streamfold.cli.output.LIMIT_ON_TERMINAL", 2)
+    monkeypatch.setattr("streamfold.cli.output.on_terminal", lambda: True)
 
     ran = state.run("show", *STATE)
 
@@ -154,8 +154,8 @@ def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
 
 
 def test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.rows.LIMIT_ON_TERMINAL", 1)
-    monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 1)
+    monkeypatch.setattr("streamfold.cli.output.LIMIT_ON_TERMINAL", 1)
+    monkeypatch.setattr("streamfold.cli.output.ROWS_AT_A_TIME", 1)
 
     ran = state.run("show", *STATE)
 
@@ -165,7 +165,7 @@ def test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading(sta
 
 
 def test_many_rows_are_not_all_read_before_the_first_is_printed(monkeypatch, capsys):
-    monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr("streamfold.cli.output.ROWS_AT_A_TIME", 2)
     printed = []
 
     def rows():
@@ -173,7 +173,7 @@ def test_many_rows_are_not_all_read_before_the_first_is_printed(monkeypatch, cap
             printed.append(capsys.readouterr().out.split())
             yield [str(number)]
 
-    print_long_grid(["n"], rows())
+    write(Report([Grid(["n"], rows(), long=True)]), None)
 
     assert printed == [[], [], ["n", "0", "1"], [], ["2", "3"], []]
 
@@ -184,7 +184,7 @@ WIDE = ("K" * 30, "S" * 30, "at=2026-03-01  changes=something  event=INSERT  ite
 def test_rows_that_do_not_fit_beside_their_keys_are_printed_as_blocks(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
 
-    print_long_grid(["PK", "SK", "attributes"], [WIDE, ("k", "s", "n=1")])
+    write(Report([Grid(["PK", "SK", "attributes"], [WIDE, ("k", "s", "n=1")], long=True)]), None)
 
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         f"PK          {WIDE[0]}",
@@ -200,9 +200,9 @@ def test_rows_that_do_not_fit_beside_their_keys_are_printed_as_blocks(monkeypatc
 @pytest.mark.parametrize("columns", [30, 64, 80, 102, 120, 200])
 def test_nothing_of_a_row_is_lost_however_narrow_the_terminal_is(monkeypatch, capsys, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setattr("streamfold.cli.grids.ROWS_AT_A_TIME", 1)
+    monkeypatch.setattr("streamfold.cli.output.ROWS_AT_A_TIME", 1)
 
-    print_long_grid(["PK", "SK", "attributes"], [("k", "s", "n=1"), WIDE, ("k", "s", "n=2")])
+    write(Report([Grid(["PK", "SK", "attributes"], [("k", "s", "n=1"), WIDE, ("k", "s", "n=2")], long=True)]), None)
 
     printed = "".join(capsys.readouterr().out.split())
     assert all(word in printed for word in ("n=1", "n=2", "changes=something", "event=INSERT", "K" * 18, "S" * 18))
@@ -354,7 +354,7 @@ def test_a_key_that_is_no_text_is_refused(folder, arguments):
     assert "expected text in UTF-8." in ran.err
 
 
-@pytest.mark.parametrize("option", [("--pause",), ("--resume",), ("--end",), ("--ring",), ("--drop",), ("--set", "x")])
+@pytest.mark.parametrize("option", [("--pause",), ("--resume",), ("--end",), ("--ring",), ("--set", "x")])
 def test_name_of_a_job_that_is_no_text_is_refused(folder, option):
     ran = folder.run("jobs", *option, "\udcff")
 

@@ -79,7 +79,7 @@ def test_what_holds_nothing_gets_a_time_to_live_once(state):
 
 def test_an_item_that_others_change_all_the_time_is_told(state, monkeypatch):
     monkeypatch.setattr("streamfold.engines.embedded.EmbeddedEngine.swap_state", lambda *_: False)
-    monkeypatch.setattr("streamfold.run.Deadline.wait", lambda *_: None)
+    monkeypatch.setattr("streamfold.engines.deadline.Deadline.wait", lambda *_: None)
 
     ran = state.run("state", "gc", *STATE)
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from tests.cli.conftest import SHOP
 from tests.cli.test_repair import RAISING, SEARCH, TWO
 
@@ -211,7 +211,7 @@ def test_long_texts_are_shortened_for_a_person(state):
 
 
 def test_differences_beyond_those_shown_are_counted(state, monkeypatch):
-    monkeypatch.setattr("streamfold.cli.differences.SHOWN_MAX", 1)
+    monkeypatch.setattr("streamfold.cli.output.SHOWN_MAX", 1)
     state.app(SHOP.replace('Sum(item["price"])', 'Sum(2 * item["price"])'))
 
     assert "... and 2 more; --json has them all." in state.run("verify", *STATE).out
@@ -282,7 +282,7 @@ def test_items_on_dynamodb_are_compared_and_repaired(on_aws, records):
 
 def test_what_differs_on_dynamodb_waits_for_a_minute_unless_told_otherwise(on_aws, records, monkeypatch):
     seconds = []
-    monkeypatch.setattr(Run, "wait", lambda _, each: seconds.append(each))
+    monkeypatch.setattr(Runtime, "wait", lambda _, each: seconds.append(each))
     on_aws.deliver(*records)
     on_aws.folder.app(RAISING.replace('raise LookupError("no price 2")', "return"))
 

@@ -8,17 +8,16 @@ import sys
 import pytest
 
 from streamfold import App, Key, Router, Row, Sum
-from streamfold.cli.engines import Store
-from streamfold.cli.filling_options import FillingOptions
-from streamfold.cli.work_lines import add_page, error_text, failed_line, page_line
-from streamfold.cli.workers import Workers, worker_command
+from streamfold.cli.repair import error_text
+from streamfold.cli.session import GivenOptions, Store
+from streamfold.cli.work import Workers, add_page, failed_line, page_line, worker_command
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import FillingProgress, RunHooks, job_parts
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.cli.conftest import SHOP
 from tests.helpers.records import item, record
@@ -112,7 +111,7 @@ def test_what_processes_tell_is_counted_and_kept():
     app = App("shop", routers=[views()])
     engine = MemoryEngine(app.tables.values())
     job = Jobs(app.name, engine).create("backfill", ("order_total",), "main", 2, by="test")
-    parts = job_parts(app, engine, Run(Settings()), job, hooks=RunHooks(keep=kept.extend))
+    parts = job_parts(Runtime(app, engine, Settings()), job, hooks=RunHooks(keep=kept.extend))
     failed = ItemFailed(("main", "ORDER#1", "ITEM#1"), "order_total", ValueError("no"))
     add_page(app, parts, json.loads(failed_line(app, [failed])))
     add_page(app, parts, json.loads(page_line(app, FillingProgress(read=3, waits="it lags"))))
@@ -123,8 +122,7 @@ def test_what_processes_tell_is_counted_and_kept():
 @pytest.mark.parametrize("lag", [None, 90.0])
 def test_processes_are_told_which_lag_to_heed(lag):
     store = Store("dynamodb", "", None)
-    given = dict.fromkeys(FillingOptions.__dataclass_fields__) | {"store": store, "application": "shop:app"}
-    options = FillingOptions(**given | {"tables": ("main=shop",), "max_lag": lag, "function": "f"})
+    options = GivenOptions(store=store, application="shop:app", tables=("main=shop",), max_lag=lag, function="f")
     command = worker_command("job", options, 2)
     assert ("--max-lag" in command) == (lag is not None)
     assert lag is None or command[command.index("--max-lag") :][:4] == ["--max-lag", "90.0", "--function", "f"]
@@ -249,7 +247,7 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path):
             signal.raise_signal(signal.SIGINT)  # Ctrl-C, while the run is at work
         lines.append(line)
 
-    found.told = interrupt
+    found.take = interrupt
     with pytest.raises(KeyboardInterrupt):
         found.run()
     assert all(process.returncode is not None for process in found.running)

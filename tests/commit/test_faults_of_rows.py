@@ -7,7 +7,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.parking import FileParking
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.model import stored
 from tests.helpers.source import Source
@@ -48,8 +48,8 @@ class Ballots:
         return self.source.put("BALLOT#a", f"VOTE#{vote}", value=value)
 
     def deliver(self, *records, engine=None):
-        run = Run(Settings(), pause=lambda seconds: None, parking=self.parking)
-        return process_event(self.app, list(records), engine or self.engine, run)
+        run = Runtime(self.app, engine or self.engine, Settings(), pause=lambda seconds: None, parking=self.parking)
+        return process_event(run, list(records))
 
     def rows(self):
         return stored(self.app, self.engine)

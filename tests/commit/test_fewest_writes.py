@@ -5,7 +5,6 @@ benchmark's batch, and by properties of all batches.
 """
 
 from collections import Counter as Tally
-from weakref import WeakKeyDictionary
 
 import pytest
 from hypothesis import given
@@ -17,8 +16,7 @@ from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.checks import checked_routes
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.settings.limits import ACTIONS_MAX
 from tests.bench.strategies import application, event
@@ -56,22 +54,22 @@ class TakesAll(MemoryEngine):
 
 def test_the_batch_of_the_benchmark_is_written_with_few_writes_more_than_the_least():
     app = application()
-    run = Run(Settings(tables={"app": "app"}))
+    run = Runtime(app, MemoryEngine(app.tables.values()), Settings(tables={"app": "app"}))
     origins = Origins(app.source_tables, run.settings)
     changes, _ = read_changes(records_of(event(1_000)), origins)
-    plan, _ = plan_changes(app, changes, MemoryEngine(app.tables.values()), run)
+    plan, _ = plan_changes(run, changes)
     print(f"\n{written(plan.chunks):,} writes in {len(plan.chunks)} chunks; {least(plan.chunks):,} are the least")
     assert written(plan.chunks) <= 1.05 * least(plan.chunks)
     assert len(plan.chunks) <= -(-least(plan.chunks) // ACTIONS_MAX) + 1
 
 
 def test_every_request_of_the_batch_of_the_benchmark_is_accounted_for():
-    app, pace, learned = application(), SendingPace(), WeakKeyDictionary()
+    app, pace, known = application(), SendingPace(), Knowledge()
     engine = CountingEngine(TakesAll(app.tables.values()))
     for _ in range(2):  # the manifest and the forms of attributes are written with the first
         engine.calls.clear()
-        run = Run(Settings(tables={"app": "app"}), pace=pace, learned=learned)
-        assert process_event(app, event(1_000), engine, run).failures == []
+        run = Runtime(app, engine, Settings(tables={"app": "app"}), pace=pace, known=known)
+        assert process_event(run, event(1_000)).failures == []
     requests = Tally()
     for call in engine.calls:
         requests[call.name] += call.requests

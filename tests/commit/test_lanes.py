@@ -8,16 +8,17 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.committer import most_shared_first
 from streamfold.commit.plan import pack
-from streamfold.commit.transactions import Several, in_lanes, most_shared_first, read_state, slices
+from streamfold.commit.transactions import Several, in_lanes, read_state, slices
 from streamfold.engines import MemoryEngine
+from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.threads import Threads
 from streamfold.errors import Contended, EngineUnavailable
 from streamfold.ledger.state_keys import claim_key
 from streamfold.proofs.choices import Choices, Scripted
 from streamfold.proofs.faults import ChosenLanes
-from streamfold.run import Lanes, Run
-from streamfold.run.pace import ACTIONS_LEAST, SendingPace
+from streamfold.runtime import ACTIONS_LEAST, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, Claim, Reason, Refused
 from tests.commit.test_plan import ONE, claim, ledger, put, shared
@@ -114,8 +115,10 @@ def seasoned():
 
 
 def deliver(app, engine, records, lanes, pace=None, actions=10, **more):
-    run = Run(Settings(chunk_actions=actions), lanes=lanes, pace=pace or seasoned(), pause=lambda _: None, **more)
-    return process_event(app, records, engine, run)
+    run = Runtime(
+        app, engine, Settings(chunk_actions=actions), slots=lanes, pace=pace or seasoned(), pause=lambda _: None, **more
+    )
+    return process_event(run, records)
 
 
 def test_a_batch_in_many_threads_never_meets_itself_and_comes_out_as_in_one(app, engine, threads):
@@ -124,7 +127,7 @@ def test_a_batch_in_many_threads_never_meets_itself_and_comes_out_as_in_one(app,
     assert deliver(app, engine, records, threads).failures == []
     assert (engine.met, engine.together > 1) == (0, True)
     alone = Busy(app.tables.values(), app.chains)
-    deliver(app, alone, records, Lanes())
+    deliver(app, alone, records, CallSlots())
     assert (alone.together, stored(app, alone)) == (1, stored(app, engine))
     assert stored(app, engine) == model(app, records)
 
@@ -166,12 +169,12 @@ def test_a_batch_after_one_that_failed_is_taken_for_one_that_comes_again():
     pace = SendingPace()
     told = []
     for again in (False, True, False):
+        told.append(pace.unsure)
         pace.began()
-        told.append(pace.careful)
         pace.ended(again=again)
+    told.append(pace.unsure)
     pace.began()  # of which the end is not told: the invocation died
-    pace.began()
-    assert [*told, pace.careful] == [True, False, True, True]
+    assert [*told, pace.unsure] == [True, False, True, False, True]
 
 
 def chunk_of(*units):
@@ -201,7 +204,7 @@ def test_transactions_are_halved_where_they_meet_another_process_and_grow_again(
 
     engine.trouble = others
     records = orders(80, 40)
-    assert deliver(app, engine, records, Lanes(), pace, actions=100).failures == []
+    assert deliver(app, engine, records, CallSlots(), pace, actions=100).failures == []
     sizes = [len(writes) for writes in engine.sent]
     assert 50 < sizes[0] <= 100
     assert all(size <= sizes[0] // 2 for size in sizes[1:3])
@@ -224,8 +227,8 @@ def test_conflicts_make_transactions_no_smaller_than_the_least():
 # Calls that follow the commit.
 
 
-class Counted(Lanes):
-    """Lanes that tell how many calls were in flight."""
+class Counted(CallSlots):
+    """CallSlots that tell how many calls were in flight."""
 
     count = 3
 
@@ -292,7 +295,7 @@ def test_whoever_asks_for_no_more_leaves_no_call_in_flight():
 
 def test_keys_are_cut_only_where_there_are_lanes():
     assert [len(some) for some in slices(Counted(), range(60), 25)] == [25, 25, 10]
-    assert [len(some) for some in slices(Lanes(), range(60), 25)] == [60]
+    assert [len(some) for some in slices(CallSlots(), range(60), 25)] == [60]
 
 
 def test_whatever_a_thread_raises_reaches_the_one_who_asks(threads):
@@ -316,7 +319,7 @@ def test_the_ledger_items_of_a_thousand_records_are_read_at_once(app, threads):
             return super().read_state(keys, consistent=consistent)
 
     keys = [claim_key("shop", "seen", ("main", "ITEM#1", "META"), f"{number:03}") for number in range(1000)]
-    assert read_state(Together(app.tables.values()), threads, keys) == {}
+    assert read_state(Runtime(app, Together(app.tables.values()), Settings(), slots=threads), keys) == {}
 
 
 # The lanes of proofs.
@@ -348,4 +351,5 @@ def test_many_claims_of_one_item_are_read_side_by_side(app):
     keys = [claim_key("shop", "seen", ("main", "ITEM#1", "META"), f"{number:03}") for number in range(150)]
     store = MemoryEngine(app.tables.values())
     store.transact([Claim(key) for key in keys[:100]], 0)
-    assert read_state(store, ChosenLanes(Choices, pytest.fail), keys).keys() == {*keys[:100]}
+    run = Runtime(app, store, Settings(), slots=ChosenLanes(Choices, pytest.fail))
+    assert read_state(run, keys).keys() == {*keys[:100]}

@@ -6,13 +6,14 @@ from streamfold import App, Collect, Count, Distinct, First, Key, Latest, Max, M
 from streamfold.batch.process import process_event
 from streamfold.commit import after_commit
 from streamfold.engines import EmbeddedEngine, MemoryEngine
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import STAMP
 from streamfold.parking import FileParking
 from streamfold.read import has_more
 from streamfold.records.values import decode, encode
-from streamfold.run import TRIES_MAX, Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, Reason, RecomputedRow, Refused
 from tests.helpers.counting import CountingEngine
@@ -81,15 +82,15 @@ class Games:
         return self.source.remove("GAME#a", f"PLAY#{play}")
 
     def deliver(self, *records):
-        run = Run(Settings(), pause=lambda seconds: None, parking=self.parking)
-        return process_event(self.app, list(records), self, run).failures
+        run = Runtime(self.app, self, Settings(), pause=lambda seconds: None, parking=self.parking)
+        return process_event(run, list(records)).failures
 
     def row(self):
         return stored(self.app, self.engine).get(BEST)
 
     def repair(self, play):
-        run = Run(Settings(), pause=lambda seconds: None)
-        return Repair(self.app, self, run).item(("main", "GAME#a", f"PLAY#{play}"))
+        run = Runtime(self.app, self, Settings(), pause=lambda seconds: None)
+        return Repair(run).item(("main", "GAME#a", f"PLAY#{play}"))
 
     def __getattr__(self, name):
         method = getattr(self.engine, name)
@@ -385,7 +386,7 @@ def test_a_collection_tells_whether_there_are_more_values_than_it_keeps(into):
 
 
 def test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count(monkeypatch):
-    monkeypatch.setattr(after_commit, "DISTINCT_MAX", 150)
+    monkeypatch.setattr(after_commit, "ALL_MAX", 150)
     games = Games(yielding(lambda item: Row(different=Distinct(item["score"]))))
     assert games.deliver(*(games.put(f"{number}", number) for number in range(150))) == []
     (failure,) = games.deliver(games.put("more", 150))

@@ -12,7 +12,7 @@ from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import RowMending
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import ENTRIES
 from tests.helpers.counting import CountingEngine
@@ -360,8 +360,8 @@ def test_a_process_that_knows_the_life_of_a_row_does_not_read_the_row(monkeypatc
 
 
 def verified(days):
-    run = Run(Settings.from_environment({}), pause=lambda _: None)
-    return RowsVerifier(days.app, days.store.engine, run, days.app.routes, live=False).verify().different
+    run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
+    return RowsVerifier(run, days.app.routes, live=False).verify().different
 
 
 def explaining(days):
@@ -389,17 +389,17 @@ def test_a_row_that_was_made_again_is_corrected_to_what_came_since(days):
     row = days.store.engine.rows[DAY]
     days.store.engine.rows[DAY] = {**row, "s": {"N": "31"}, "best": {"N": "7"}}
 
-    run = Run(Settings.from_environment({}), pause=lambda _: None)
-    assert RowMending(explaining(days), run).mend([DAY]).left == []
+    run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
+    assert RowMending(run).mend([DAY]).left == []
 
     assert days.shown() == day(30, 40)
 
 
 @pytest.mark.parametrize("always", [False, True])
 def test_a_backfill_leaves_rows_that_expired_as_they_are(days, always):
-    run = Run(Settings.from_environment({}), pause=lambda _: None)
+    run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
     days.put(5, 50)
-    pages = Pages(days.app, days.store.engine, run, list(SHOWS), always=always)
+    pages = Pages(run, list(SHOWS), always=always)
 
     report = pages.reconcile([("main", f"PLAY#{i}", "X") for i in (1, 2, 3, 5)])
 
@@ -408,10 +408,10 @@ def test_a_backfill_leaves_rows_that_expired_as_they_are(days, always):
 
 
 def test_a_rebuild_brings_all_items_back_to_a_row_that_expired(days):
-    run = Run(Settings.from_environment({}), pause=lambda _: None)
+    run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
     items = [("main", f"PLAY#{i}", "X") for i in (1, 2, 3)]
-    Pages(days.app, days.store.engine, run, list(SHOWS), emptied=True).reconcile(items)
-    Pages(days.app, days.store.engine, run, list(SHOWS)).reconcile(items)
+    Pages(run, list(SHOWS), emptied=True).reconcile(items)
+    Pages(run, list(SHOWS)).reconcile(items)
 
     assert days.shown() == day(30, 100, 200)
 
@@ -477,15 +477,16 @@ def test_a_process_that_lets_no_row_expire_knows_that_whole_rows_did(view, way):
     days.deliver()
     days.expire(("main", "LAST#1", "ROW"))
     days.put(1, 101, h="y")
-    days.app, run = keeping_some(), Run(Settings.from_environment({}), pause=lambda _: None)
-    check_application(days.app, days.store.engine, run)
+    days.app = keeping_some()
+    run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
+    check_application(run)
 
     if way == "stream":
         days.deliver()
     elif way == "page":
-        Pages(days.app, days.store.engine, run, ["lasting"]).reconcile([("main", "PLAY#1", "X")])
+        Pages(run, ["lasting"]).reconcile([("main", "PLAY#1", "X")])
     else:
-        assert RowsVerifier(days.app, days.store.engine, run, days.app.routes, live=False).verify().different == []
+        assert RowsVerifier(run, days.app.routes, live=False).verify().different == []
 
     assert days.shown(("main", "LAST#1", "ROW")) == {}
 
@@ -509,14 +510,15 @@ def led(request):
     """Brings the changes of plays that are in many rows to these rows, in a new process."""
 
     def lead(days):
-        app, run, item = rows_of_a_large_step(), Run(Settings.from_environment({}), pause=lambda _: None), PLAY_1
+        app, item = rows_of_a_large_step(), PLAY_1
+        run = Runtime(app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
         if request.param == "stream":
             days.deliver(app)
         elif request.param == "repair":
-            assert [each.error for each in Repair(app, days.store.engine, run).item(item)] == [None]
+            assert [each.error for each in Repair(run).item(item)] == [None]
         else:
-            check_application(app, days.store.engine, run)
-            assert not Pages(app, days.store.engine, run, ["large"]).reconcile([item]).failed
+            check_application(run)
+            assert not Pages(run, ["large"]).reconcile([item]).failed
 
     return lead
 

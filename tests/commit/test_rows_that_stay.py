@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.emptying import TRUSTED_AFTER_STEPS, count_steps
 from streamfold.commit.pending import Unfinished
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
-from streamfold.run.pace import STAYED_LEAST, Emptying, SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow, DeleteRow, Refused
 from tests.helpers.counting import CountingEngine
@@ -63,8 +63,14 @@ class Shop:
     def deliver(self, *records, actions=100, engine=None, large=False):
         """Delivers a batch; the calls that are left are those of this batch."""
         self.engine.calls.clear()
-        run = Run(Settings(chunk_actions=actions), pace=self.pace, actions=1_000 if large else None)
-        return process_event(self.app, list(records), engine or self.engine, run).failures
+        run = Runtime(
+            self.app,
+            engine or self.engine,
+            Settings(chunk_actions=actions),
+            pace=self.pace,
+            actions=1_000 if large else None,
+        )
+        return process_event(run, list(records)).failures
 
     def rows(self):
         """How many items each row counts."""
@@ -240,8 +246,8 @@ class Orders:
         return [self.source.put(f"ITEM#{n}", "META", order=order) for n in numbers]
 
     def deliver(self, *records):
-        run = Run(Settings(chunk_actions=10), pause=lambda _: None)
-        assert process_event(self.app, list(records), self.engine, run).failures == []
+        run = Runtime(self.app, self.engine, Settings(chunk_actions=10), pause=lambda _: None)
+        assert process_event(run, list(records)).failures == []
 
     def dies_after(self, commits, *records):
         """Delivers a batch to a process that dies after so many commits, or lives if there are fewer."""
@@ -278,39 +284,41 @@ def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once():
     engine = TellsOfOne(app.tables.values())
     for group in "ab":
         batch = [source.put(f"ITEM#{n}", "META", group=f"{group}{n}") for n in range(5)]
-        assert process_event(app, batch, engine, Run(Settings(), pause=lambda _: None)).failures == []
+        assert process_event(Runtime(app, engine, Settings(), pause=lambda _: None), batch).failures == []
     assert engine.refusals <= 2
 
 
 def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty():
     unfinished = Unfinished()
-    for write in (AddRow(ROW, {}, 1), AddRow(ROW, {}, -1, least=1, stays=True), AddRow(ROW, {}, -1, least=1)):
+    for write in (
+        AddRow(ROW, {}, 1),
+        AddRow(ROW, {}, -1, contributors_min=1, requires_contributor=True),
+        AddRow(ROW, {}, -1, contributors_min=1),
+    ):
         unfinished.commit([], [write])
-    assert unfinished.maybe_empty() == [ROW]
+    assert unfinished.lowered.maybe_empty() == [ROW]
 
 
 def test_a_row_that_has_to_stay_is_not_looked_at():
     unfinished = Unfinished()
-    unfinished.commit([], [AddRow(ROW, {}, -2, least=2, stays=True)])
-    assert unfinished.maybe_empty() == []
+    unfinished.commit([], [AddRow(ROW, {}, -2, contributors_min=2, requires_contributor=True)])
+    assert unfinished.lowered.maybe_empty() == []
 
 
 def test_rows_are_expected_to_stay_again_after_many_steps_that_left_none_empty():
-    emptying = Emptying()
-    emptying.met("groups")
-    emptying.finished({"groups": STAYED_LEAST - 1, "tags": 9}, [])
+    emptying = {"groups": 0}
+    count_steps(emptying, {"groups": TRUSTED_AFTER_STEPS - 1, "tags": 9}, [])
     assert "groups" in emptying
-    emptying.finished({"groups": 1}, [])
+    count_steps(emptying, {"groups": 1}, [])
     assert "groups" not in emptying
     assert "tags" not in emptying
 
 
 def test_a_row_that_was_empty_makes_the_count_of_steps_begin_anew():
-    emptying = Emptying()
-    emptying.met("groups")
-    emptying.finished({"groups": STAYED_LEAST - 1}, [])
-    emptying.finished({"groups": 1}, ["groups"])
-    emptying.finished({"groups": STAYED_LEAST - 1}, [])
+    emptying = {"groups": 0}
+    count_steps(emptying, {"groups": TRUSTED_AFTER_STEPS - 1}, [])
+    count_steps(emptying, {"groups": 1}, ["groups"])
+    count_steps(emptying, {"groups": TRUSTED_AFTER_STEPS - 1}, [])
     assert "groups" in emptying
 
 
@@ -321,7 +329,7 @@ BATCHES = st.lists(st.tuples(st.lists(CHANGES, min_size=1, max_size=8), st.sampl
 @given(batches=BATCHES, actions=st.integers(2, 12), stayed=st.integers(1, 4))
 def test_whatever_moves_no_row_is_left_empty_and_no_note_is_left(batches, actions, stayed):
     shop = Shop()
-    with patch("streamfold.run.pace.STAYED_LEAST", stayed):
+    with patch("streamfold.commit.emptying.TRUSTED_AFTER_STEPS", stayed):
         for changes, then in batches:
             records = [record for change in changes if (record := shop.change(*change)) is not None]
             for _ in range(2 if then == "again" else 1):

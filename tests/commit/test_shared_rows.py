@@ -11,7 +11,7 @@ from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import EDGE, STAMP
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RecomputedRow
 from tests.helpers.source import Source
@@ -63,8 +63,8 @@ class Shop:
         return self.source.put("ORDER#1", "LINE#a", **attributes)
 
     def deliver(self, app, *records, warn=lambda _: None):
-        run = Run(Settings(older_code=True), pause=lambda seconds: None, warn=warn)
-        return process_event(app, list(records), self.store, run).failures
+        run = Runtime(app, self.store, Settings(older_code=True), pause=lambda seconds: None, warn=warn)
+        return process_event(run, list(records)).failures
 
     def row(self, key=ROW):
         row = self.store.rows.get(key)
@@ -122,7 +122,7 @@ def test_a_repair_by_older_code_adds_to_a_row_that_others_add_to():
     shop.deliver(new, shop.line(price=50))
     image = {**record["dynamodb"]["NewImage"], "status": {"S": "paid"}}
     shop.store.put_sources([(("main", "ORDER#1", "META"), image, "9")])
-    [repaired] = Repair(old, shop.store, Run(Settings(older_code=True))).item(("main", "ORDER#1", "META"))
+    [repaired] = Repair(Runtime(old, shop.store, Settings(older_code=True))).item(("main", "ORDER#1", "META"))
     assert repaired.error is None
     assert shop.row() == {"status": "paid", "seen": [1], "weight": 1, "total": 50}
 
@@ -221,7 +221,7 @@ def test_a_repair_goes_on_without_a_row_that_somebody_removed():
     shop.deliver(app, shop.play(1, 7), shop.play(2, 8))
     del shop.store.rows[GAME]
     shop.store.put_sources([(("main", "GAME#g", "PLAY#1"), None, "9")])
-    [repaired] = Repair(app, shop.store, Run(Settings())).item(("main", "GAME#g", "PLAY#1"))
+    [repaired] = Repair(Runtime(app, shop.store, Settings())).item(("main", "GAME#g", "PLAY#1"))
     assert repaired.error is None
     assert shop.row(GAME) is None
 

@@ -11,7 +11,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable, NotStarted, TableThrottled
 from streamfold.failures.repair import Repair
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, AbsentSource, GuardedPut, Reason, RecomputedRow, Refused, UpdateSource
 from tests.helpers.model import stored
@@ -85,9 +85,9 @@ class Shop:
         self.engine.put_sources([(("main", *key), None, "v2")])
 
     def deliver(self, *records):
-        run = Run(Settings(), outside=True, pause=self.pause, seconds_left=lambda: self.left)
+        run = Runtime(self.app, self, Settings(), outside=True, pause=self.pause, seconds_left=lambda: self.left)
         run.opened = {"s3://kept/archive": self}
-        self.report = process_event(self.app, list(records), self, run)
+        self.report = process_event(run, list(records))
         return {failure.handler: failure.error for failure in self.report.failures}
 
     def pause(self, seconds):
@@ -240,18 +240,18 @@ def test_a_table_that_is_forbidden_keeps_no_other_table_from_its_rows(first):
     records = [source.put(f"ORDER#{number}", city="a", total=number) for number in range(3)]
     records += [source.put("ORDER#1", city="b", total=5), source.remove("ORDER#2")]
     engine.table = ""
-    assert process_event(app, records[:first], engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), records[:first]).failures == []
     engine.table = "forbidden"
-    failures = process_event(app, records[first:], engine, Run(Settings())).failures
+    failures = process_event(Runtime(app, engine, Settings()), records[first:]).failures
     assert {failure.handler for failure in failures} == {
         f"forbidden_{name}" for name in ("counted", "largest", "audit")
     }
 
-    process_event(app, records, whole, Run(Settings()))
+    process_event(Runtime(app, whole, Settings()), records)
     wanted = stored(app, whole)
     assert of_table(stored(app, engine), "allowed") == of_table(wanted, "allowed")
     engine.table = ""
-    assert process_event(app, records[first:], engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), records[first:]).failures == []
     assert stored(app, engine) == wanted
 
 
@@ -309,8 +309,8 @@ class Clock:
         self.slept.append(seconds)
         self.left -= seconds
 
-    def run(self, **settings):
-        return Run(Settings(**settings), pause=self.pause, seconds_left=lambda: self.left)
+    def run(self, app, engine, **settings):
+        return Runtime(app, engine, Settings(**settings), pause=self.pause, seconds_left=lambda: self.left)
 
 
 def one(declare):
@@ -346,7 +346,7 @@ def play(app, engine, clock, records):
             for number, each in enumerate(records)
         ]
     )
-    return process_event(app, records, engine, clock.run())
+    return process_event(clock.run(app, engine), records)
 
 
 def test_rows_that_others_keep_changing_are_recomputed_while_there_is_time_and_not_longer():
@@ -381,13 +381,13 @@ def test_a_copy_in_contention_leaves_the_others_of_its_table_to_be_tried():
 def test_a_repair_begins_nothing_when_its_time_is_over():
     app, clock = one(ordered), Clock(left=1.0)
     engine = Busy(app.tables.values())
-    (repaired,) = Repair(app, engine, clock.run()).item(("main", "ORDER#1", "METADATA"))
+    (repaired,) = Repair(clock.run(app, engine)).item(("main", "ORDER#1", "METADATA"))
     assert isinstance(repaired.error, NotStarted)
 
 
 def test_a_pause_never_outlasts_the_time():
-    clock = Clock(left=7.0)
-    run = clock.run(stop_seconds=5)
+    clock, app = Clock(left=7.0), one(ordered)
+    run = clock.run(app, Busy(app.tables.values()), stop_seconds=5)
     run.wait(1.5)
     with pytest.raises(NotStarted):
         run.wait(0.5)
@@ -399,8 +399,8 @@ def test_rows_that_only_recomputing_changed_are_counted():
     app = one(lambda router: of_city(router, Max))
     engine = MemoryEngine(app.tables.values())
     with patch.object(engine, "read_rows", side_effect=EngineUnavailable("busy")):
-        process_event(app, records, engine, clock.run())
-    again = process_event(app, records, engine, clock.run())
+        process_event(clock.run(app, engine), records)
+    again = process_event(clock.run(app, engine), records)
     assert stored(app, engine)["main", "LARGEST#a", "ORDER"] == {"total": 2}
     assert (again.tallies["edge"].written, again.known) == (1, 2)
 
@@ -415,6 +415,6 @@ def test_a_record_that_failed_is_not_told_as_one_that_the_state_holds():
     clock = Clock(left=900.0)
     app = one(ordered)
     engine = Busy(app.tables.values())
-    process_event(app, orders(2), engine, clock.run())
-    again = process_event(app, orders(2), engine, clock.run())
+    process_event(clock.run(app, engine), orders(2))
+    again = process_event(clock.run(app, engine), orders(2))
     assert (len(again.failures), again.known) == (2, 0)

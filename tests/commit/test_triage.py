@@ -10,7 +10,7 @@ from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, EngineUnavailable, ParkingError, SettingsError
 from streamfold.parking import Parked
 from streamfold.records.envelope import Origins
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import PutRow
 from tests.helpers.model import stored
@@ -68,9 +68,9 @@ class Shop:
         return self.source.put(order, "ITEM#a", price=price)
 
     def deliver(self, *records, parking=True, **settings):
-        run = Run(Settings(**settings), clock=lambda: self.clock, warn=self.warnings.append)
+        run = Runtime(self.app, self.engine, Settings(**settings), clock=lambda: self.clock, warn=self.warnings.append)
         run.parking = self.place if parking else None
-        self.report = process_event(self.app, list(records), self.engine, run)
+        self.report = process_event(run, list(records))
         return {failure.handler: failure.error for failure in self.report.failures}
 
     def parked(self):
@@ -238,8 +238,8 @@ class Handover:
         self.given_up, self.taken = source.put("A#1", "X", shown=False), source.put("B#1", "X", shown=True)
 
     def deliver(self, *records):
-        run = Run(Settings(), parking=self.place)
-        return [failure.item for failure in process_event(self.app, list(records), self.engine, run).failures]
+        run = Runtime(self.app, self.engine, Settings(), parking=self.place)
+        return [failure.item for failure in process_event(run, list(records)).failures]
 
     def row(self):
         return stored(self.app, self.engine)["main", "ROW#1", "X"]["of"]
@@ -339,10 +339,10 @@ def test_record_that_cannot_be_parked_holds_the_later_changes_of_its_item():
 def test_dry_run_parks_nothing():
     shop = Shop(on_error="park")
     shop.errors[13] = LookupError("no price")
-    run = Run(Settings())
+    run = Runtime(shop.app, shop.engine, Settings())
     run.parking = shop.place
     changes, _ = read_changes([shop.put(13)], Origins(shop.app.source_tables, run.settings))
-    _, report = plan_changes(shop.app, changes, shop.engine, run)
+    _, report = plan_changes(run, changes)
     assert {failure.handler for failure in report.failures} == set(BOTH)
     assert shop.parked() == []
 

@@ -5,7 +5,7 @@ import pytest
 from streamfold import Add, App, Average, Collect, Count, Delete, Key, Max, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.model import stored
 from tests.helpers.source import Source
@@ -59,7 +59,7 @@ def test_a_name_that_dynamodb_does_not_store_fails_its_record_only(kind, name, e
     app, source = games(kind), Source()
     engine = engine_class(app.tables.values())
     good, bad = (source.put("GAME#a", f"LEVEL#{level}", name=text) for level, text in ((1, "good"), (2, name)))
-    failures = process_event(app, [good, bad], engine, Run(Settings(), pause=lambda seconds: None)).failures
+    failures = process_event(Runtime(app, engine, Settings(), pause=lambda seconds: None), [good, bad]).failures
     assert {(failure.handler, failure.sequence) for failure in failures} == {
         ("named", bad["dynamodb"]["SequenceNumber"])
     }

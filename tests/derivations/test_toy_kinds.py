@@ -13,7 +13,7 @@ from streamfold.errors import DeclarationError
 from streamfold.failures.repair import Repair
 from streamfold.records.change import image_of
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import check
 from tests.derivations.toys import JOIN, TALLY, declared
@@ -53,7 +53,7 @@ def engine(app):
 def put(app, engine, *changes, **run):
     """Processes changes as a replay does that keeps the items."""
     engine.put_sources(newest_sources(changes))
-    return process_event(app, [each.record for each in changes], engine, Run(Settings(), **run))
+    return process_event(Runtime(app, engine, Settings(), **run), [each.record for each in changes])
 
 
 BEFORE = item("ORDER#1", "METADATA", status="new", total=7)
@@ -80,7 +80,7 @@ def test_an_item_that_changes_is_taken_back_and_joined_again(app, engine):
 
 
 def test_they_are_planned_without_being_written(app, engine):
-    plan, _ = plan_changes(app, [ORDERED], engine, Run(Settings()))
+    plan, _ = plan_changes(Runtime(app, engine, Settings()), [ORDERED])
     assert len(plan.chunks) == len(plan.deferred) == 1
     assert not list(engine.rows)
 
@@ -104,7 +104,7 @@ def test_an_item_is_reconciled_with_what_it_is_now(app, engine):
     put(app, engine, ORDERED, PAID)
     now = change(BEFORE, item("ORDER#1", "METADATA", status="old", total=9), 2)
     engine.put_sources(newest_sources([now]))  # whose record was lost
-    found = Repair(app, engine, Run(Settings())).item(now.item)
+    found = Repair(Runtime(app, engine, Settings())).item(now.item)
     assert [repaired.error for repaired in found] == [None, None]
     assert row(engine, "STATUS#old", "COUNT")["orders"] == 1
     assert row(engine, "BILL#1", "BILL")["due"] == 4

@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.model import model, stored
 from tests.helpers.source import Source
@@ -30,7 +30,7 @@ class Shop:
     def deliver(self, *records):
         self.called = 0
         self.records += records
-        assert process_event(self.app, list(records), self.engine, Run(Settings())).failures == []
+        assert process_event(Runtime(self.app, self.engine, Settings()), list(records)).failures == []
         called = self.called
         assert stored(self.app, self.engine) == model(self.app, self.records)
         return called

@@ -5,8 +5,7 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import send
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
-from streamfold.derivations.view.fold import fold
-from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.view.rows import Making, fold, row_part
 from streamfold.derivations.yielded import split, target_of
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.state_keys import event_key
@@ -62,7 +61,7 @@ class Join(Derivation):
         outcome = Outcome()
         for work in deferred:
             try:
-                finishing.run.begin()
+                finishing.runtime.begin()
                 self._join(work, finishing, outcome)
             except (EngineError, HandlerError) as error:
                 outcome.failed += finishing.failures(work.changes, work.route, error)
@@ -74,12 +73,12 @@ class Join(Derivation):
         return outcome
 
     def _join(self, work, finishing, outcome):
-        route, engine, (target,) = work.route, finishing.engine, work.route.into
+        route, engine, (target,) = work.route, finishing.runtime.engine, work.route.into
         keys = [(key.table.name, *key.compose(work.fields)) for key in (route.sources[0], route.options)]
-        number = self._raised(engine, event_key("join", finishing.application.name, route.name, keys[0], ""))
+        number = self._raised(engine, event_key("join", finishing.runtime.application.name, route.name, keys[0], ""))
         values = self._values(route, [image_of(engine.read_source(key) or {}) for key in keys])
         row = GuardedPut((target.table.name, *target.compose(work.fields)), values, f"{number:020}")
-        send(engine, [row], finishing.run)  # refused if a newer one is there
+        send(finishing.runtime, [row])  # refused if a newer one is there
         outcome.tally(route.name).written += 1
 
     @staticmethod

@@ -5,8 +5,8 @@ from botocore.exceptions import ReadTimeoutError
 
 from streamfold import Table
 from streamfold.engines import Counter, DynamoEngine
+from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import StateKey
 from tests.helpers.answering import BUSY_CODES, Client, error, statement, statements
 

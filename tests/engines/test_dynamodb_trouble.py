@@ -8,9 +8,9 @@ from botocore.exceptions import ConnectTimeoutError, NoCredentialsError, ReadTim
 
 from streamfold import Table
 from streamfold.engines import DynamoEngine, Entries, dynamodb_client
+from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.engines.dynamodb_client import NAMED, USER_AGENT, make_client
 from streamfold.errors import EngineError, EngineUnavailable
-from streamfold.run import TRIES_MAX, Deadline
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
 from tests.helpers.answering import BUSY_CODES, Client, error, statement, statements
 

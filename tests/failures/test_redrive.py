@@ -1,7 +1,6 @@
 """Redrives: late, shuffled, twice, and beside the live stream; what each outcome means, and what refuses."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,7 @@ from streamfold.parking import open_parking
 from streamfold.read import archived
 from streamfold.records.envelope import Origins
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers import everything
@@ -81,7 +80,7 @@ class Shop:
         self.app = make_app(self.mails)
         self.engine = EmbeddedEngine(self.app.tables.values())
         self.source = source
-        self.run = Run(Settings(), pause=lambda seconds: None)
+        self.run = Runtime(self.app, self.engine, Settings(), pause=lambda seconds: None)
         self.origins = Origins(self.app.source_tables, Settings())
         self.stream = []
 
@@ -94,23 +93,15 @@ class Shop:
 
     def deliver(self, *records):
         changes = [self.origins.change(record) for record in records]
-        return process_changes(self.app, changes, self.engine, self.run).failures
+        return process_changes(self.run, changes).failures
 
     def redrive(self, document, *, dry_run=False, engine=None, origins=None, **run):
         """What became of each handler: ``{handler: (what, written, removed)}``."""
         return {each.handler: each[1:2] + each[5:7] for each in self.told(document, dry_run, engine, origins, **run)}
 
     def told(self, document, dry_run=False, engine=None, origins=None, **run):  # noqa: FBT002
-        run = replace(self.run, **run)
-        redrive = Redrive(
-            self.app,
-            engine or self.engine,
-            run,
-            origins or self.origins,
-            self.fetch,
-            dry_run,
-            self.engine.put_sources,
-        )
+        own = self.run.on(engine or self.engine, application=self.app, **run)
+        redrive = Redrive(own, origins or self.origins, self.fetch, dry_run, self.engine.put_sources)
         return list(redrive.process(Waiting("here", document)))
 
     def why(self, document, **options):
@@ -212,13 +203,10 @@ def test_a_late_copy_overwrites_no_newer_one(source):
     router = Router()
     router.copy(ORDER, to=Table("copies"), name="copy")
     app = App("shop", routers=[router])
-    engine, run, origins = (
-        EmbeddedEngine(app.tables.values()),
-        Run(Settings()),
-        Origins(app.source_tables, Settings()),
-    )
+    engine, origins = EmbeddedEngine(app.tables.values()), Origins(app.source_tables, Settings())
+    run = Runtime(app, engine, Settings())
     old, new = source.put("ORDER#1", price=5), source.put("ORDER#1", price=7)
-    redrive = Redrive(app, engine, run, origins, fetch=None, put_sources=engine.put_sources)
+    redrive = Redrive(run, origins, fetch=None, put_sources=engine.put_sources)
     told = [each for record in (new, old) for each in redrive.process(Waiting("here", lambda_document(record)))]
     assert [(each.what, each.written) for each in told] == [("applied", 1), ("stale", 0)]
     assert [row["price"] for row in engine.items(app.tables["copies"])] == [{"N": "7"}]
@@ -232,7 +220,7 @@ def test_a_parent_that_is_there_again_keeps_its_children(source):
     written = [source.put("ORDER#1"), source.put("ORDER#1", "ITEM#a"), source.remove("ORDER#1"), source.put("ORDER#1")]
     for change in map(origins.change, written):
         engine.put_sources([(change.item, change.new.raw or None, change.version_text)])
-    redrive = Redrive(app, engine, Run(Settings()), origins, fetch=None, put_sources=engine.put_sources)
+    redrive = Redrive(Runtime(app, engine, Settings()), origins, fetch=None, put_sources=engine.put_sources)
     (told,) = redrive.process(Waiting("here", lambda_document(written[2])))
     assert (told.what, told.why) == ("stale", "The parent exists again: its children are kept.")
     assert len(list(engine.items(app.tables["main"]))) == 2
@@ -243,13 +231,14 @@ def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_pa
     router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{n}")], name="cascade")
     router.archive(ORDER, to=f"file:{tmp_path}", name="archive")
     app = App("shop", routers=[router])
-    engine, run = EmbeddedEngine(app.tables.values()), Run(Settings())
+    engine = EmbeddedEngine(app.tables.values())
+    run = Runtime(app, engine, Settings())
     engine.put_sources(
         [(("main", "ORDER#1", f"LINE#{n}"), encode(item("ORDER#1", f"LINE#{n}"))["M"], "v1") for n in "ab"]
     )
     source.put("ORDER#1")
     document = lambda_document(source.remove("ORDER#1"))
-    redrive = Redrive(app, engine, run, Origins(app.source_tables, Settings()), fetch=None, put_sources=None)
+    redrive = Redrive(run, Origins(app.source_tables, Settings()), fetch=None, put_sources=None)
     told = [(each.handler, each.what) for _ in range(2) for each in redrive.process(Waiting("here", document))]
     assert told == [("cascade", "applied"), ("archive", "applied"), ("cascade", "stale"), ("archive", "applied")]
     assert list(engine.items(app.tables["main"])) == []
@@ -365,7 +354,7 @@ def test_numbers_of_records_are_read_from_the_stream_and_what_is_gone_is_told(sh
 
 
 def test_what_is_no_document_is_bad(shop):
-    (told,) = Redrive(shop.app, shop.engine, shop.run, shop.origins, shop.fetch).process(Waiting("here", None, "torn"))
+    (told,) = Redrive(shop.run, shop.origins, shop.fetch).process(Waiting("here", None, "torn"))
     assert (told.place, told.what, told.why) == ("here", "bad", "torn")
 
 
@@ -464,13 +453,13 @@ def chained():
     records = records_of([(("ORDER#1", "ITEM#a"), {"price": 60, "quantity": 3, "day": "2026-03-01", "tags": []})])
     records[0]["dynamodb"]["NewImage"]["customer"] = {"S": "ana"}
     change = Origins(app.source_tables, Settings()).change(records[0])
-    process_changes(app, [change], engine, Run(Settings()))
+    process_changes(Runtime(app, engine, Settings()), [change])
     return app, engine, origins
 
 
 def test_a_record_of_a_derived_row_is_redriven_in_the_state_that_it_comes_from(chained):
     app, engine, origins = chained
-    redrive = Redrive(app, engine, Run(Settings()), origins, fetch=None, put_sources=engine.put_sources)
+    redrive = Redrive(Runtime(app, engine, Settings()), origins, fetch=None, put_sources=engine.put_sources)
     (told,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
     assert (told.what, told.written) == ("applied", 1)
     assert stored(app, engine)["main", "BAND#high", "TOTAL"] == {"orders": 1, "total": 180}
@@ -486,7 +475,7 @@ def test_a_record_of_a_derived_row_is_bad_on_another_store(chained):
         def swap_state(self, key, attributes, revision):
             return True
 
-    redrive = Redrive(app, Elsewhere(), Run(Settings()), origins, fetch=None)
+    redrive = Redrive(Runtime(app, Elsewhere(), Settings()), origins, fetch=None)
     (told,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
     assert told.why == "It comes from the own stream of a local state: redrive it there, with --state FILE."
 
@@ -495,7 +484,9 @@ def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(c
     app, engine, _ = chained
     row = source.put("ORDER#1", "TOTAL", total=180)
     origins = Origins(app.source_tables, Settings())
-    (told,) = Redrive(app, engine, Run(Settings()), origins, fetch=None).process(Waiting("here", lambda_document(row)))
+    (told,) = Redrive(Runtime(app, engine, Settings()), origins, fetch=None).process(
+        Waiting("here", lambda_document(row))
+    )
     assert (told.what, told.why) == ("unwanted", "It is of a declared target: its rows are made anew by a local state.")
 
 

@@ -5,13 +5,14 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Version
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines import EmbeddedEngine, Inserted
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
-from streamfold.run import TRIES_MAX, Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, VALIDATION, AddRow, DeleteRow, LedgerWrite, Reason, Refused
 from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total
@@ -51,8 +52,8 @@ class Shop:
         self.before = {}
         self.calls = []
         self.pauses = []
-        self.run = Run(Settings(), pause=self.pauses.append)
-        check_application(self.app, self, Run(Settings()))
+        self.run = Runtime(self.app, self, Settings(), pause=self.pauses.append)
+        check_application(Runtime(self.app, self, Settings()))
         self.calls.clear()
 
     def __getattr__(self, name):
@@ -78,16 +79,16 @@ class Shop:
         return record
 
     def deliver(self, *records):
-        return process_event(self.app, list(records), self.engine, Run(Settings())).failures
+        return process_event(Runtime(self.app, self.engine, Settings()), list(records)).failures
 
     def planned(self, record):
         """The writes of a record's delivery, which do not land: those of a call that is a zombie from now on."""
         zombie = Zombie(self.engine)
-        process_event(self.app, [record], zombie, Run(Settings()))
+        process_event(Runtime(self.app, zombie, Settings()), [record])
         return zombie
 
     def repair(self, **options):
-        return Repair(self.app, self, self.run).item(ITEM, **options)
+        return Repair(self.run).item(ITEM, **options)
 
     def rows(self):
         rows = stored(self.app, self.engine)
@@ -276,10 +277,10 @@ def test_step_that_was_planned_again_is_refused_by_a_repair_in_between(shop):
 
     def repaired_before_the_second_try(*_):
         if shop.calls.count("transact") == 2:
-            Repair(shop.app, shop.engine, shop.run).item(ITEM)
+            Repair(shop.run.on(shop.engine)).item(ITEM)
 
     shop.before["transact"] = repaired_before_the_second_try
-    assert process_event(shop.app, [newest], shop, Run(Settings())).failures == []
+    assert process_event(Runtime(shop.app, shop, Settings()), [newest]).failures == []
     assert shop.rows() == group("z", 7) | {("main", "CARD#1", "CARD"): {"group": "z"}}
 
 
@@ -415,7 +416,7 @@ def test_dry_run_says_what_it_would_do_and_writes_nothing(shop):
     shop.deliver(shop.put(group="x", amount=5))
     shop.put(group="y", amount=7)
     rows, ledger = shop.rows(), shop.ledger()
-    dry = Repair(shop.app, shop, shop.run, dry_run=True)
+    dry = Repair(shop.run, dry_run=True)
     assert [(each.handler, each.written) for each in dry.item(ITEM)] == [("group_total", 2), ("card", 1), ("tags", 0)]
     assert (shop.rows(), shop.ledger()) == (rows, ledger)
     assert "transact" not in shop.calls

@@ -16,7 +16,7 @@ from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
 from tests.helpers.records import change, item
@@ -162,14 +162,14 @@ class History:
         app, settings = (OLD, Settings(older_code=True)) if is_old else (NEW, Settings())
         self.depth += 1
         try:
-            return not process_changes(app, [record], self.engine, self._run(settings), self.sources).failures
+            return not process_changes(self._run(app, self.engine, settings), [record], self.sources).failures
         except (Died, EngineUnavailable):
             return False
         finally:
             self.depth -= 1
 
-    def _run(self, settings: Settings) -> Run:
-        return Run(settings, pause=lambda _: None)
+    def _run(self, app, engine, settings: Settings) -> Runtime:
+        return Runtime(app, engine, settings, pause=lambda _: None)
 
     def _pages(self) -> None:
         """A run over all items that are there, a page at a time; then over the items that the state alone knows."""
@@ -178,8 +178,8 @@ class History:
             while waiting:
                 page, self.depth = waiting[:2], self.depth + 1
                 try:
-                    run = self._run(Settings())
-                    report = Pages(NEW, self.engine, run, ADDED, delivered=self.delivered).reconcile(map(_key, page))
+                    run = self._run(NEW, self.engine, Settings())
+                    report = Pages(run, ADDED, delivered=self.delivered).reconcile(map(_key, page))
                     failed = [each.item[1] for each in report.failed]
                 except (Died, EngineUnavailable):
                     failed = page
@@ -277,8 +277,8 @@ class KinesisHistory(History):
         if not self._processed(first[2]):
             self.waiting.append(first)
 
-    def _run(self, settings: Settings) -> Run:
-        return Run(settings, clock=self._now, pause=lambda _: None)
+    def _run(self, app, engine, settings: Settings) -> Runtime:
+        return Runtime(app, engine, settings, clock=self._now, pause=lambda _: None)
 
 
 def _encoded(rows, app):

@@ -16,8 +16,7 @@ from streamfold.engines import Inserted
 from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import (
     CONDITION,
@@ -145,9 +144,17 @@ class Setting:
         self.pauses.clear()
         pace = SendingPace()
         pace.ended(again=False)  # the process has no reason to think that the batch came before
-        run = Run(Settings(chunk_actions=actions), clock=lambda: CLOCK, pause=self.pauses.append, pace=pace, **run)
+        run = Runtime(
+            self.app,
+            self.store,
+            Settings(chunk_actions=actions),
+            clock=lambda: CLOCK,
+            pause=self.pauses.append,
+            pace=pace,
+            **run,
+        )
         with patch("random.random", return_value=0.5):  # pauses of the same length at every run
-            self.report = process_event(self.app, list(records), self.store, run)
+            self.report = process_event(run, list(records))
         self.store.trouble = None
         return sorted({(failure.handler, failure.item.split(" / ")[0]) for failure in self.report.failures})
 
@@ -311,7 +318,7 @@ def overtaken(at, turn, batch):
 
     def trouble(writes, go):
         if len(at.store.sent) == turn:
-            report = process_event(at.app, list(batch), at.store.engine, Run(Settings()))
+            report = process_event(Runtime(at.app, at.store.engine, Settings()), list(batch))
             assert report.failures == []
         return go()
 

@@ -11,13 +11,13 @@ from streamfold.engines import MemoryEngine
 from streamfold.jobs.fan_outs import Doorbell, FanOuts
 from streamfold.lambda_entry.queue import QueueFunction
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, applications
 from tests.helpers.records import change, item
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/doorbell"
-QUEUED = Settings(logger=False, metrics=False, state_table="state", jobs=URL, tables={"main": "rows"})
+QUEUED = Settings(observe="off", state_table="state", jobs=URL, tables={"main": "rows"})
 
 
 class Messages:
@@ -62,28 +62,30 @@ def post(number):
     return POST.compose({"author_id": "b", "at": at, "post_id": f"p{number}"})
 
 
-def new_run(**more):
-    return Run(Settings(), clock=lambda: BEGIN + 10, pause=lambda _: None, **more)
+def new_run(app, engine, **more):
+    return Runtime(app, engine, Settings(), clock=lambda: BEGIN + 10, pause=lambda _: None, **more)
 
 
 def opened_by_a_follow(posts):
     """The same, opened by a reader who follows an author of so many posts: older ones are only replaced."""
-    app, run = applications(most=3)[0], new_run()
+    app = applications(most=3)[0]
     engine = MemoryEngine(app.tables.values(), app.chains)
+    run = new_run(app, engine)
     told = [change(None, item(*post(-100 * number), text="hello"), number + 1) for number in range(posts)]
-    assert not process_changes(app, told, engine, run).failures
-    assert not process_changes(app, [change(None, item(*follow("r"), name="n"), 10_000)], engine, run).failures
+    assert not process_changes(run, told).failures
+    assert not process_changes(run, [change(None, item(*follow("r"), name="n"), 10_000)]).failures
     return app, engine, run
 
 
 def opened(readers):
     """An application, an engine, and the run in which a post to so many readers was processed: its fan-out is open."""
-    app, run = applications()[0], new_run()
+    app = applications()[0]
     engine = MemoryEngine(app.tables.values(), app.chains)
+    run = new_run(app, engine)
     edges = [change(None, item(*follow(f"r{number}"), name="n"), number + 1) for number in range(readers)]
-    assert not process_changes(app, edges, engine, run).failures
+    assert not process_changes(run, edges).failures
     told = change(None, item(*post(1), text="hello"), 10_000)
-    assert not process_changes(app, [told], engine, run).failures
+    assert not process_changes(run, [told]).failures
     return app, engine, run
 
 

@@ -552,7 +552,7 @@ class EngineContract:
     def test_an_addition_takes_the_mark_of_a_correction_away(self, store):
         store.write(AddRow(ROW, {"units": 2}, 1))
         store.write(CorrectRow(ROW, {}, (OWNER,), {OWNER: "#mark"}, {CONTRIBUTORS: 0}))
-        store.write(AddRow(ROW, {}, 0, least=0, removed=(OWNER,)))
+        store.write(AddRow(ROW, {}, 0, contributors_min=0, removed=(OWNER,)))
         (reason,) = store.refused(CorrectRow(ROW, {OWNER: "#mark"}, (), {"a": "c"}, removed=(OWNER,)))
         assert reason.code == CONDITION
 
@@ -574,9 +574,9 @@ class EngineContract:
         (reason,) = store.refused(AddRow(ROW, {"units": 2}, 1, life="one"))
         assert (reason.code, reason.item) == (CONDITION, None)
         store.write(AddRow(ROW, {"units": 2}, 1, life="one", born=True))
-        store.write(AddRow(ROW, {"units": 3}, 1, life="one", least=1))
+        store.write(AddRow(ROW, {"units": 3}, 1, life="one", contributors_min=1))
         for life in ("two", ""):
-            (reason,) = store.refused(AddRow(ROW, {"units": -2}, -1, life=life, least=1))
+            (reason,) = store.refused(AddRow(ROW, {"units": -2}, -1, life=life, contributors_min=1))
             assert (reason.code, reason.item[LIFE]) == (CONDITION, "one")
         assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (5, 2)
 
@@ -587,7 +587,9 @@ class EngineContract:
 
     def test_an_addition_counts_and_stays_in_a_life(self, store):
         store.write(AddRow(ROW, {"units": 2}, 1, life="one", born=True))
-        (reason,) = store.refused(AddRow(ROW, {"units": -2}, -1, life="one", least=1, stays=True))
+        (reason,) = store.refused(
+            AddRow(ROW, {"units": -2}, -1, life="one", contributors_min=1, requires_contributor=True)
+        )
         assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 1)
 
     # Rows under their source's version
@@ -782,31 +784,33 @@ class EngineContract:
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], "b": 2}
 
     def test_addition_that_needs_contributors_is_refused_where_there_is_no_row(self, store):
-        (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, least=1))
+        (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, contributors_min=1))
         assert (reason.code, reason.item) == (CONDITION, None)
         assert store.row() is None
 
     def test_addition_that_needs_more_contributors_than_a_row_has_is_refused_with_that_row(self, store):
         store.write(AddRow(ROW, {"units": 2}, 2))
-        (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, least=3))
+        (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, contributors_min=3))
         assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 2)
-        store.write(AddRow(ROW, {"units": -1}, -1, least=2))
+        store.write(AddRow(ROW, {"units": -1}, -1, contributors_min=2))
         assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (1, 1)
 
     def test_addition_after_which_a_row_has_to_stay_is_refused_where_it_would_count_nobody(self, store):
         store.write(AddRow(ROW, {"units": 3}, 3))
-        (reason,) = store.refused(AddRow(ROW, {"units": -3}, -3, least=3, stays=True))
+        (reason,) = store.refused(AddRow(ROW, {"units": -3}, -3, contributors_min=3, requires_contributor=True))
         assert (reason.code, reason.item[CONTRIBUTORS]) == (CONDITION, 3)
-        store.write(AddRow(ROW, {"units": -2}, -2, least=2, stays=True))
-        store.write(AddRow(ROW, {"units": 4}, 0, least=1, stays=True))  # one leaves, another comes
+        store.write(AddRow(ROW, {"units": -2}, -2, contributors_min=2, requires_contributor=True))
+        store.write(
+            AddRow(ROW, {"units": 4}, 0, contributors_min=1, requires_contributor=True)
+        )  # one leaves, another comes
         assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (5, 1)
 
     def test_addition_to_a_row_that_is_there_is_refused_where_it_counts_nobody(self, store):
         store.write(PutRow(ROW, {"units": 1}))
-        (reason,) = store.refused(AddRow(ROW, {}, 0, stamp="s", least=0))
+        (reason,) = store.refused(AddRow(ROW, {}, 0, stamp="s", contributors_min=0))
         assert reason.code == CONDITION
         store.write(AddRow(ROW, {}, 1))
-        store.write(AddRow(ROW, {}, 0, stamp="s", least=0))
+        store.write(AddRow(ROW, {}, 0, stamp="s", contributors_min=0))
         assert store.row()["_sf_s"] == "s"
 
     # What a step left behind

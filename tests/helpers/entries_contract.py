@@ -4,7 +4,16 @@ import pytest
 
 from streamfold.engines import Entries
 from streamfold.keys.table import STAMP
-from streamfold.writes.guarded import CONDITION, AddRow, DeleteState, Moved, PutRow, PutState, RecomputedRow, StateKey
+from streamfold.writes.guarded import (
+    CONDITION,
+    AddRow,
+    ChangedEntries,
+    DeleteState,
+    PutRow,
+    PutState,
+    RecomputedRow,
+    StateKey,
+)
 from tests.helpers.engine_contract import ALL_TYPES, LEDGER, OTHER_ROW, ROW, optimistic, plain_row
 
 BELOW = "entries#shop#best#shop#SALES"
@@ -16,7 +25,13 @@ def entry(place, text="1", partition=BELOW):
 
 
 def stamped(stamp, key=ROW, contributors=1, **amounts):
-    return AddRow(key, amounts, contributors, stamp=stamp, moved=(Moved(BELOW, "best", "max:1", frozenset("x")),))
+    return AddRow(
+        key,
+        amounts,
+        contributors,
+        stamp=stamp,
+        changed_entries=(ChangedEntries(BELOW, "best", "max:1", frozenset("x")),),
+    )
 
 
 class EntriesContract:

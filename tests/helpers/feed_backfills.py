@@ -54,7 +54,7 @@ class BackfillHistory(feed_histories.History):
             first.setdefault(place, (place, record))
         chosen, begun = self.random.choice(list(first.values())), len(self.acknowledged)
         self.waiting.remove(chosen)
-        if self._invoke(lambda app, run: process_changes(app, [chosen[1]], self.engine, run)):
+        if self._invoke(lambda run: process_changes(run, [chosen[1]])):
             self.acknowledged.append(chosen)
         else:
             self.waiting[:0] = [chosen, *(each for each in self.acknowledged[begun:] if each[0] == chosen[0])]
@@ -82,8 +82,8 @@ class BackfillHistory(feed_histories.History):
         raise AssertionError("the run has no end")
 
     def _filling(self, jobs, job):
-        run = self._run()
-        pages = Pages(self.apps[0], self.engine, run, ["timeline"], delivered=True)
+        run = self._run(self.apps[0])
+        pages = Pages(run, ["timeline"], delivered=True)
         filling = Filling(jobs, jobs.read(job.id), pages, [TABLE], page_items=PAGE)
         if not self.sweep:
             filling._swept = lambda _: []

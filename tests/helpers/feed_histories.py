@@ -25,7 +25,7 @@ from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.state_keys import audience_key
 from streamfold.read.feeds import EngineQueries, page
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
 from tests.helpers.records import change, item
@@ -123,7 +123,7 @@ class History:
         self.now += self.random.choice((0.001, 0.001, 10))
         drawn = self.random.random()
         if drawn < RINGS:
-            ring_open(self.apps[0], self.engine, self._run())
+            ring_open(self._run(self.apps[0]))
         elif self.rung and drawn < 0.5:
             self._answer()
         elif self.waiting and drawn < 0.75:
@@ -140,11 +140,11 @@ class History:
         while self.late:
             self.late.pop()()
         for _ in range(ROUNDS_MAX):
-            run = self._run()
+            run = self._run(self.apps[0])
             run.bell = None
-            if not ring_open(self.apps[0], self.engine, run):
+            if not ring_open(run):
                 return
-            assert not run_fan_outs(self.apps[0], self.engine, run).failures
+            assert not run_fan_outs(run).failures
         raise AssertionError("fan-outs stay open")
 
     def _hooked(self, name, call):
@@ -208,12 +208,12 @@ class History:
         self.depth = depth
         return '"mode": "pull"' in found["s"]
 
-    def _run(self):
+    def _run(self, app):
         def bell(rung):
             for each in rung:
                 self.rung += [each] * self.random.choice((0, 1, 1, 1, 2))
 
-        return Run(Settings(), clock=lambda: self.now, pause=lambda _: None, bell=bell)
+        return Runtime(app, self.engine, Settings(), clock=lambda: self.now, pause=lambda _: None, bell=bell)
 
     def _deliver(self):
         """The first record of an item, as a stream delivers it, or one that comes again."""
@@ -222,22 +222,22 @@ class History:
             first.setdefault(place, (place, record))
         chosen = self.random.choice(list(first.values()))
         self.waiting.remove(chosen)
-        if not self._invoke(lambda app, run: process_changes(app, [chosen[1]], self.engine, run)):
+        if not self._invoke(lambda run: process_changes(run, [chosen[1]])):
             self.waiting.insert(0, chosen)
 
     def _answer(self):
         rung = self.rung.pop(self.random.randrange(len(self.rung)))
 
-        def answer(app, run):
+        def answer(run):
             run.rung.append(rung)
-            return run_fan_outs(app, self.engine, run)
+            return run_fan_outs(run)
 
         self._invoke(answer)
 
     def _invoke(self, work):
         self.depth += 1
         try:
-            return not work(self.random.choice(self.apps), self._run()).failures
+            return not work(self._run(self.random.choice(self.apps))).failures
         except (Died, EngineUnavailable):
             return False
         finally:
@@ -290,7 +290,7 @@ class History:
     def _busy(self):
         """The items of which a change is under way."""
         busy = {place for place, _ in self.waiting}
-        for job in FanOuts("social", self.engine, self._run()).all():
+        for job in FanOuts(self._run(self.apps[0])).all():
             if job.what not in OF_AUDIENCE:
                 busy.add(tuple(decode({"M": json.loads(job.options["key"])}).values()))
         return busy

@@ -12,7 +12,7 @@ from streamfold.failures.redrive import Redrive
 from streamfold.failures.stream_range import Fetched
 from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers import everything
 from tests.helpers.failures import parked_document, queue_message, s3_object
@@ -48,11 +48,11 @@ class LateRedrive:
     def __init__(self, random, app=everything.app):
         self.app, self.random = app, random
         self.engine = EmbeddedEngine(self.app.tables.values(), wanted=self.app.chains)
-        self.run = Run(Settings())
+        self.run = Runtime(self.app, self.engine, Settings())
         self.origins = Origins(self.app.source_tables, Settings())
         self.troubled = Troubled(self.engine, random)
         self.redrive = Redrive(
-            self.app, self.troubled, self.run, self.origins, self.fetch, put_sources=self.engine.put_sources
+            self.run.on(self.troubled), self.origins, self.fetch, put_sources=self.engine.put_sources
         )
         self.given_up = []
         self.kept = {}
@@ -67,7 +67,7 @@ class LateRedrive:
         names = [route.name for route, _ in self.app.sources(change.item)]
         lost = self.random.choice([[], names, self.random.sample(names, min(1, len(names)))])
         left = frozenset(names) - frozenset(lost)
-        process_changes(self.app, [change], self.engine, replace(self.run, handlers=left))
+        process_changes(replace(self.run, handlers=left), [change])
         if lost:
             self.kept[change.sequence] = record
             self.given_up += self.documents(record, lost if len(lost) < len(names) else None)
@@ -83,7 +83,7 @@ class LateRedrive:
         self.troubled.share = trouble
         told = [each for document in chosen for each in self.redrive.process(Waiting("here", document))]
         assert trouble or not [each for each in told if each.is_left_over]
-        run_chains(self.app, self.engine, self.run)
+        run_chains(self.run, self.engine)
 
     def process(self, records):
         """Takes the records, some of which are redriven in between, and at last all that were given up."""

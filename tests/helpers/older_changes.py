@@ -13,7 +13,7 @@ from streamfold.keys.table import MAIN, VERSION
 from streamfold.ledger.state_keys import claim_key
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from streamfold.writes.guarded import Claim, DeleteRow
@@ -113,7 +113,7 @@ class OlderChanges:
         self.kinesis = KinesisTwin() if kinesis else None
         self.apps, self.model = [application(newer=newer) for newer in (False, True)], Model()
         self.engine = Watched(engine or MemoryEngine([MAIN]), self._took)
-        self.run = Run(Settings(), pause=lambda _: None)
+        self.run = Runtime(self._code(), self.engine, Settings(), pause=lambda _: None)
         self.origins = Origins(self.apps[0].source_tables, Settings())
         self.source, self.stream, self.waiting, self.place = Source(), [], [], 0
         self.by_claim, self.story = {}, []
@@ -181,7 +181,7 @@ class OlderChanges:
     def _process(self, batch):
         self._say(f"batch {[each.number for each in batch]}")
         changes = [self.origins.change(each.record) for each in batch]
-        failed = process_changes(self._code(), changes, self.engine, self.run).failures
+        failed = process_changes(self.run, changes).failures
         assert not failed, failed
 
     def _redrive(self):
@@ -205,7 +205,7 @@ class OlderChanges:
         self._say(f"redrive {written.number}")
         parked = self.kinesis is None and self.random.random() < 0.5
         document = parked_document(written.record, "rows") if parked else _given_up(written.record)
-        redrive = Redrive(self._code(), self.engine, self.run, self.origins, fetch=None)
+        redrive = Redrive(self.run, self.origins, fetch=None)
         return not any(each.is_left_over for each in redrive.process(Waiting("here", document)))
 
     def _disturb(self, go):

@@ -1,10 +1,10 @@
 """Eight kinds of faults, planted in a state while a writer goes on."""
 
 from random import Random
+from unittest.mock import patch
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_changes
-from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.contribution import partition
 from streamfold.ledger.state_keys import ledger_key
@@ -16,7 +16,7 @@ from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import ItemKeys, pages
 from streamfold.lifecycle.verify import Verifier
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteState
 from tests.helpers.records import change, item
@@ -72,7 +72,7 @@ class Shop:
         self.engine = MemoryEngine(APP.tables.values(), APP.chains)
         self.engine.source_tables.add("main")
         self.images, self.sequence, self.writes, self.late = {}, 0, 0, None
-        self.run = Run(Settings(), pause=lambda _: self.write())
+        self.run = Runtime(APP, self.engine, Settings(), pause=lambda _: self.write())
         self.numbers = iter(self.random.sample(range(0, items, a_row), 8 * each))
         for first in range(0, items, ITEMS_AT_ONCE):
             self.begin(range(first, min(first + ITEMS_AT_ONCE, items)))
@@ -86,7 +86,7 @@ class Shop:
             self.sequence += 1
             self.engine.put_sources([(key(number), encode(self.images[number])["M"], f"{self.sequence:09}")])
             changes.append(change(None, self.images[number], self.sequence))
-        assert process_changes(APP, changes, self.engine, Run(Settings())).failures == []
+        assert process_changes(Runtime(APP, self.engine, Settings()), changes).failures == []
 
     def image(self, number):
         # What is planted in rows of groups has a group to itself, so that each fault is told apart.
@@ -104,13 +104,13 @@ class Shop:
         self.engine.put_sources([(key(number), after and encode(after)["M"], f"{self.sequence:09}")])
         if recorded:
             settings = Settings(older_code=True)
-            done = process_changes(app, [change(before, after, self.sequence)], self.engine, Run(settings))
+            done = process_changes(Runtime(app, self.engine, settings), [change(before, after, self.sequence)])
             assert done.failures == []
 
     def write(self):
         """The writer: an item comes, changes or goes, in groups of its own. Its record comes with the next call."""
         if self.late is not None:
-            assert process_changes(APP, [self.late], self.engine, Run(Settings())).failures == []
+            assert process_changes(Runtime(APP, self.engine, Settings()), [self.late]).failures == []
         self.writes += 1
         number = self.items + self.writes % GROUPS
         before = self.images.get(number)
@@ -163,7 +163,7 @@ class Shop:
         return {row for kind in kinds for row in self.faults[kind]}
 
     def different_items(self):
-        verifier = Verifier(Pages(APP, self.engine, self.run, HANDLERS, dry_run=True), 60)
+        verifier = Verifier(Pages(self.run, HANDLERS, dry_run=True), 60)
         for page in pages(ItemKeys(APP, self.engine, APP.routes, 64).all(), 50):
             verifier.look(page)
             self.write()
@@ -172,18 +172,18 @@ class Shop:
         return {each.item for each in verifier.found.different}
 
     def different_rows(self):
-        verifier = RowsVerifier(APP, self.engine, self.run, APP.routes, live=True)
+        verifier = RowsVerifier(self.run, APP.routes, live=True)
         read = verifier.engine.read_sources
 
         def read_while_others_write(items):
             self.write()
             return read(items)
 
-        verifier.engine.read_sources = read_while_others_write
-        return {each.row for each in verifier.verify().different}
+        with patch.object(verifier.engine, "read_sources", read_while_others_write):
+            return {each.row for each in verifier.verify().different}
 
     def explaining(self):
-        return Explaining(APP, self.engine, knowledge(self.run, APP, self.engine).forms)
+        return Explaining(APP, self.engine, self.run.known.forms)
 
     def check(self):
         """Finds, explains and mends."""
@@ -202,11 +202,11 @@ class Shop:
 
     def mend(self, of_items):
         """Items first, and then the rows that still differ: those of which the ledger knew no more."""
-        led = Pages(APP, self.engine, self.run, HANDLERS, always=True).reconcile(of_items)
+        led = Pages(self.run, HANDLERS, always=True).reconcile(of_items)
         assert led.failed == []
         left = self.different_rows()
         twice = {self.number(item) for item in self.planted("ledger deleted")}  # a repair adds once more to their rows
         expected = self.planted("row changed", "row deleted", "extra row", "no claim")
         assert {row for row in left if self.number(row) not in twice} == expected
-        mended = RowMending(self.explaining(), self.run).mend(left)
+        mended = RowMending(self.run).mend(left)
         assert (mended.left, set(mended.mended)) == ([], left)

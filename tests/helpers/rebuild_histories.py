@@ -15,7 +15,7 @@ from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import index_key
 from streamfold.lifecycle.search import Rebuild
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.testing.mapping import Died
 from tests.helpers.search_histories import DEPTH_MAX, KINDS, History
 
@@ -145,8 +145,10 @@ class RebuildHistory(History):
 
     def _rebuild_step(self):
         app = self.random.choice(self.kind.apps)
-        run = Run(self.settings, clock=lambda: self.now, pause=lambda _: None, opened={OPENED: self.index})
-        rebuild = Rebuild(app, self.engine, run, SearchIndex(app.routes[0], NAME), Aliases(self))
+        run = Runtime(
+            app, self.engine, self.settings, clock=lambda: self.now, pause=lambda _: None, opened={OPENED: self.index}
+        )
+        rebuild = Rebuild(run, SearchIndex(app.routes[0], NAME), Aliases(self))
         before = rebuild.mark
         try:
             self._step_of(rebuild, before.phase)

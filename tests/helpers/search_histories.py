@@ -18,7 +18,7 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
 from tests.derivations.search.applications import LINE, ORDER
@@ -142,10 +142,10 @@ class History:
     def _deliver(self):
         record = self.waiting.pop(self.random.randrange(len(self.waiting)))
         self.depth += 1
-        run = Run(self.settings, clock=lambda: self.now, pause=lambda _: None, opened={OPENED: self.index})
+        given = {"clock": lambda: self.now, "pause": lambda _: None, "opened": {OPENED: self.index}}
         try:
-            app = self.random.choice(self.kind.apps)
-            failed = bool(process_changes(app, [record], self.engine, run).failures)
+            run = Runtime(self.random.choice(self.kind.apps), self.engine, self.settings, **given)
+            failed = bool(process_changes(run, [record]).failures)
         except (Died, EngineUnavailable):
             failed = True
         self.depth -= 1

@@ -8,7 +8,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.jobs.fan_outs import FanOuts, Paged, is_over
 from streamfold.jobs.job import Job
 from streamfold.ledger.state_keys import segment_key
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 
 ROUTER = Router()
@@ -19,7 +19,7 @@ JOB = Job(id="one", what="push", handlers=("timeline",), table="main", segments=
 
 def opened():
     engine = MemoryEngine(APP.tables.values(), APP.chains)
-    fan_outs = FanOuts(APP.name, engine, Run(Settings(), clock=lambda: 100.0))
+    fan_outs = FanOuts(Runtime(APP, engine, Settings(), clock=lambda: 100.0))
     assert fan_outs.open(JOB, "1")
     return engine, fan_outs
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from streamfold import Table
 from streamfold.engines import EmbeddedEngine, MemoryEngine, Segment
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError
 from streamfold.jobs.job import KEPT_DAYS, SEGMENTS_MAX, Job, Jobs, JobSegment
 from streamfold.proofs.choices import Drawn
 from streamfold.proofs.faults import FaultyEngine
-from streamfold.run import Deadline
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import PutRow, StateKey

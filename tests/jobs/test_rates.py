@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import NotStarted
 from streamfold.jobs.rates import BURST_SECONDS, Pace
-from streamfold.run import Deadline
 
 
 class Clock:

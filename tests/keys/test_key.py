@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamfold import Key, Table
 from streamfold.errors import DeclarationError, KeyValueError, plain
+from streamfold.keys.field import Unreadable
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -50,6 +51,22 @@ def keys(draw):
         return Key(partition, sort), some | others
     except DeclarationError:
         assume(False)
+
+
+@given(st.text("O#1é", max_size=4) | st.integers(), st.sampled_from(["ORDER#", ""]))
+def test_a_part_of_one_text_does_what_its_expression_and_its_writers_do(value, begins):
+    quick, general = (Key(f"{begins}{{order_id}}", "METADATA").partition for _ in range(2))
+    general._one_text = None
+    for text in (value, f"ORDER#{value}"):
+        assert quick.match(text) == general.match(text)
+    assert composed(quick, value) == composed(general, value)
+
+
+def composed(part, value):
+    try:
+        return part.compose({"order_id": value})
+    except (KeyValueError, Unreadable) as error:
+        return str(error)
 
 
 @given(keys())

@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.engines import DynamoEngine
 from streamfold.errors import DeclarationError, SettingsError
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.records.envelope import Origins
 from streamfold.settings import Settings
@@ -34,7 +34,7 @@ def test_two_tables_that_one_variable_would_name_are_refused(names):
 
 @pytest.mark.parametrize("tables", [{"orders": "real", "totals": "real"}, {"orders": "totals"}])
 def test_two_tables_with_one_real_name_are_refused(tables):
-    app, settings = shop(ORDERS, TOTALS), Settings(tables=tables, logger=False, metrics=False)
+    app, settings = shop(ORDERS, TOTALS), Settings(tables=tables, observe="off")
     with pytest.raises(SettingsError, match=r"Tables 'orders' and 'totals' are both '(real|totals)'"):
         Origins(app.source_tables, settings)
     with pytest.raises(SettingsError, match="expected one declared table for each"):
@@ -42,14 +42,14 @@ def test_two_tables_with_one_real_name_are_refused(tables):
 
 
 def test_a_target_that_is_really_the_table_of_a_source_is_refused_before_anything_is_read():
-    settings = Settings(tables={"main": "real", "orders": "real"}, logger=False, metrics=False)
+    settings = Settings(tables={"main": "real", "orders": "real"}, observe="off")
     function = Function(shop(ORDERS), settings, client=object())
     with pytest.raises(SettingsError, match="Tables 'orders' and 'main' are both 'real'"):
         function({"Records": [record(None, item("ORDER#1"), table="real")]}, None)
 
 
 def test_a_state_table_that_is_the_application_s_own_is_refused():
-    settings = Settings(tables={"orders": "real"}, state_table="real", logger=False, metrics=False)
+    settings = Settings(tables={"orders": "real"}, state_table="real", observe="off")
     function = Function(shop(ORDERS), settings, client=object())
     with pytest.raises(SettingsError, match="Table 'orders' and the state table are both 'real'"):
         function({"Records": [record(None, item("ORDER#1"), table="real")]}, None)

@@ -8,19 +8,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streamfold import Count, Key, Router, Row, Sum, Version
+from streamfold import Count, Key, Max, Router, Row, Sum, Version
+from streamfold.batch.already_applied import PartNames, applied_texts
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger.contribution import (
     BEFORE_ALL,
     NO_PART,
     PART_BYTES_MAX,
     LedgerItem,
-    PartNames,
     StoredPart,
     elsewhere,
     kept_text,
     left_rows,
-    settled_texts,
     stored_rows,
     stored_text,
 )
@@ -34,7 +33,7 @@ from streamfold.ledger.state_keys import (
     part_key,
     source_key,
 )
-from streamfold.ledger.step import PAGE_ROWS, Step, Tally, optimistic, repaired, replanned
+from streamfold.ledger.step import PAGE_ROWS, Step, Tally, optimistic, reconciled, replanned
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import (
     AddRow,
@@ -197,9 +196,9 @@ stored_parts = st.fixed_dictionaries(
     st.sampled_from(["live", "ttl"]),
 )
 @example({"a": {"v": "1", "s": ""}, "b": {"v": "3", "s": ""}}, ["a", "b"], "live")
-def test_an_item_is_settled_where_all_of_the_handlers_have_the_version_and_nothing_was_left(parts, handlers, kept):
+def test_an_item_is_applied_if_all_handlers_have_the_version_and_no_work_is_pending(parts, handlers, kept):
     stored = {f"{handler}.{name}": text for handler, part in parts.items() for name, text in part.items()}
-    found = settled_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
+    found = applied_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
     seen = all(handler in parts and parts[handler]["v"] >= "2" for handler in handlers)
     left = any(part.get("u") for part in parts.values())
     assert found == (tuple(parts[handler]["s"] for handler in handlers) if seen and not left else None)
@@ -297,6 +296,42 @@ def test_the_last_handler_with_something_stored_lets_the_item_expire():
     assert (found.guard.live, found.guard.expires, found.guard.live_expected) == (-1, True, None)
 
 
+# Both steps from one ledger.
+
+yielded = st.dictionaries(
+    st.sampled_from("xyz"), st.tuples(st.integers(-5, 5), st.integers(-5, 5), st.booleans()), max_size=3
+)
+
+
+def of_each_form(rows):
+    """Sums, and of some rows a maximum beside, which has entries."""
+    return contributed(
+        *[
+            Row(GROUP, group=group, n=Sum(n), **({"best": Max(best)} if is_ordered else {}))
+            for group, (n, best, is_ordered) in rows.items()
+        ],
+    )
+
+
+def unstamped(writes):
+    """Writes in an order of their own, without the stamps, which tell what a step expected."""
+    return sorted(repr(write._replace(stamp="")) if isinstance(write, AddRow) else repr(write) for write in writes)
+
+
+@given(*[st.one_of(yielded.map(of_each_form), st.just(LARGE))] * 2, st.booleans())
+def test_an_optimistic_step_is_the_one_that_is_planned_from_the_ledger_that_it_assumes(before, after, stays):
+    with localcontext(prec=38):
+        steps = (Step(VIEW, V2, before, after, stays),)
+        assumed, read = optimistic(KEY, ITEM, steps), replanned(KEY, ITEM, steps, holding(V1, before))
+    assert unstamped(assumed.effects) == unstamped(read.effects)
+    assert (assumed.steps, assumed.tallies, assumed.partial) == (read.steps, read.tallies, read.partial)
+    assert (assumed.guard.live, assumed.guard.expires) == (read.guard.live, read.guard.expires)
+    one, other = assumed.guard.parts[0], read.guard.parts[0]
+    assert (one.version, one.contribution) == (other.version, other.contribution)
+    assert (one.left is None) == (other.left is None)
+    assert left_rows(one.left or "") == left_rows(other.left or "")
+
+
 # A small model: what the ledger stores and the rows that follow are moved on by transitions alone.
 
 groups = st.sampled_from("xyz")
@@ -370,7 +405,7 @@ def test_the_first_page_of_an_item_without_ledger_has_a_version_below_every_othe
 
 def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
     found = holding(V2, FIVE)
-    transition = repaired(KEY, ITEM, Step(VIEW, V1, None, FIVE), found)
+    transition = reconciled(KEY, ITEM, (Step(VIEW, V1, None, FIVE),), found)
     assert transition.effects == ()
     assert transition.guard.parts == (LedgerPart("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
     assert (transition.guard.revision, transition.guard.fence, transition.guard.expires) == (
@@ -381,7 +416,7 @@ def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
 
 
 def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record():
-    transition = repaired(KEY, ITEM, Step(VIEW, BEFORE_ALL, None, {}), LedgerItem.of(None))
+    transition = reconciled(KEY, ITEM, (Step(VIEW, BEFORE_ALL, None, {}),), LedgerItem.of(None))
     assert transition.guard.parts == (LedgerPart("OWNED", BEFORE_ALL, "", ""),)
     assert (transition.guard.revision, transition.guard.expires) == (0, True)
     assert BEFORE_ALL < V1
@@ -389,5 +424,5 @@ def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record
 
 @pytest.mark.parametrize(("asked", "version"), [(V1, V2), (V2, V2), (V3, V3)])
 def test_a_repair_never_lowers_the_version(asked, version):
-    transition = repaired(KEY, ITEM, Step(VIEW, asked, None, {}), holding(V2, FIVE))
+    transition = reconciled(KEY, ITEM, (Step(VIEW, asked, None, {}),), holding(V2, FIVE))
     assert transition.guard.parts[0].version == version

@@ -11,7 +11,7 @@ from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -79,8 +79,8 @@ class Shop:
         return self.source.put("ITEM#1", "META", **attributes)
 
     def deliver(self, *records, app=None, **settings):
-        run = Run(Settings(**settings), pause=lambda seconds: None)
-        return process_event(app or self.app, list(records), self.store, run).failures
+        run = Runtime(app or self.app, self.store, Settings(**settings), pause=lambda seconds: None)
+        return process_event(run, list(records)).failures
 
     def die(self, *records, at="remove_empty", after=0, error=None):
         """Delivers records to a process that dies, or to which the store does not answer once."""
@@ -196,7 +196,7 @@ def test_a_repair_finishes_what_a_step_left():
     moved = shop.put(day="2", price=5)
     shop.die(moved)
     shop.store.put_sources([(("main", "ITEM#1", "META"), moved["dynamodb"]["NewImage"], "1")])
-    [repaired] = Repair(shop.app, shop.store, Run(Settings())).item(("main", "ITEM#1", "META"))
+    [repaired] = Repair(Runtime(shop.app, shop.store, Settings())).item(("main", "ITEM#1", "META"))
     assert (repaired.error, repaired.removed) == (None, 1)
     assert (list(shop.rows()), shop.ledger()) == (["DAY#2"], None)
 

@@ -6,13 +6,11 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
-from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER
-from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.row_repair import RowMending
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CorrectRow
 from tests.helpers.records import change, item
@@ -47,7 +45,7 @@ class Beside:
 
     def __init__(self, count=4):
         self.engine = MemoryEngine(APP.tables.values(), APP.chains)
-        self.run = Run(Settings(), pause=lambda _: None)
+        self.run = Runtime(APP, self.engine, Settings(), pause=lambda _: None)
         self.images, self.sequence = {}, 0
         self.set(*((number, "open" if number % 2 else "closed", 5) for number in range(count)))
 
@@ -59,7 +57,7 @@ class Beside:
             changes.append(change(self.images.get(number), new, self.sequence))
             self.images[number] = new
         self.engine.put_sources(newest_sources(changes))
-        assert not process_changes(APP, changes, self.engine, self.run).failures
+        assert not process_changes(self.run, changes).failures
 
     def toggle(self, *numbers):
         self.set(*((n, "closed" if self.images[n]["state"] == "open" else "open", 5) for n in numbers))
@@ -94,8 +92,7 @@ class Beside:
 
         engine.read_rows, engine.read_state, engine.state_items = at_a_read(read_rows), at_a_read(read_state), scanned
         try:
-            by = Explaining(APP, engine, knowledge(self.run, APP, engine).forms)
-            return RowMending(by, self.run).mend(rows)
+            return RowMending(self.run).mend(rows)
         finally:
             engine.read_rows, engine.read_state, engine.state_items = read_rows, read_state, state_items
 

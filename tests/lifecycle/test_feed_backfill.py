@@ -42,19 +42,19 @@ def changes(*, gone=False):
 
 def filled(app, engine, page_items=2):
     """The counts of a run over all items."""
-    run, jobs = new_run(), Jobs(app.name, engine)
+    run, jobs = new_run(app, engine), Jobs(app.name, engine)
     job = new_job(jobs, "backfill", ["timeline"], [TABLE], 1, by="test")
-    progress = Filling(jobs, job, Pages(app, engine, run, ["timeline"]), [TABLE], page_items=page_items).run()
-    assert run_fan_outs(app, engine, run).failures == []
+    progress = Filling(jobs, job, Pages(run, ["timeline"]), [TABLE], page_items=page_items).run()
+    assert run_fan_outs(run).failures == []
     assert progress.report.failed == []
     return progress
 
 
 def spread(app, engine):
     """Takes the records of all edges and of the post, with their fan-outs."""
-    run = new_run()
-    assert process_changes(app, changes(), engine, run).failures == []
-    assert run_fan_outs(app, engine, run).failures == []
+    run = new_run(app, engine)
+    assert process_changes(run, changes()).failures == []
+    assert run_fan_outs(run).failures == []
     assert shown_rows(engine) == ["FEED#r0", "FEED#r1", "FEED#r2"]
 
 
@@ -84,7 +84,7 @@ def test_a_second_run_gives_no_newer_version_to_what_has_bytes_or_sets(app, engi
     images = [item(*follow("r0"), **values), item(*post(1), **values)]
     spread_changes = [change(None, image, number + 1) for number, image in enumerate(images)]
     engine.put_sources(newest_sources(spread_changes))
-    assert process_changes(app, spread_changes, engine, new_run()).failures == []
+    assert process_changes(new_run(app, engine), spread_changes).failures == []
     before = list(engine.items(TABLE))
     filled(app, engine)
     assert list(engine.items(TABLE)) == before
@@ -106,7 +106,7 @@ def shown_after_removals_that_were_begun(app, engine):
     for gone, method in ((0, "_edge"), (3, "_post")):
         removal = changes(gone=True)[gone : gone + 1]
         with patch.object(Spreading, method, side_effect=Died), pytest.raises(Died):
-            process_changes(app, removal, engine, new_run())
+            process_changes(new_run(app, engine), removal)
         engine.put_sources(newest_sources(removal))
     filled(app, engine)
     return shown_rows(engine)
@@ -120,7 +120,7 @@ def test_a_sweep_that_passes_over_what_is_known_to_be_gone_leaves_rows(app, engi
     swept = Mirrors.swept
 
     def there_alone(self, keys):
-        known = self.engine.read_state([key for key in keys if key.pk.startswith(("posts#", "edges#"))])
+        known = self.runtime.engine.read_state([key for key in keys if key.pk.startswith(("posts#", "edges#"))])
         return swept(self, [key for key, found in known.items() if '"gone":true' not in found["s"].replace(" ", "")])
 
     monkeypatch.setattr(Mirrors, "swept", there_alone)

@@ -24,8 +24,9 @@ class Social:
     """A store in which readers follow an author of some posts; records of later changes may be lost."""
 
     def __init__(self, **options):
-        self.app, self.run = applications(**options)[0], new_run()
-        self.engine, self.sequence = MemoryEngine(self.app.tables.values(), self.app.chains), 0
+        self.app, self.sequence = applications(**options)[0], 0
+        self.engine = MemoryEngine(self.app.tables.values(), self.app.chains)
+        self.run = new_run(self.app, self.engine)
         self.items = {}
         for number in range(POSTS):
             self.put(post(number), text=f"post {number}")
@@ -39,12 +40,12 @@ class Social:
         told = change(before, after, self.sequence)
         self.engine.put_sources(newest_sources([told]))
         if recorded:
-            assert process_changes(self.app, [told], self.engine, self.run).failures == []
-            assert run_fan_outs(self.app, self.engine, self.run).failures == []
+            assert process_changes(self.run, [told]).failures == []
+            assert run_fan_outs(self.run).failures == []
 
     def compared(self, moment=BEGIN + 100, *, keeps_mirrors=True):
         (route,) = self.app.routes
-        return FeedRows(self.app, self.engine, self.run, route, moment, keeps_mirrors=keeps_mirrors).verify()
+        return FeedRows(self.run, route, moment, keeps_mirrors=keeps_mirrors).verify()
 
     def different(self, **given):
         found = self.compared(**given)
@@ -149,8 +150,8 @@ def check(histories, options):
     apps = applications(**options)
     for seed in range(histories):
         history = History(apps, seed).run()
-        run = history._run()
-        found = FeedRows(apps[0], history.engine, run, history.route, history.now, keeps_mirrors=True).verify()
+        run = history._run(history.apps[0])
+        found = FeedRows(run, history.route, history.now, keeps_mirrors=True).verify()
         wrong = [each for each in found.different if (each.shown or {}).get("text", "").rstrip("!") != _text(each)]
         assert wrong == [], f"seed {seed}"
 

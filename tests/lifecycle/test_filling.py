@@ -20,7 +20,7 @@ from streamfold.records.encoded import item_bytes
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
 from tests.helpers.records import change, item
@@ -71,15 +71,15 @@ def items(engine, number, group="x"):
     return changes
 
 
-def run_of(clock=lambda: NOW, **more):
-    return Run(Settings(), clock=clock, pause=more.pop("pause", lambda _: None), **more)
+def run_of(app, engine, clock=lambda: NOW, **more):
+    return Runtime(app, engine, Settings(), clock=clock, pause=more.pop("pause", lambda _: None), **more)
 
 
 def filling(app, engine, names=("count",), segments=3, page_items=5, job=None, **more):
-    run = more.pop("run", None) or run_of()
+    run = more.pop("run", None) or run_of(app, engine)
     jobs, tables = Jobs(app.name, engine, lambda: NOW), source_tables(wanted_routes(app, names))
     job = job or new_job(jobs, "backfill", names, tables, segments, by="test")
-    return Filling(jobs, job, Pages(app, engine, run, names), tables, page_items=page_items, **more)
+    return Filling(jobs, job, Pages(run, names), tables, page_items=page_items, **more)
 
 
 def row(engine, *key):
@@ -137,7 +137,7 @@ def test_two_runs_of_one_job_do_no_harm(app, engine):
 
 def test_an_item_that_only_the_state_knows_is_taken_back(app, engine):
     changes = items(engine, 3)
-    process_changes(app, changes, engine, run_of())
+    process_changes(run_of(app, engine), changes)
     engine.put_sources([(("main", "ITEM#2", "METADATA"), None, "9")])
     filling(app, engine).run()
     assert row(engine, "COUNT#x", "COUNT")["items"] == 2
@@ -186,7 +186,9 @@ def test_a_paused_job_waits_and_one_that_was_ended_stops(app, engine):
     items(engine, 30)
     times, waits = iter(range(10**6)), []
     jobs = Jobs(app.name, engine)
-    run = run_of(clock=lambda: NOW + 10 * next(times), pause=lambda seconds: waits.append(seconds) or resume())
+    run = run_of(
+        app, engine, clock=lambda: NOW + 10 * next(times), pause=lambda seconds: waits.append(seconds) or resume()
+    )
     begun = filling(app, engine, run=run)
     jobs.change(begun.job.id, paused=True)
 
@@ -206,7 +208,7 @@ def test_a_paused_job_waits_and_one_that_was_ended_stops(app, engine):
 def test_a_run_writes_no_page_after_another_has_ended_its_job(app, engine):
     items(engine, 30)
     times, jobs = iter(range(10**6)), Jobs(app.name, engine)
-    begun = filling(app, engine, run=run_of(clock=lambda: NOW + 10 * next(times)))
+    begun = filling(app, engine, run=run_of(app, engine, clock=lambda: NOW + 10 * next(times)))
     other, read = filling(app, engine, job=begun.job), begun.jobs.segment
 
     def overtaken(job, number):
@@ -228,10 +230,10 @@ def test_a_run_is_held_to_the_rate_of_its_job(app, engine):
         waits.append(seconds)
         now[0] += seconds
 
-    run = run_of(clock=lambda: now[0], pause=pause)
+    run = run_of(app, engine, clock=lambda: now[0], pause=pause)
     jobs, tables = Jobs(app.name, engine, lambda: NOW), source_tables(wanted_routes(app, ["count"]))
     job = new_job(jobs, "backfill", ["count"], tables, 1, by="test", write_units=10)
-    Filling(jobs, job, Pages(app, engine, run, ["count"]), tables, page_items=5, metered=lambda: (0, 20)).run()
+    Filling(jobs, job, Pages(run, ["count"]), tables, page_items=5, metered=lambda: (0, 20)).run()
     assert sum(waits) >= 5 * 2 - 1
 
 
@@ -257,20 +259,20 @@ def test_a_retired_handler_is_not_filled():
 
 def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
     old, new = application(both=False), application()
-    process_changes(old, items(engine, 1), engine, run_of())
+    process_changes(run_of(old, engine), items(engine, 1))
     routes = wanted_routes(new, ["count"])
 
     def gate(now, *, offline=False):
         check_gate(read_manifest("shop", engine), routes, Settings(), now, offline=offline)
 
-    process_changes(new, [], engine, run_of())
+    process_changes(run_of(new, engine), [])
     with pytest.raises(SettingsError, match="Begin in 901 seconds"):
         gate(NOW)
     gate(NOW, offline=True)
     gate(NOW + 901)
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
     note_filling("shop", engine, range(1), ["count"], "job")
-    note_filled(new, engine, run_of(), ["count"], "job")
+    note_filled(run_of(new, engine), ["count"], "job")
     assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
 
 
@@ -282,7 +284,7 @@ def test_a_handler_that_no_function_has_named_is_refused_where_a_stream_delivers
 
 
 def test_the_gate_is_longer_where_changes_come_through_kinesis(app, engine):
-    process_changes(app, [], engine, run_of(), {"main": Seen(KINESIS)})
+    process_changes(run_of(app, engine), [], {"main": Seen(KINESIS)})
     found, routes = read_manifest("shop", engine), wanted_routes(app, ["count"])
     with pytest.raises(SettingsError, match="Begin in 300 seconds"):
         check_gate(found, routes, Settings(), NOW + 901, offline=False)
@@ -292,7 +294,7 @@ def test_the_gate_is_longer_where_changes_come_through_kinesis(app, engine):
 def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):
     items(engine, 30)
     ages, waits, told = iter([100.0, 90.0, 5.0, 61.0, None]), [], []
-    run = run_of(clock=lambda: NOW + 10 * len(waits), pause=waits.append)
+    run = run_of(app, engine, clock=lambda: NOW + 10 * len(waits), pause=waits.append)
     lag = StreamLag("projector", 60, lambda: next(ages, 0.0), run.clock)
     begun = filling(app, engine, run=run, hooks=RunHooks(tell=lambda progress: told.append(progress.waits), lag=lag))
     begun.run()
@@ -305,7 +307,7 @@ def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):
 def test_no_wait_is_longer_than_a_day(app, engine):
     items(engine, 3)
     waits = []
-    run = run_of(clock=lambda: NOW + 3600 * len(waits), pause=waits.append)
+    run = run_of(app, engine, clock=lambda: NOW + 3600 * len(waits), pause=waits.append)
     begun = filling(app, engine, run=run, hooks=RunHooks(lag=lambda: "the stream is behind"))
     with pytest.raises(EngineUnavailable, match="waited for 24 hours, and would still: the stream is behind"):
         begun.run()
@@ -327,7 +329,7 @@ def test_an_estimate_is_within_a_tenth_of_the_units_that_are_counted(app, engine
     images = [item(f"ITEM#{n}", "METADATA", group=f"g{n % rows}", amount=1) for n in range(size)]
     engine.put_sources(newest_sources(change(None, image, n) for n, image in enumerate(images)))
     stored = sum(item_bytes(encode(image)["M"]) for image in images[:100]) * size // 100
-    dry = Pages(app, engine, run_of(), [handler], dry_run=True)
+    dry = Pages(run_of(app, engine), [handler], dry_run=True)
     expected = estimate(dry, source_tables(app.routes), [TableSize(size, stored)], Random(1), page)
     units = counted(engine)
     filling(app, engine, [handler], page_items=page, segments=1).run()

@@ -25,7 +25,7 @@ def engine(app, request):
 
 
 def process(app, engine, old, new, number):
-    assert process_changes(app, [change(old, new, number)], engine, run_of()).failures == []
+    assert process_changes(run_of(app, engine), [change(old, new, number)]).failures == []
 
 
 def thing(number=1):
@@ -49,7 +49,7 @@ def endless(app, engine):
 
 
 def collected(app, engine, before=lambda: None):
-    garbage = StateGarbage(app, engine, run_of())
+    garbage = StateGarbage(run_of(app, engine))
     for page in garbage.pages():
         before()
         garbage.mark(page)
@@ -82,7 +82,7 @@ def test_an_item_that_comes_back_meanwhile_is_left_alone(app, engine):
 def test_late_records_are_kept_away_as_before(app, engine):
     endless(app, engine)
     collected(app, engine)
-    process_changes(app, [change(None, thing(), 1)], engine, run_of())
+    process_changes(run_of(app, engine), [change(None, thing(), 1)])
     assert row(engine) is None
 
 

@@ -21,7 +21,7 @@ def app():
 @pytest.fixture(params=["memory", "embedded"])
 def engine(app, request):
     made = MemoryEngine(app.tables.values()) if request.param == "memory" else EmbeddedEngine(app.tables.values())
-    process_changes(app, put(made, *range(ITEMS)), made, run_of())
+    process_changes(run_of(app, made), put(made, *range(ITEMS)))
     return made
 
 
@@ -58,7 +58,7 @@ def test_samples_differ(app, engine):
 
 
 def test_a_sample_has_items_that_are_gone(app, engine):
-    process_changes(app, [change(None, item("ITEM#x", "METADATA", group="x", amount=1), 999)], engine, run_of())
+    process_changes(run_of(app, engine), [change(None, item("ITEM#x", "METADATA", group="x", amount=1), 999)])
     assert list(found_by(app, engine).sample(10 * ITEMS, Random(1)))[-1] == ("main", "ITEM#x", "METADATA")
 
 

@@ -2,20 +2,22 @@
 
 from collections import Counter
 from itertools import chain
+from unittest.mock import patch
 
 import pytest
 
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
+from streamfold.batch.visits import Visit, Visits
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle import page
-from streamfold.lifecycle.page import PagePlan, Pages
+from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verifier
 from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.backfill_histories import History, KinesisHistory, check
 from tests.helpers.records import change, item
@@ -50,8 +52,8 @@ def engine(app):
     return engine
 
 
-def run_of(**more):
-    return Run(Settings(), pause=lambda _: None, **more)
+def run_of(app, engine, **more):
+    return Runtime(app, engine, Settings(), pause=lambda _: None, **more)
 
 
 def put(engine, *numbers, group="x", amount=2):
@@ -70,7 +72,7 @@ def row(engine, name="TOTAL#x", sort="TOTAL"):
 
 def test_items_of_a_full_table_are_filled_and_a_second_page_changes_nothing(app, engine):
     put(engine, 1, 2, 3)
-    pages = Pages(app, engine, run_of(), {"total"})
+    pages = Pages(run_of(app, engine), {"total"})
     first = pages.reconcile(keys(1, 2, 3))
     again = pages.reconcile(keys(1, 2, 3))
     assert (first.items, first.written, first.failed) == (3, 3, [])
@@ -80,28 +82,28 @@ def test_items_of_a_full_table_are_filled_and_a_second_page_changes_nothing(app,
 
 def test_a_record_that_comes_after_its_page_counts_once(app, engine):
     changes = put(engine, 1)
-    Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
-    process_changes(app, changes, engine, run_of())
+    Pages(run_of(app, engine), {"total"}).reconcile(keys(1))
+    process_changes(run_of(app, engine), changes)
     assert row(engine)["total"] == 2
 
 
 def test_an_item_that_is_gone_is_taken_back(app, engine):
-    process_changes(app, put(engine, 1), engine, run_of())
+    process_changes(run_of(app, engine), put(engine, 1))
     engine.put_sources([(keys(1)[0], None, "9")])
-    report = Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    report = Pages(run_of(app, engine), {"total"}).reconcile(keys(1))
     assert report.written == 1
     assert row(engine) is None
 
 
 def test_what_an_earlier_step_left_behind_is_finished_once(app, engine, monkeypatch):
-    process_changes(app, put(engine, 1), engine, run_of())
+    process_changes(run_of(app, engine), put(engine, 1))
     engine.put_sources([(keys(1)[0], None, "9")])
     monkeypatch.setattr(engine, "remove_empty", lambda _: [])
     monkeypatch.setattr(engine, "forget", lambda _: None)
-    Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    Pages(run_of(app, engine), {"total"}).reconcile(keys(1))
     assert "_sf_n" in row(engine)
     monkeypatch.undo()
-    reports = [Pages(app, engine, run_of(), {"total"}).reconcile(keys(1)) for _ in range(2)]
+    reports = [Pages(run_of(app, engine), {"total"}).reconcile(keys(1)) for _ in range(2)]
     assert row(engine) is None
     assert [report.written for report in reports] == [1, 0]
 
@@ -109,7 +111,7 @@ def test_what_an_earlier_step_left_behind_is_finished_once(app, engine, monkeypa
 def test_an_item_on_which_the_handler_raises_is_reported_and_the_others_go_on(app, engine):
     put(engine, 1, group="wrong")
     put(engine, 2)
-    report = Pages(app, engine, run_of(), {"total"}).reconcile(keys(1, 2))
+    report = Pages(run_of(app, engine), {"total"}).reconcile(keys(1, 2))
     ((failed),) = report.failed
     assert (failed.item, failed.handler, type(failed.error)) == (keys(1)[0], "total", ValueError)
     assert row(engine)["total"] == 2
@@ -118,14 +120,14 @@ def test_an_item_on_which_the_handler_raises_is_reported_and_the_others_go_on(ap
 def test_a_dry_run_writes_nothing_and_tells_what_differs(app, engine):
     put(engine, 1)
     before = dict(engine.state)
-    report = Pages(app, engine, run_of(), {"total"}, dry_run=True).reconcile(keys(1))
+    report = Pages(run_of(app, engine), {"total"}, dry_run=True).reconcile(keys(1))
     assert engine.state == before
     assert [(each.item, each.handler, each.stored) for each in report.differing] == [(keys(1)[0], "total", "")]
 
 
 def test_a_new_part_has_the_version_of_its_neighbour_and_without_one_that_before_all(app, engine):
     put(engine, 1)
-    Pages(app, engine, run_of(), {"total"}).reconcile(keys(1))
+    Pages(run_of(app, engine), {"total"}).reconcile(keys(1))
     (stored,) = (found for key, found in engine.state.items() if key.pk.startswith("ledger"))
     assert stored["total.v"] == BEFORE_ALL
 
@@ -151,7 +153,7 @@ def test_an_item_costs_little_more_than_its_ledger_item(into, rows, size, units_
     items = 10_000
     for n in range(items):
         put(engine, n, group=f"g{n % rows}" if rows else "x")
-    pages = Pages(app, engine, run_of(), {"total"})
+    pages = Pages(run_of(app, engine), {"total"})
     for start in range(0, items, size):
         pages.reconcile(keys(*range(start, start + size)))
         units["requests"] += 2 * (size // 100)  # ledger items and sources, a hundred a request
@@ -190,29 +192,26 @@ def test_twenty_thousand_deployments_through_kinesis_end_right(first):
     check(10_000, first, KinesisHistory)
 
 
-def source_first(pages, wanted, report):
+def source_first(visits, wanted):
     """Reads sources before ledger items."""
-    stored = pages.timed.read_sources([each.item for each in wanted])
-    read = pages.timed.read_sources
-    pages.timed.read_sources = lambda _: stored
-    try:
-        ledgers(pages, wanted, report)
-    finally:
-        pages.timed.read_sources = read
+    wanted = list(wanted)
+    sources = visits._sources([*dict.fromkeys(each.item for each in wanted)])
+    with patch.object(Visits, "_sources", lambda *_: sources):
+        return read(visits, wanted)
 
 
-def absent_only(plan, step, found):
+def absent_only(visit, step):
     """Passes parts over that are there."""
-    return step.route.name not in found.parts and bool(step.after)
+    return step.route.name not in visit.held.parts and bool(step.after)
 
 
-ledgers = Pages._ledgers
+read = Visits.read
 MUTANTS = {
     "no gate": (None, "", None, {"gate": False}),
     "no sweep": (None, "", None, {"sweep": False}),
-    "absent parts only": (PagePlan, "_differs", absent_only, {}),
-    "sources before ledger items": (Pages, "_ledgers", source_first, {}),
-    "rows of an earlier page are not looked at again": (PagePlan, "_name", lambda *_: None, {}),
+    "absent parts only": (Visit, "differs", absent_only, {}),
+    "sources before ledger items": (Visits, "read", source_first, {}),
+    "rows of an earlier page are not looked at again": (Visits, "name", lambda *_: None, {}),
 }
 SHOWN_BY = {"sources before ledger items": 542, "no sweep": 87}
 """The first history that shows what few do. It is played first; if it does so no more, all of them are."""
@@ -238,28 +237,28 @@ def test_a_page_that_heeds_kinesis_too_little_is_noticed(bounded, monkeypatch):
 
 
 def test_a_part_of_what_comes_through_kinesis_gets_the_time_before_its_reads(app, engine):
-    run = run_of()
+    run = run_of(app, engine)
     run.clock = lambda: 1_772_355_600.0
     changes = put(engine, 1)
-    process_changes(app, [], engine, run, {"main": Seen(KINESIS)})
-    Pages(app, engine, run, {"total"}, delivered=True).reconcile(keys(1))
+    process_changes(run, [], {"main": Seen(KINESIS)})
+    Pages(run, {"total"}, delivered=True).reconcile(keys(1))
     (ledger,) = (each for key, each in engine.state.items() if key.pk.startswith("ledger#"))
     expected = str(Version.of(0, "kinesis", (1_772_355_600 - 300) * 1_000_000))
     assert ledger["total.v"] == expected
     changes[0].version_text = str(Version.of(0, "kinesis", (1_772_355_600 - 301) * 1_000_000))
-    report = process_changes(app, changes, engine, run)
+    report = process_changes(run, changes)
     assert (report.known, report.failures) == (1, [])
 
 
 def verified(app, engine, *numbers, pause=lambda _: None):
-    run = Run(Settings(), pause=pause)
-    verifier = Verifier(Pages(app, engine, run, {"total"}, dry_run=True), 60)
+    run = Runtime(app, engine, Settings(), pause=pause)
+    verifier = Verifier(Pages(run, {"total"}, dry_run=True), 60)
     verifier.page(keys(*numbers))
     return verifier.found
 
 
 def test_items_that_agree_are_equal_and_one_that_was_lost_is_different(app, engine):
-    process_changes(app, put(engine, 1), engine, run_of())
+    process_changes(run_of(app, engine), put(engine, 1))
     put(engine, 2)
     found = verified(app, engine, 1, 2)
     assert (found.equal, [each.item for each in found.different], found.moving) == (1, keys(2), 0)
@@ -267,7 +266,7 @@ def test_items_that_agree_are_equal_and_one_that_was_lost_is_different(app, engi
 
 def test_an_item_whose_record_comes_meanwhile_is_not_different(app, engine):
     changes = put(engine, 1)
-    found = verified(app, engine, 1, pause=lambda _: process_changes(app, changes, engine, run_of()))
+    found = verified(app, engine, 1, pause=lambda _: process_changes(run_of(app, engine), changes))
     assert (found.different, found.equal, found.moving) == ([], 1, 0)
 
 
@@ -292,7 +291,7 @@ def test_an_item_that_moved_to_the_same_difference_is_moving(app, engine):
         number = next(numbers)
         told = [change(None, image, number), change(image, None, number + 1)]
         for each in told:
-            assert process_changes(app, [each], engine, run_of()).failures == []
+            assert process_changes(run_of(app, engine), [each]).failures == []
 
     found = verified(app, engine, 1, pause=moves)
     assert (found.different, found.moving) == ([], 1)

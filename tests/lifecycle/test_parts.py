@@ -11,6 +11,7 @@ from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.manifest import PARTIAL, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs, run_here
 from streamfold.lifecycle.backfill import end_job, job_options, job_parts, new_job
@@ -19,7 +20,7 @@ from streamfold.lifecycle.sources import source_tables
 from streamfold.lifecycle.state_machine import definition, place_in_s3, work
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Deadline, Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.exports import write_export
 from tests.helpers.records import change, item
@@ -58,13 +59,13 @@ def engine(app):
     engine.source_tables.add("main")
     changes = [change(None, item(f"ITEM#{n}", "METADATA", group="x"), n) for n in range(ITEMS)]
     engine.put_sources(newest_sources(changes))
-    process_changes(application(filled=False), changes[:1], engine, run_of())
-    process_changes(app, [], engine, run_of())
+    process_changes(run_of(application(filled=False), engine), changes[:1])
+    process_changes(run_of(app, engine), [])
     return engine
 
 
-def run_of(**more):
-    return Run(Settings(), clock=lambda: NOW, pause=lambda _: None, **more)
+def run_of(app, engine, **more):
+    return Runtime(app, engine, Settings(), clock=lambda: NOW, pause=lambda _: None, **more)
 
 
 def begun(app, engine, segments=3, page=5, **more):
@@ -75,13 +76,13 @@ def begun(app, engine, segments=3, page=5, **more):
 
 
 def parts(app, engine, job, **more):
-    return job_parts(app, engine, run_of(), job, **more)
+    return job_parts(run_of(app, engine), job, **more)
 
 
 def finished(app, engine, job):
     """Does all parts of a job, and ends it."""
     run_here(parts(app, engine, job))
-    return end_job(app, engine, run_of(), job.id)
+    return end_job(run_of(app, engine), job.id)
 
 
 def counted(engine):
@@ -94,8 +95,10 @@ def test_a_handler_that_older_code_left_out_during_the_run_stays_partial(app, en
         finished(app, engine, begun(app, engine))
         assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
     job = begun(app, engine)
-    older = Run(Settings(older_code=True), clock=lambda: NOW, pause=lambda _: None)
-    process_changes(application(filled=False), [], engine, older)
+    older = Runtime(
+        application(filled=False), engine, Settings(older_code=True), clock=lambda: NOW, pause=lambda _: None
+    )
+    process_changes(older, [])
 
     finished(app, engine, job)
 
@@ -105,9 +108,9 @@ def test_a_handler_that_older_code_left_out_during_the_run_stays_partial(app, en
 
 
 def test_a_part_is_not_done_for_a_handler_that_is_switched_off(app, engine):
-    job, off = begun(app, engine), Run(Settings(handlers_off=("count",)), clock=lambda: NOW)
+    job, off = begun(app, engine), Runtime(app, engine, Settings(handlers_off=("count",)), clock=lambda: NOW)
     with pytest.raises(SettingsError, match=rf"Handler 'count' of job {job.id} is switched off here"):
-        job_parts(app, engine, off, job)
+        job_parts(off, job)
 
 
 class Pages(Deadline):
@@ -142,21 +145,21 @@ def test_the_end_of_a_job_fills_its_handlers_and_not_before(app, engine):
     some.run_part(0)
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
     run_here(some)
-    ended = end_job(app, engine, run_of(), job.id)
+    ended = end_job(run_of(app, engine), job.id)
     assert (ended.done, ended.counts["read"] >= ITEMS) == (True, True)
     assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
 
 
 def test_a_job_that_ended_undone_fills_nothing(app, engine):
     job = begun(app, engine)
-    assert not end_job(app, engine, run_of(), job.id).done
+    assert not end_job(run_of(app, engine), job.id).done
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
 
 
 def test_the_end_of_a_job_that_others_change_is_not_waited_for_beyond_the_deadline(app, engine):
     job = begun(app, engine)
     with patch.object(MemoryEngine, "swap_state", lambda *_: False), pytest.raises(NotStarted):
-        end_job(app, engine, run_of(seconds_left=lambda: 0.0), job.id)
+        end_job(run_of(app, engine, seconds_left=lambda: 0.0), job.id)
 
 
 def test_processes_share_the_rates_of_a_job(app, engine):
@@ -176,7 +179,7 @@ class Context:
 
 def called(app, engine, event, looks=10**6):
     context = Context(looks)
-    return work(app, engine, run_of(seconds_left=lambda: context.get_remaining_time_in_millis() / 1000), event)
+    return work(run_of(app, engine, seconds_left=lambda: context.get_remaining_time_in_millis() / 1000), event)
 
 
 def test_a_function_is_called_for_a_part_until_it_is_done(app, engine):

@@ -40,7 +40,7 @@ def source_before_number():
 
     def read_first(copying, roots):
         before.clear()
-        before.update(copying.engine.read_sources({item for root in roots for item in known_items(root)}))
+        before.update(copying.runtime.engine.read_sources({item for root in roots for item in known_items(root)}))
         return numbered(copying, roots)
 
     with (

@@ -15,7 +15,7 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle import retire
 from streamfold.lifecycle.retire import Retirement, check_retirable
 from streamfold.proofs.oracle import folded_rows, stored_rows
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
 from tests.helpers import backfill_histories
@@ -86,10 +86,10 @@ class Retiring(History):
         self.handler = Random(seed).choice(HANDLERS if self.remove else ALONE)
         self.rest = application(*(name for name in HANDLERS if name != self.handler))
 
-    def _run(self, settings):
+    def _run(self, app, engine, settings):
         if self.off:
             settings = settings._replace(handlers_off=(self.handler,))
-        return Run(settings, pause=lambda _: None)
+        return Runtime(app, engine, settings, pause=lambda _: None)
 
     def _pages(self):
         self.off = True
@@ -98,7 +98,7 @@ class Retiring(History):
                 self.step()
 
     def _retired(self):
-        made = Retirement(ALL, self.engine, self._run(Settings()), self.handler, remove=self.remove)
+        made = Retirement(self._run(ALL, self.engine, Settings()), self.handler, remove=self.remove)
         try:
             for page in made.pages():
                 for found in page:
@@ -199,15 +199,15 @@ def engine(request):
 
 def filled(engine, app=ALL, numbers=(1, 2, 3)):
     changes = [change(None, item(f"ITEM#{n}", group="x", amount=n, name="n"), n) for n in numbers]
-    assert process_changes(app, changes, engine, run_of()).failures == []
+    assert process_changes(run_of(app, engine), changes).failures == []
 
 
-def run_of(**settings):
-    return Run(Settings(**settings), pause=lambda _: None)
+def run_of(app, engine, **settings):
+    return Runtime(app, engine, Settings(**settings), pause=lambda _: None)
 
 
 def retired(engine, handler, *, remove, app=ALL):
-    made = Retirement(app, engine, run_of(handlers_off=(handler,)), handler, remove)
+    made = Retirement(run_of(app, engine, handlers_off=(handler,)), handler, remove)
     for _ in made.go():
         pass
     return made.report
@@ -268,7 +268,7 @@ def test_the_removal_of_an_item_is_one_transaction_again_and_the_item_expires():
 
     engine.transact = counted
     gone = change(item("ITEM#2", group="x", amount=2, name="n"), None, 9)
-    process_changes(one, [gone], engine, run_of())
+    process_changes(run_of(one, engine), [gone])
     assert refusals == [False]
     (stored,) = (found for key, found in engine.state.items() if key.pk.startswith("ledger#"))
     assert (stored["live"], "ttl" in stored) == (0, True)
@@ -312,7 +312,7 @@ def test_a_part_of_an_item_that_the_handler_reads_no_more_is_kept_and_told(engin
 
 def test_a_part_of_an_item_whose_key_is_not_told_is_kept_and_told(engine):
     name = "ITEM#" + "x" * 2030
-    process_changes(ALL, [change(None, item(name, group="x", amount=1, name="n"), 1)], engine, run_of())
+    process_changes(run_of(ALL, engine), [change(None, item(name, group="x", amount=1, name="n"), 1)])
     assert [kept.why for kept in retired(engine, "total", remove=True).kept] == [retire.UNKNOWN_ITEM]
     assert retired(engine, "total", remove=False).dropped == 1
 
@@ -349,7 +349,7 @@ def audited():
 )
 def test_a_handler_that_cannot_be_retired_now_is_refused(app, found, name, remove, off, message):
     with pytest.raises(SettingsError) as refused:
-        check_retirable(app, found, name, run_of(handlers_off=(off,) if off else ()), remove=remove, offline=False)
+        check_retirable(app, Settings(handlers_off=(off,) if off else ()), found, name, remove=remove, offline=False)
     assert message in str(refused.value)
 
 
@@ -358,7 +358,7 @@ def test_a_handler_that_cannot_be_retired_now_is_refused(app, found, name, remov
     [(ON, KNOWN, True, "total", False), (ON, KNOWN, True, "", True), (WITHOUT, GONE, False, "", False)],
 )
 def test_a_handler_that_gets_no_records_may_be_retired(app, found, remove, off, offline):
-    check_retirable(app, found, "total", run_of(handlers_off=(off,) if off else ()), remove=remove, offline=offline)
+    check_retirable(app, Settings(handlers_off=(off,) if off else ()), found, "total", remove=remove, offline=offline)
 
 
 def sharing(*names, retired=()):

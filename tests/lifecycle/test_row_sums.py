@@ -13,7 +13,7 @@ from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.rows import ItemError, RowDifference, RowSum, compared, contributed, joined
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import change, item
 
@@ -55,7 +55,7 @@ def lines(app):
     amounts = [n for n in range(1, 31) if n != 13]
     changes = [change(None, item(f"ITEM#{n}", "METADATA", group=f"g{n % 3}", amount=n), n) for n in amounts]
     engine.put_sources(newest_sources(changes))
-    assert not process_changes(app, changes, engine, Run(Settings())).failures
+    assert not process_changes(Runtime(app, engine, Settings()), changes).failures
     for each in engine.pending(1_000):
         assert not app.process({"Records": [each.record]}, engine=engine)
     return [ExportLine(("main", each["PK"]["S"], each["SK"]["S"]), each) for each in engine.items(app.tables["main"])]
@@ -69,9 +69,8 @@ def found(app, lines, seed=1):
     for row, piece in pieces:
         rows.setdefault(row, []).append(piece)
     sums = [(row, reduce(joined, own)) for row, own in rows.items()]
-    run = Run(Settings(), pause=lambda _: None)
     halves = (sums[::2], sums[1::2])
-    return [each for half in halves for each in compared(app, run, app.routes, half)]
+    return [each for half in halves for each in compared(app, Settings(), app.routes, half)]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,9 +2,7 @@
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.process import process_changes
-from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
-from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.row_repair import RowMending
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.replay.replay import newest_sources
@@ -29,18 +27,19 @@ def application():
 
 
 def processed():
-    app, run = application(), new_run()
+    app = application()
     engine = MemoryEngine(app.tables.values(), app.chains)
+    run = new_run(app, engine)
     changes = [change(None, item(*follow(f"r{n}"), name="n"), n + 1) for n in range(3)]
     changes.append(change(None, item(*post(1), text="hello"), 9))
     engine.put_sources(newest_sources(changes))
-    assert process_changes(app, changes, engine, run).failures == []
+    assert process_changes(run, changes).failures == []
     assert len(rows_of(engine)) == 3
     return app, engine, run
 
 
 def compared(app, engine, run):
-    return RowsVerifier(app, engine, run, app.routes, live=False).verify()
+    return RowsVerifier(run, app.routes, live=False).verify()
 
 
 def test_rows_of_feeds_are_not_compared():
@@ -50,12 +49,11 @@ def test_rows_of_feeds_are_not_compared():
 
 
 def test_rows_of_feeds_are_not_mended_even_where_they_are_named():
-    app, engine, run = processed()
+    _, engine, run = processed()
     key = next(row for row in engine.items(TABLE) if row["PK"]["S"].startswith("FEED#"))
     row = ("main", key["PK"]["S"], key["SK"]["S"])
     before = engine.read_rows([row])
-    by = Explaining(app, engine, knowledge(run, app, engine).forms)
-    mended = RowMending(by, run).mend([row])
+    mended = RowMending(run).mend([row])
     assert (mended.mended, [each.row for each in mended.left]) == ([], [row])
     assert "No handler here contributes to it" in mended.left[0].why
     assert engine.read_rows([row]) == before

@@ -4,11 +4,9 @@ import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.row_repair import RowMending
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow
 from tests.helpers.source import Source
@@ -31,8 +29,8 @@ def application(name):
     return App(name, routers=[router])
 
 
-def new_run():
-    return Run(Settings(), pause=lambda seconds: None)
+def new_run(app, engine):
+    return Runtime(app, engine, Settings(), pause=lambda seconds: None)
 
 
 def folded(engine_class, *names):
@@ -40,14 +38,12 @@ def folded(engine_class, *names):
     engine = engine_class(apps[0].tables.values())
     records = [source.put("SHOP#a", f"SALE#{number}", price=number) for number in (1, 20, 3)]
     for app in apps:
-        assert process_event(app, records, engine, new_run()).failures == []
+        assert process_event(new_run(app, engine), records).failures == []
     return apps[0], engine
 
 
 def mended(app, engine, row):
-    run = new_run()
-    by = Explaining(app, engine, knowledge(run, app, engine).forms)
-    return RowMending(by, run).mend([row])
+    return RowMending(new_run(app, engine)).mend([row])
 
 
 @pytest.mark.parametrize("engine_class", [MemoryEngine, EmbeddedEngine])

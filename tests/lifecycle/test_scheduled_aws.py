@@ -1,7 +1,6 @@
 """``verify`` as a scheduled function: what it counts, what it may call, and what it logs."""
 
 import json
-import logging
 from random import Random
 from types import SimpleNamespace
 
@@ -12,9 +11,9 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.errors import EngineError, ManifestError, SettingsError
-from streamfold.lambda_entry.verify import handle_verify
+from streamfold.lambda_entry.function import handle_verify
 from streamfold.lifecycle.verify import AskedSample, verify_sample
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements
 from tests.helpers.source import Source
@@ -36,8 +35,7 @@ def app_of(factor=1, *, name="total"):
 @pytest.fixture
 def client(aws, monkeypatch):
     monkeypatch.setenv("STREAMFOLD_TABLE_MAIN", "main")
-    monkeypatch.setenv("STREAMFOLD_METRICS", "off")
-    monkeypatch.setenv("STREAMFOLD_LOGGER", "off")
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "off")
     client = WithStatements(boto3.client("dynamodb"))
     make_table(client, "main", {"PK": "S", "SK": "S"})
     make_table(client, "shop-state", {"pk": "S", "sk": "S"})
@@ -46,7 +44,7 @@ def client(aws, monkeypatch):
     for each in records:
         client.put_item(TableName="main", Item=each["dynamodb"]["NewImage"])
     engine = DynamoEngine(client, {"main": (app.tables["main"], "main")}, "shop-state")
-    assert process_event(app, records, engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), records).failures == []
     return client
 
 
@@ -62,16 +60,17 @@ def test_what_agrees_has_no_difference_and_nothing_is_called_but_reads(client):
     assert set(called) == {"Scan", "BatchGetItem"}
 
 
-def test_what_differs_is_counted_by_handler_and_no_key_is_logged(client, monkeypatch, caplog, capsys):
-    monkeypatch.setenv("STREAMFOLD_METRICS", "on")
-    with caplog.at_level(logging.INFO, logger="streamfold"):
-        counts = handle_verify(app_of(2), {"tolerance": 0}, context(), client)
+def test_what_differs_is_counted_by_handler_and_no_key_is_logged(client, monkeypatch, capsys):
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "lines")
+    counts = handle_verify(app_of(2), {"tolerance": 0}, context(), client)
     assert (counts["different"], counts["verified"]) == (4, 5)
-    (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert (told.message, told.handler, told.count) == ("parts of items differ", "total", 4)
-    assert "ORDER#" not in caplog.text
-    assert "secret" not in caplog.text
-    metrics = next(json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line)
+    printed = capsys.readouterr().out
+    assert "ORDER#" not in printed
+    assert "secret" not in printed
+    lines = [json.loads(line) for line in printed.splitlines()]
+    (error,) = [line for line in lines if line.get("level") == "ERROR"]
+    assert (error["message"], error["handler"], error["count"]) == ("parts of items differ", "total", 4)
+    metrics = next(line for line in lines if "_aws" in line)
     assert (metrics["different"], metrics["service"]) == (4, "shop")
 
 
@@ -83,14 +82,14 @@ def test_a_look_ends_before_the_invocation_does(client):
 def test_what_cannot_be_read_again_in_time_is_undecided():
     app, engine = app_of(), MemoryEngine(app_of().tables.values())
     engine.source_tables.add("main")
-    run = Run(Settings(), pause=lambda _: None)
+    run = Runtime(app, engine, Settings(), pause=lambda _: None)
     source = Source()
-    process_event(app, [], engine, run)
+    process_event(run, [])
     body = source.put("ORDER#1", group="x", total=1)["dynamodb"]["NewImage"]
     engine.put_sources([(("main", "ORDER#1", "METADATA"), body, "1")])
     left = iter([900.0, 900.0, 900.0])
     run.seconds_left = lambda: next(left, 20.0)
-    found = verify_sample(app, engine, run, AskedSample(10, 60), Random(1))
+    found = verify_sample(run, AskedSample(10, 60), Random(1))
     assert (found.counts["undecided"], found.counts["different"]) == (1, 0)
 
 

@@ -11,7 +11,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, SettingsError
 from streamfold.lifecycle.search import Rebuild
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.derivations.search.applications import one_item
 from tests.helpers.records import change, item
@@ -43,11 +43,11 @@ class World:
         self.engine = MemoryEngine(self.app.tables.values(), self.app.chains)
         self.index, self.now, self.sequence, self.old = Failing(self.engine), NOW, 0, None
         index = SearchIndex(self.app.routes[0], "orders")
-        self.rebuild = Rebuild(self.app, self.engine, self.run(), index, LocalAliases(self.index))
+        self.rebuild = Rebuild(self.run(), index, LocalAliases(self.index))
 
     def run(self):
         opened = {OPENED: self.index}
-        return Run(Settings(), clock=lambda: self.now, pause=lambda _: None, opened=opened)
+        return Runtime(self.app, self.engine, Settings(), clock=lambda: self.now, pause=lambda _: None, opened=opened)
 
     def put(self, title):
         """Changes the item, and delivers its record."""
@@ -56,7 +56,7 @@ class World:
         changes = [change(self.old, new, self.sequence)]
         self.old = new
         self.engine.put_sources(newest_sources(changes))
-        report = process_changes(self.app, changes, self.engine, self.run())
+        report = process_changes(self.run(), changes)
         return not report.failures
 
     def scan(self):

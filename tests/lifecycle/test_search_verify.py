@@ -24,7 +24,7 @@ class Verified(World):
         run = self.run()
         run.pause = lambda _: waited()
         index = self.rebuild.index
-        verifier = IndexVerifier(self.app, self.engine, run, index, self.index, index.alias, 1)
+        verifier = IndexVerifier(run, index, self.index, index.alias, 1)
         return verifier.verify(sample, Random(1))
 
     def set(self, title, version, name="ORDER#1|METADATA"):
@@ -77,11 +77,11 @@ def test_a_ghost_under_an_id_that_the_state_does_not_know_is_mended():
     world.rebuild.index = SearchIndex(app.routes[0], "songs")
     new = item("SONG#1", "METADATA", titles={"en": "one"})
     world.engine.put_sources(newest_sources([change(None, new, 1)]))
-    process_changes(app, [change(None, new, 1)], world.engine, world.run())
+    process_changes(world.run(), [change(None, new, 1)])
     world.index.bulk([Action("songs", "1#fr", 5, b'{"title":"ghost"}')])
     found = world.verify()
     assert found.wrong == [WrongDocument(("main", "SONG#1", "METADATA"), "1#fr", "ghost")]
-    assert not repair(app, world.engine, world.run(), world.rebuild.index, found.wrong).failed
+    assert not repair(world.run(), world.rebuild.index, found.wrong).failed
     assert world.verify().wrong == []
     assert [each.id for each in world.index.documents("songs")] == ["1#en"]
 

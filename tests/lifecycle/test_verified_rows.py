@@ -6,9 +6,9 @@ import pytest
 
 from streamfold import App, Count, Delete, Key, Max, Put, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
-from streamfold.batch.stored_schema import knowledge
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import STATE
+from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.other_rows import verify_exports
@@ -19,7 +19,7 @@ from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import PAGE_ITEMS
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.exports import write_export
 from tests.helpers.records import change, item
@@ -56,18 +56,18 @@ def engine(app):
     engine = MemoryEngine(app.tables.values(), app.chains)
     changes = [change(None, item(f"ITEM#{n}", "METADATA", group=f"g{n % 3}", amount=n), n) for n in range(1, 31)]
     engine.put_sources(newest_sources(changes))
-    process_changes(app, changes, engine, run_of())
+    process_changes(run_of(app, engine), changes)
     for each in engine.pending(100):
         app.process({"Records": [each.record]}, engine=engine)
     return engine
 
 
-def run_of():
-    return Run(Settings(), pause=lambda _: None)
+def run_of(app, engine):
+    return Runtime(app, engine, Settings(), pause=lambda _: None)
 
 
 def verified(app, engine, *, live=False):
-    return RowsVerifier(app, engine, run_of(), app.routes, live=live).verify()
+    return RowsVerifier(run_of(app, engine), app.routes, live=live).verify()
 
 
 def test_rows_that_agree_are_not_different(app, engine):
@@ -94,7 +94,7 @@ def test_a_row_that_lost_a_record_is_different(app, engine, live):
     )
     found = verified(app, engine, live=live)
     assert {each.row[1] for each in found.different} == {"TOTAL#g0", "OWN#3"}
-    Pages(app, engine, run_of(), {"total", "own"}).reconcile([("main", "ITEM#3", "METADATA")])
+    Pages(run_of(app, engine), {"total", "own"}).reconcile([("main", "ITEM#3", "METADATA")])
     assert verified(app, engine, live=live).different == []
 
 
@@ -109,7 +109,7 @@ def test_rows_that_move_while_they_are_compared_are_not_different(app, engine):
         engine.put_sources(newest_sources([changed]))
         answer = read(keys)
         inside.append(True)
-        process_changes(app, [changed], engine, run_of())
+        process_changes(run_of(app, engine), [changed])
         inside.clear()
         return answer
 
@@ -143,13 +143,13 @@ def test_a_row_that_was_another_during_the_fold_alone_is_not_different():
     others = [item(f"OTHER#{n}", "METADATA") for n in range(PAGE_ITEMS)]  # so that there is another page behind
     puts = [change(None, image, next(number)) for image in (*images, *others)]
     engine.put_sources(newest_sources(puts))
-    process_changes(app, puts, engine, run_of())
+    process_changes(run_of(app, engine), puts)
     scan, sources = engine.scan, engine.read_sources
 
     def led(before, after):
         changes = [change(before, after, next(number))]
         engine.put_sources(newest_sources(changes))
-        process_changes(app, changes, engine, run_of())
+        process_changes(run_of(app, engine), changes)
 
     def reads_without_one(items):
         engine.read_sources = sources
@@ -187,28 +187,29 @@ def neighbours(*names):
 def with_retired_neighbour():
     """The state in which one of two neighbours was retired, and then an item of a group was removed."""
     both, after = neighbours("kept", "left"), neighbours("kept")
-    engine, run = MemoryEngine(both.tables.values(), both.chains), run_of()
+    engine = MemoryEngine(both.tables.values(), both.chains)
     images = [item(f"ITEM#{n}", "METADATA", group=f"g{n % 2}", amount=n + 1) for n in range(3)]
     put = [change(None, image, n + 1) for n, image in enumerate(images)]
     gone = [change(images[1], None, 10)]
     for app, changes in ((both, put), (after, gone)):
         engine.put_sources(newest_sources(changes))
-        assert process_changes(app, changes, engine, run).failures == []
+        run = run_of(app, engine)
+        assert process_changes(run, changes).failures == []
     return after, engine, run
 
 
 def test_what_a_retired_neighbour_left_in_rows_is_no_difference():
     app, engine, run = with_retired_neighbour()
     assert engine.read_rows([("main", "TOTAL#g1", "TOTAL")])["main", "TOTAL#g1", "TOTAL"]["more"] == 2
-    assert RowsVerifier(app, engine, run, app.routes, live=False).verify().different == []
+    assert RowsVerifier(run, app.routes, live=False).verify().different == []
 
 
 def test_what_a_retired_neighbour_left_in_a_row_is_explained_as_left():
     app, engine, run = with_retired_neighbour()
-    found = explain_row(Explaining(app, engine, knowledge(run, app, engine).forms), TOTAL_0, scan=True)
+    found = explain_row(Explaining(app, engine, run.known.forms), TOTAL_0, scan=True)
     assert (found.agrees, found.counted, len(found.contributors), found.left) == (True, 4, 2, {"more", "most"})
     engine.rows[TOTAL_0] |= {"total": {"N": "100"}}
-    found = explain_row(Explaining(app, engine, knowledge(run, app, engine).forms), TOTAL_0, scan=True)
+    found = explain_row(Explaining(app, engine, run.known.forms), TOTAL_0, scan=True)
     assert (found.agrees, found.differing) == (False, {"total": (100, 4)})
 
 
@@ -219,17 +220,17 @@ def test_what_a_retired_neighbour_left_is_no_difference_in_exports(tmp_path):
         table.name: open_export(write_export(tmp_path / table.name, list(items)), table)
         for table, items in contents.items()
     }
-    found = verify_exports(app, run_of(), app.routes, exports)
+    found = verify_exports(app, Settings(), app.routes, exports)
     assert (found.rows.different, found.rows.rows > 0) == ([], True)
 
 
 def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_left_to_a_person():
     app, engine, run = with_retired_neighbour()
     engine.rows[TOTAL_0] |= {"total": {"N": "100"}}
-    (different,) = RowsVerifier(app, engine, run, app.routes, live=False).verify().different
+    (different,) = RowsVerifier(run, app.routes, live=False).verify().different
     assert (different.shown, different.expected) == ({"total": 100}, {"total": 4})
     before = engine.read_rows([TOTAL_0])
-    found = RowMending(Explaining(app, engine, knowledge(run, app, engine).forms), run).mend([TOTAL_0])
+    found = RowMending(run).mend([TOTAL_0])
     assert (found.mended, [each.row for each in found.left]) == ([], [TOTAL_0])
     assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
     assert engine.read_rows([TOTAL_0]) == before
@@ -243,7 +244,7 @@ def test_a_truth_value_is_told_from_a_number_and_from_nothing(by_hand):
     engine = MemoryEngine(app.tables.values())
     changes = [change(None, item("ITEM#1", "METADATA", paid=True))]
     engine.put_sources(newest_sources(changes))
-    process_changes(app, changes, engine, run_of())
+    process_changes(run_of(app, engine), changes)
     assert verified(app, engine).different == []
     row = engine.rows["main", "OWN#1", "OWN"]
     if by_hand is None:
@@ -252,16 +253,15 @@ def test_a_truth_value_is_told_from_a_number_and_from_nothing(by_hand):
         row["paid"] = by_hand
     (found,) = verified(app, engine).different
     assert found.what == "different"
-    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
+    by = Explaining(app, engine, Forms())
     assert not explain_row(by, found.row, scan=True).agrees
-    assert RowMending(by, run_of()).mend([found.row]).mended == [found.row]
+    assert RowMending(run_of(app, engine)).mend([found.row]).mended == [found.row]
     assert verified(app, engine).different == []
 
 
 def test_a_sum_that_somebody_made_a_truth_value_is_named(app, engine):
     engine.rows[TOTAL_0] |= {"total": {"BOOL": True}}
-    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
-    ((left,),) = [RowMending(by, run_of()).mend([TOTAL_0]).left]
+    ((left,),) = [RowMending(run_of(app, engine)).mend([TOTAL_0]).left]
     assert "'total' is no number any more" in left.why
 
 
@@ -269,8 +269,7 @@ def test_a_sum_that_no_number_leads_to_what_it_should_be_is_named_and_others_are
     other = ("main", "TOTAL#g1", "TOTAL")
     engine.rows[TOTAL_0] |= {"total": {"N": "0.12345678901234567890123456789012345678"}}
     engine.rows[other] |= {"total": {"N": "7"}}
-    by = Explaining(app, engine, knowledge(run_of(), app, engine).forms)
-    found = RowMending(by, run_of()).mend([TOTAL_0, other])
+    found = RowMending(run_of(app, engine)).mend([TOTAL_0, other])
     assert ([left.row for left in found.left], found.mended) == ([TOTAL_0], [other])
     assert "No number of 38 digits leads its attribute 'total' to its sum" in found.left[0].why
 
@@ -280,7 +279,7 @@ def test_a_handler_that_reads_rows_is_compared_without_the_one_that_makes_them(a
     groups = [route for route in app.routes if route.name == "groups"]
 
     def wrong():
-        return RowsVerifier(app, engine, run_of(), groups, live=live).verify().different
+        return RowsVerifier(run_of(app, engine), groups, live=live).verify().different
 
     assert wrong() == []
     engine.rows["main", "ALL", "ALL"] |= {"groups": {"N": "9"}}
@@ -301,7 +300,7 @@ def test_rows_that_no_ledger_keeps_are_sources_of_those_that_are_compared():
     items = [item(f"ITEM#{number}", "METADATA", amount=number) for number in (1, 2, 4)]
     changes = [*(change(None, each, number) for number, each in enumerate(items, 1)), change(items[0], None, 9)]
     engine.put_sources(newest_sources(changes))
-    process_changes(app, changes, engine, run_of())
+    process_changes(run_of(app, engine), changes)
     for each in engine.pending(100):
         app.process({"Records": [each.record]}, engine=engine)
     found = verified(app, engine)
@@ -319,7 +318,7 @@ def test_rows_of_a_handler_that_was_never_filled_are_left_to_a_backfill(engine):
 
     sent = []
     engine.transact = lambda writes, expires_at: sent.append(writes)
-    led = lead_rows(App("shop", routers=[router]), engine, run_of(), ["later"])
+    led = lead_rows(run_of(App("shop", routers=[router]), engine), ["later"])
 
     missing = {each.row for each in led.compared.different if each.what == "missing"}
     assert {row[1] for row in missing} == {f"TOTAL#new g{n}" for n in range(3)}

@@ -6,6 +6,7 @@ the declared rows all the same. The list fills when the modules of mutants are i
 """
 
 from tests.mutants import (
+    aggregates,
     batch,
     chunk,
     claim,
@@ -40,6 +41,7 @@ GUARDS = (
     kinesis,
     lanes,
     recompute,
+    aggregates,
     shared,
     lifecycle,
     items,

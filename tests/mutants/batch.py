@@ -5,8 +5,8 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import already_applied, order
+from streamfold.batch.already_applied import applied_texts
 from streamfold.batch.steps import Steps
-from streamfold.ledger.contribution import settled_texts
 from streamfold.records.images import WatchedImage
 from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
@@ -83,34 +83,34 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "an item of a batch that came before is settled though its last step left something",
+    "an item of a redelivered batch counts as applied though its last step has pending work",
     None,
     tests=REPEATED + "test_rows_that_a_dead_process_left_empty_are_removed",
 )
 def _() -> Iterator[None]:
     def whatever_was_left(found: Any, *more: Any) -> Any:
-        return settled_texts({name: value for name, value in found.items() if not name.endswith(".u")}, *more)
+        return applied_texts({name: value for name, value in found.items() if not name.endswith(".u")}, *more)
 
-    with patch.object(already_applied, "settled_texts", whatever_was_left):
+    with patch.object(already_applied, "applied_texts", whatever_was_left):
         yield
 
 
 @mutant(
-    "an item of a batch that came before is settled though a newer change of it did not come",
+    "an item of a redelivered batch counts as applied though a newer change of it is new",
     None,
     tests=REPEATED + "test_a_batch_with_newer_changes_than_came_before_is_sent",
 )
 def _() -> Iterator[None]:
     def whatever_came(found: Any, names: Any, version: Any) -> Any:
         newer = {name: ALWAYS if name.endswith(".v") else value for name, value in found.items()}
-        return settled_texts(newer, names, version)
+        return applied_texts(newer, names, version)
 
-    with patch.object(already_applied, "settled_texts", whatever_came):
+    with patch.object(already_applied, "applied_texts", whatever_came):
         yield
 
 
 @mutant(
-    "rows of a batch that came before are not recomputed",
+    "rows of a redelivered batch are not recomputed",
     None,
     tests=REPEATED + "test_rows_that_a_dead_process_did_not_recompute_are_recomputed_though_nothing_is_derived",
 )

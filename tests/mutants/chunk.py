@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
-from streamfold.commit.pending import Unfinished
+from streamfold.commit.emptying import LoweredRows
 from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
@@ -141,7 +141,7 @@ def _() -> Iterator[None]:
     tests=STAY + "test_the_last_item_of_a_row_is_refused_once_and_the_row_removed",
 )
 def _() -> Iterator[None]:
-    with patch.object(AddRow, "contributors_least", property(lambda self: self.least)):
+    with patch.object(AddRow, "contributors_required", property(lambda self: self.contributors_min)):
         yield
 
 
@@ -151,10 +151,12 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def unnoted(unit: Any, *_: Any) -> Any:
-        effects = [each._replace(stays=False) if isinstance(each, AddRow) else each for each in unit.effects]
+        effects = [
+            each._replace(requires_contributor=False) if isinstance(each, AddRow) else each for each in unit.effects
+        ]
         return unit._replace(effects=tuple(effects))
 
-    with patch("streamfold.commit.replanning.noted", unnoted):
+    with patch("streamfold.commit.replanning.with_notes", unnoted):
         yield
 
 
@@ -164,13 +166,13 @@ def _() -> Iterator[None]:
     tests=STAY + "test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty",
 )
 def _() -> Iterator[None]:
-    count = Unfinished._count
+    count = LoweredRows.add
 
-    def only_others(self: Unfinished, write: AddRow) -> None:
-        if not write.stays:
+    def only_others(self: LoweredRows, write: AddRow) -> None:
+        if not write.requires_contributor:
             count(self, write)
 
-    with patch.object(Unfinished, "_count", only_others):
+    with patch.object(LoweredRows, "add", only_others):
         yield
 
 

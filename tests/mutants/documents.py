@@ -24,7 +24,7 @@ def _() -> Iterator[None]:
 
     def read_first(indexing: Any, roots: Any, *, again: bool) -> Any:
         before.clear()
-        before.update(indexing.engine.read_sources([root.item for root in roots]))
+        before.update(indexing.runtime.engine.read_sources([root.item for root in roots]))
         return raised(indexing, roots, again=again)
 
     with patch.object(Indexing, "_raised", read_first), patch.object(Indexing, "_stored", lambda *_: dict(before)):
@@ -113,7 +113,7 @@ def _() -> Iterator[None]:
     def anyway(indexing: Any, run: Any) -> bool:
         own = run.number
         for _ in range(5):
-            found = indexing.engine.read_state([run.key], consistent=True)
+            found = indexing.runtime.engine.read_state([run.key], consistent=True)
             run.number = int(found.get(run.key, {}).get("n", own))
             if noted(indexing, run):
                 break

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from unittest.mock import patch
 
+from streamfold.batch import process
+from streamfold.commit.committer import Committer, Places
 from streamfold.commit.plan import Chunk
-from streamfold.commit.transactions import Places
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
 
 LANES = "tests/commit/test_lanes.py::"
@@ -39,18 +40,12 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "a batch that came before is sent in all lanes at once",
+    "a batch that may have been applied is sent in all call slots at once",
     None,
     tests=LANES + "test_the_first_transaction_of_a_batch_that_may_have_come_before_goes_alone",
 )
 def _() -> Iterator[None]:
-    began = SendingPace.began
-
-    def careless(self: SendingPace) -> None:
-        began(self)
-        self.careful = False
-
-    with patch.object(SendingPace, "began", careless):
+    with patch.object(process, "Committer", lambda *given, **_: Committer(*given)):
         yield
 
 

@@ -189,9 +189,9 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     from streamfold.batch import process
 
-    def at_the_changes_time(app: Any, changes: Any, engine: Any, run: Any, *more: Any, **options: Any) -> Any:
-        run.clock = changes[0].at.timestamp
-        return processed(app, changes, engine, run, *more, **options)
+    def at_the_changes_time(runtime: Any, changes: Any, *more: Any, **options: Any) -> Any:
+        runtime.clock = changes[0].at.timestamp
+        return processed(runtime, changes, *more, **options)
 
     processed = process.process_changes
     with patch.object(process, "process_changes", at_the_changes_time):

@@ -66,7 +66,7 @@ def _() -> Iterator[None]:
     def born(made: Any) -> Any:
         def add(write: AddRow, before: Any, *more: Any) -> Any:
             again = before is None and bool(write.life)
-            return made(write._replace(born=True, least=None) if again else write, before, *more)
+            return made(write._replace(born=True, contributors_min=None) if again else write, before, *more)
 
         return add
 

@@ -27,7 +27,7 @@ def _() -> Iterator[None]:
     tests=LOGS + "a_warning_of_a_key_that_nearly_fits_names_template_and_field_once",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.lambda_entry.public", lambda text: text):
+    with patch("streamfold.lambda_entry.function.public", lambda text: text):
         yield
 
 
@@ -43,7 +43,7 @@ def _() -> Iterator[None]:
 
 @mutant("libraries log what they send", None, tests=LOGS + "nothing_of_what_libraries_send_is_logged_at_any_level")
 def _() -> Iterator[None]:
-    with patch("streamfold.lambda_entry.keep_quiet", lambda: None):
+    with patch("streamfold.lambda_entry.function.keep_quiet", lambda: None):
         yield
 
 
@@ -53,5 +53,5 @@ def _() -> Iterator[None]:
     tests=LOGS + "what_ends_an_invocation_says_nothing_of_an_item_and_keeps_its_type_and_its_trace",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.lambda_entry.in_public", lambda error: error):
+    with patch("streamfold.lambda_entry.function.in_public", lambda error: error):
         yield

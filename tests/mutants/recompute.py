@@ -6,12 +6,11 @@ from unittest.mock import patch
 
 from streamfold.commit import after_commit, committer
 from streamfold.commit import after_commit as recomputing
-from streamfold.commit.after_commit import recompute_rows, remove_empty
+from streamfold.commit.after_commit import recompute_rows
+from streamfold.commit.emptying import remove_empty
 from streamfold.commit.pending import NamedRows
 from streamfold.ledger import difference
 from streamfold.ledger import step as ledger
-from streamfold.run import Run
-from streamfold.settings import Settings
 from streamfold.writes.guarded import PutState
 from tests.mutants.registry import mutant, on_engines
 
@@ -55,15 +54,13 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_a_row_that_is_filled_again_while_it_becomes_empty_shows_nothing_of_before",
 )
 def _() -> Iterator[None]:
-    def only_with_sources(engine: Any, touched: Any, pause: Any, *more: Any) -> Any:
-        rows = engine.read_rows(touched)
-        return recomputing.recompute(engine, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, pause, *more)
+    def only_with_sources(runtime: Any, touched: Any, *more: Any) -> Any:
+        rows = runtime.engine.read_rows(touched)
+        return recomputing.recompute(runtime, {key: touched[key] for key in rows if rows[key]["_sf_n"]}, *more)
 
     with (
-        patch.object(
-            committer, "remove_empty", lambda engine, progress: recompute_rows(engine, Run(Settings()), progress)
-        ),
-        patch.object(committer, "recompute_rows", lambda engine, run, progress: remove_empty(engine, progress)),
+        patch.object(committer, "remove_empty", recompute_rows),
+        patch.object(committer, "recompute_rows", remove_empty),
         patch.object(after_commit, "recompute", only_with_sources),
     ):
         yield

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from streamfold import Change
 from streamfold.derivations.feed.spreading import Spreading
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.read import feeds
 from streamfold.records import change
 from tests.mutants.registry import mutant

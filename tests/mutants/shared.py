@@ -5,12 +5,11 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import order, steps
-from streamfold.cli import filling_run
+from streamfold.cli import backfill
 from streamfold.commit import after_commit, pending, replanning, transactions
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
 from streamfold.engines import MemoryEngine
-from streamfold.failures import repair
 from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
@@ -90,7 +89,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with on_engines("takes", lambda takes: lambda write, row: takes(write._replace(least=None), row)):
+    with on_engines("takes", lambda takes: lambda write, row: takes(write._replace(contributors_min=None), row)):
         yield
 
 
@@ -135,7 +134,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    moved = contribution.moved
+    moved = contribution.changed_entries
 
     def by_what_left(mark: Any, row: Any, before: Any, after: Any, *life: Any) -> Any:
         found = moved(mark, row, before, after, *life)
@@ -144,7 +143,7 @@ def _() -> Iterator[None]:
             for each in found
         )
 
-    with patch.object(difference, "moved", by_what_left):
+    with patch.object(difference, "changed_entries", by_what_left):
         yield
 
 
@@ -204,7 +203,7 @@ def _() -> Iterator[None]:
 
     def unmarked(rows: Any, *others: Any) -> Any:
         found = marked(rows, *others)
-        return [row._replace(stamp="") if isinstance(row, AddRow) and not row.moved else row for row in found]
+        return [row._replace(stamp="") if isinstance(row, AddRow) and not row.changed_entries else row for row in found]
 
     with patch.object(ledger, "marked", unmarked):
         yield
@@ -341,15 +340,16 @@ def _() -> Iterator[None]:
     "test_a_row_that_was_gone_while_the_item_was_is_amended_once_it_is_there_again",
 )
 def _() -> Iterator[None]:
-    decide = repair.Repair._decide
+    decide = replanning.Replanner.decide
 
-    def hasty(self: Any, work: Any, writes: Any, refused: Any, number: int, odd: Any, lives: Any) -> None:
-        decide(self, work, writes, refused, number, odd, lives)
-        for write, reason in zip(writes, refused.reasons, strict=True):
+    def hasty(self: Any, chunk: Any, refused: Any) -> Any:
+        units, count = decide(self, chunk, refused), len(chunk.units)
+        for write, reason in zip(chunk.writes[count:], refused.reasons[count:], strict=True):
             if reason is not None and isinstance(write, AddRow):
-                odd.gone[write.key] = False
+                units = self._without_lost(units, write.key, there=False)
+        return units
 
-    with patch.object(repair.Repair, "_decide", hasty):
+    with patch.object(replanning.Replanner, "decide", hasty):
         yield
 
 
@@ -359,7 +359,7 @@ def _() -> Iterator[None]:
     tests=VERIFY + "test_a_rebuild_makes_a_row_the_fold_of_all_its_items",
 )
 def _() -> Iterator[None]:
-    with patch.object(filling_run, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
+    with patch.object(backfill, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
         yield
 
 

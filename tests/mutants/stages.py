@@ -12,8 +12,8 @@ from streamfold.commit.replanning import Replanner
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
+from streamfold.engines.deadline import Deadline, Timed
 from streamfold.errors import TableThrottled, is_fatal
-from streamfold.run import Deadline
 from tests.mutants.registry import mutant
 
 STAGES, TRIAGE = "tests/commit/test_stages_aws.py::", "tests/commit/test_triage.py::"
@@ -26,7 +26,7 @@ CONTRACT = "tests/commit/test_committer.py::TestCommit::"
     tests=STAGES + "test_no_call_is_begun_after_the_time_is_over_and_what_was_not_done_comes_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(Deadline, "begin", lambda self: None):
+    with patch.object(Deadline, "begin", lambda self: None), patch.object(Timed, "begin", lambda self: None):
         yield
 
 
@@ -177,7 +177,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     with patch(
         "streamfold.commit.after_commit.recompute",
-        lambda engine, moved, pause, shown: after_commit.recompute(engine, moved, pause),
+        lambda runtime, moved, shown: after_commit.recompute(runtime, moved),
     ):
         yield
 

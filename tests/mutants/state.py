@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold import lambda_entry
 from streamfold.batch import manifest
 from streamfold.batch import manifest as manifest_rules
 from streamfold.batch import stored_schema as kinds
 from streamfold.derivations.view import rows as part
+from streamfold.lambda_entry import function
 from streamfold.ledger import contribution, forms
 from tests.mutants.registry import mutant
 
@@ -27,8 +27,8 @@ MANIFEST, KINDS, ENTRY = (
 def _() -> Iterator[None]:
     check = manifest.check_manifest
 
-    def once(app: Any, engine: Any, run: Any, found: Any, *more: Any, **how: Any) -> Any:
-        return found if found.revision is not None else check(app, engine, run, found, *more, **how)
+    def once(runtime: Any, *more: Any, **how: Any) -> Any:
+        return runtime.known if runtime.known.revision is not None else check(runtime, *more, **how)
 
     with patch("streamfold.batch.process.check_manifest", once):
         yield
@@ -115,7 +115,7 @@ def _() -> Iterator[None]:
     tests=ENTRY + "test_a_table_that_was_made_anew_under_its_name_is_refused_where_it_may_be_described",
 )
 def _() -> Iterator[None]:
-    with patch.object(lambda_entry, "table_id", lambda *_: None):
+    with patch.object(function, "table_id", lambda *_: None):
         yield
 
 

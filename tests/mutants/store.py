@@ -7,10 +7,10 @@ from unittest.mock import patch
 from streamfold.commit import after_commit, outcome
 from streamfold.derivations.external import calls
 from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
+from streamfold.engines.deadline import Deadline
 from streamfold.engines.guarded_items import GuardedItems
 from streamfold.errors import EngineError
 from streamfold.parking import Parked
-from streamfold.run import Deadline
 from tests.mutants.registry import mutant
 
 TROUBLE = "tests/engines/test_dynamodb_trouble.py::"
@@ -110,7 +110,7 @@ def _() -> Iterator[None]:
     read = after_commit._read_once_each
 
     def unbounded(*arguments: Any) -> Any:
-        with patch.object(after_commit, "DISTINCT_MAX", float("inf")):
+        with patch.object(after_commit, "ALL_MAX", float("inf")):
             return read(*arguments)
 
     with patch.object(after_commit, "_read_once_each", unbounded):

@@ -5,7 +5,7 @@ from decimal import Context
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.cli import grids, rows, show
+from streamfold.cli import output, show
 from streamfold.commit.outcome import Triage
 from streamfold.derivations import yielded
 from streamfold.derivations.audit import kind as recorded
@@ -129,7 +129,7 @@ SHOW = "tests/cli/test_show.py::"
     tests=SHOW + "test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading",
 )
 def _() -> Iterator[None]:
-    with patch.object(rows, "on_terminal", lambda: True):
+    with patch.object(output, "on_terminal", lambda: True):
         yield
 
 
@@ -139,7 +139,7 @@ def _() -> Iterator[None]:
     tests=SHOW + "test_many_rows_are_not_all_read_before_the_first_is_printed",
 )
 def _() -> Iterator[None]:
-    with patch.object(grids, "islice", lambda rows, _: rows):
+    with patch.object(output, "islice", lambda rows, _: rows):
         yield
 
 

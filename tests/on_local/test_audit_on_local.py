@@ -6,7 +6,7 @@ import boto3
 import pytest
 
 from streamfold import App, Key, Router
-from streamfold.cli.histories import all_rows, audited, rows_of
+from streamfold.cli.history import all_rows, audited, rows_of
 from streamfold.derivations.audit.history import findings
 from streamfold.engines import DynamoEngine
 from streamfold.keys.table import MAIN

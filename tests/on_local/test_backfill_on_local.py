@@ -13,7 +13,7 @@ from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import source_tables
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import change, item
 from tests.helpers.tables import make_table
@@ -47,22 +47,22 @@ def test_a_full_table_is_filled_while_its_items_change(app, dynamodb):
 
     def writer():
         """Changes items, and delivers each change as the stream would."""
-        live, run = create_engine(app, dynamodb), Run(Settings())
+        run = Runtime(app, create_engine(app, dynamodb), Settings())
         for n in range(CHANGED):
             dynamodb.put_item(TableName="main", Item=encode(image(n, 2))["M"])
-            assert not process_changes(app, [change(image(n, 1), image(n, 2), n + 1)], live, run).failures
+            assert not process_changes(run, [change(image(n, 1), image(n, 2), n + 1)]).failures
 
     beside = threading.Thread(target=writer)
     beside.start()
     jobs, tables = Jobs(app.name, engine), source_tables(app.routes)
     job = new_job(jobs, "backfill", ["total"], tables, 4, by="test")
-    progress = Filling(jobs, job, Pages(app, engine, Run(Settings()), ["total"]), tables, page_items=100).run()
+    progress = Filling(jobs, job, Pages(Runtime(app, engine, Settings()), ["total"]), tables, page_items=100).run()
     beside.join()
     assert progress.report.failed == []
     rows = engine.read_rows([("main", f"TOTAL#g{n}", "TOTAL") for n in range(5)])
     assert sum(row["total"] for row in rows.values()) == ITEMS + CHANGED
     assert sum(row["items"] for row in rows.values()) == ITEMS
-    assert RowsVerifier(app, engine, Run(Settings()), app.routes, live=False).verify().different == []
+    assert RowsVerifier(Runtime(app, engine, Settings()), app.routes, live=False).verify().different == []
 
 
 def create_engine(app, client):

@@ -13,7 +13,7 @@ from streamfold.engines.metering import Meter
 from streamfold.engines.threads import Threads
 from streamfold.jobs.fan_outs import LANES
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.cli import test_fan_outs
 from tests.helpers.commands import environment, streamfold
@@ -69,8 +69,8 @@ def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamo
     exec(SOCIAL, namespace)
     app = namespace["app"]
     engine = DynamoEngine(dynamodb, {"main": (app.tables["main"], "main")}, "social-state")
-    run = Run(Settings())
-    assert process_event(app, social.records, engine, run).failures == []
+    run = Runtime(app, engine, Settings())
+    assert process_event(run, social.records).failures == []
     assert (len(run.rung), rows(dynamodb)) == (32, 0)
     first = run.rung[:16]
     function = queue_function(app, engine, Messages())
@@ -83,8 +83,8 @@ def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamo
     assert ran.code == 0, ran.err
     assert "Worked on 16 lanes: 40 rows written." in ran.err
     assert rows(dynamodb) == 2 * READERS
-    assert ring_open(app, engine, run) == 0
-    assert run_fan_outs(app, engine, run).failures == []
+    assert ring_open(run) == 0
+    assert run_fan_outs(run).failures == []
 
 
 @pytest.mark.parametrize("followers", [2_500, pytest.param(100_000, marks=pytest.mark.nightly)])
@@ -93,22 +93,22 @@ def test_a_post_reaches_all_followers(dynamodb, followers):
     make_table(dynamodb, "main", {"PK": "S", "SK": "S"})
     make_table(dynamodb, "social-state", {"pk": "S", "sk": "S"})
     engine = DynamoEngine(dynamodb, {"main": (TABLE, "main")}, "social-state", pause=lambda _: None)
-    follow(app, engine, followers)
+    run = Runtime(app, engine, Settings(), clock=lambda: BEGIN + 10, slots=Threads(Settings().lanes))
+    follow(run, followers)
     meter = Meter(dynamodb)
-    run = Run(Settings(), clock=lambda: BEGIN + 10, lanes=Threads(Settings().lanes))
     began = time.monotonic()
-    assert not process_event(app, [record(None, item(*post_key("1"), text="hello"), 2)], engine, run).failures
-    assert not run_fan_outs(app, engine, run).failures
+    assert not process_event(run, [record(None, item(*post_key("1"), text="hello"), 2)]).failures
+    assert not run_fan_outs(run).failures
     requests = meter.consumed.requests  # DynamoDB Local tells no units of statements
     print(f"{followers:,} followers: {requests / followers:.4f} requests each, in {time.monotonic() - began:.0f} s")
     assert rows(dynamodb) == followers
     assert requests <= 0.045 * followers + OF_A_FAN_OUT
 
 
-def follow(app, engine, followers):
+def follow(runtime, followers):
     """Mirrors so many edges, without a record for each."""
-    (route,) = app.routes
-    mirrors = Mirrors(app.name, route, engine, Settings())
+    (route,) = runtime.app.routes
+    mirrors = Mirrors(runtime, route)
     for first in range(0, followers, 100):
         writes = []
         for number in range(first, min(first + 100, followers)):
@@ -116,7 +116,7 @@ def follow(app, engine, followers):
             edge = Mirror("00/2026", ("main", *place), encode(item(*place, name="one"))["M"], gone=False)
             sided = Sided(EDGES, edge.item, mirrors.fields_of(EDGES, edge.item))
             writes.append(mirrors.write(sided, edge, BEGIN))
-        assert engine.transact(writes, int(BEGIN) * 2) is None
+        assert runtime.engine.transact(writes, int(BEGIN) * 2) is None
 
 
 def rows(client):

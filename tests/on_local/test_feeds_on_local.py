@@ -15,7 +15,7 @@ from streamfold.engines.metering import Meter
 from streamfold.read import feed
 from streamfold.read.feeds import EngineQueries, page, route_of
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, TABLE, History, applications, small
 from tests.helpers.records import change, item
@@ -89,9 +89,9 @@ def reader(dynamodb):
     def write(key, fields, **values):
         place = key.compose(fields)
         history.put(place, item(*place, **values))
-        run = Run(Settings(), clock=lambda: BEGIN + 2_000, pause=lambda _: None)
-        assert not process_changes(app, [change(None, item(*place, **values), next(numbers))], engine, run).failures
-        assert not run_fan_outs(app, engine, run).failures
+        run = Runtime(app, engine, Settings(), clock=lambda: BEGIN + 2_000, pause=lambda _: None)
+        assert not process_changes(run, [change(None, item(*place, **values), next(numbers))]).failures
+        assert not run_fan_outs(run).failures
 
     for author in (f"star{number:02}" for number in range(PULLED)):
         for follower in ("ada", "bob"):

@@ -11,7 +11,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import item, record
 from tests.helpers.tables import make_table
@@ -44,8 +44,8 @@ class Shop:
             self.client.put_item(TableName="real-shop", Item=encode(each)["M"])
 
     def play(self, *records, actions=25, **more):
-        run = Run(Settings(chunk_actions=actions), pause=lambda _: None, **more)
-        return process_event(self.app, list(records), self.engine, run)
+        run = Runtime(self.app, self.engine, Settings(chunk_actions=actions), pause=lambda _: None, **more)
+        return process_event(run, list(records))
 
     def left(self, partition="ORDER#1"):
         return [each["SK"]["S"] for each in self.engine.items(self.app.tables["main"], partition)]

@@ -7,11 +7,11 @@ import pytest
 
 from streamfold import App
 from streamfold.batch.process import process_changes
-from streamfold.cli.application import load_application
+from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import streamfold
 from tests.helpers.records import item
@@ -53,7 +53,7 @@ def shop(dynamodb, tmp_path, monkeypatch):
         images = [item(f"ITEM#{n}", "METADATA", group=f"g{n % 3}", amount=n) for n in range(first, first + 25)]
         puts = [{"PutRequest": {"Item": encode(image)["M"]}} for image in images]
         dynamodb.batch_write_item(RequestItems={"main": puts})
-    process_changes(app, [], engine_of(app, dynamodb), Run(Settings(), clock=lambda: 1.0))  # deployed long ago
+    process_changes(Runtime(app, engine_of(app, dynamodb), Settings(), clock=lambda: 1.0), [])  # deployed long ago
     return app
 
 
@@ -81,4 +81,4 @@ def test_a_killed_process_costs_a_page_and_nothing_else(shop, dynamodb, dynamodb
     assert sum(row["items"] for row in rows.values()) == ITEMS
     assert sum(row["total"] for row in rows.values()) == sum(range(ITEMS))
     assert told["read"] <= ITEMS * 2 + 100 + 3 + 10  # items and ledger items, and the page that was done again
-    assert RowsVerifier(shop, engine, Run(Settings()), shop.routes, live=False).verify().different == []
+    assert RowsVerifier(Runtime(shop, engine, Settings()), shop.routes, live=False).verify().different == []

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 import pytest
 
 from streamfold.batch.process import process_changes
-from streamfold.cli.application import load_application
+from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import streamfold
 from tests.helpers.exports import write_export
@@ -122,7 +122,7 @@ def test_a_full_table_is_filled_by_row_while_a_worker_is_killed(
     monkeypatch.syspath_prepend(str(tmp_path))
     app = load_application("on_cluster:app")
     engine = DynamoEngine(dynamodb, {name: (table, name) for name, table in app.tables.items()}, "shop-state")
-    process_changes(app, [], engine, Run(Settings(), clock=lambda: 1.0))  # deployed long ago
+    process_changes(Runtime(app, engine, Settings(), clock=lambda: 1.0), [])  # deployed long ago
     ran = streamfold(
         *("backfill", "--export", place, "--spark-master", spark, "--json", "--page", 2_000, *shop),
         *("--engine", "dynamodb", "--table", "main=main", "--endpoint-url", dynamodb_endpoint),

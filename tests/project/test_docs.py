@@ -20,6 +20,8 @@ from tests.tools import cli_docs
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 README_LINES_MAX = 300
+WAYS_IN = sorted(ROOT.glob(".github/*.md"))
+"""Pages that the forge shows to who contributes or reports."""
 TESTING = (ROOT / "docs/testing.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# ((?:handlers|tests)/\w+\.py)\n")
@@ -247,7 +249,8 @@ def anchors(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "page", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+    "page",
+    sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *WAYS_IN]),
 )
 def test_links_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", BLOCK.sub("", (ROOT / page).read_text("utf-8")))
@@ -264,7 +267,11 @@ def test_links_lead_somewhere(page: str) -> None:
 
 OF_LONG_LINES = {"cli.md", "changelog.md"}
 """Pages that are generated, or where a change of the application is one line."""
-PAGES = [ROOT / "README.md", *sorted(path for path in ROOT.glob("docs/*.md") if path.name not in OF_LONG_LINES)]
+PAGES = [
+    ROOT / "README.md",
+    *WAYS_IN,
+    *sorted(path for path in ROOT.glob("docs/*.md") if path.name not in OF_LONG_LINES),
+]
 LINE_LETTERS_MAX = 120
 
 

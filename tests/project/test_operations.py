@@ -13,7 +13,7 @@ from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import Filling, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import source_tables, wanted_routes
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements
 from tests.helpers.source import Source
@@ -43,7 +43,7 @@ def fill(app, engine):
     routes = wanted_routes(app, ())
     names, tables, jobs = [route.name for route in routes], source_tables(routes), Jobs(app.name, engine)
     job = new_job(jobs, "backfill", names, tables, 1, by="test")
-    progress = Filling(jobs, job, Pages(app, engine, Run(Settings()), names), tables).run()
+    progress = Filling(jobs, job, Pages(Runtime(app, engine, Settings()), names), tables).run()
     assert progress.report.failed == []
 
 
@@ -57,7 +57,7 @@ def test_rows_of_a_restored_table_are_made_anew_from_its_items():
         make_table(client, state, {"pk": "S", "sk": "S"})
     engine = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state")
     records = [source.put(f"I#{number}", "X", amount=number) for number in range(3)]
-    assert process_event(app, records, engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), records).failures == []
     for record in records[:2]:  # what the backup has of the items is older than its rows
         client.put_item(TableName="restored", Item=record["dynamodb"]["NewImage"])
 

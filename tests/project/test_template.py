@@ -13,9 +13,9 @@ from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.sink import VISIBLE, Action
 from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEngine
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry.observing import NAMESPACE, SAID
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
-from streamfold.lifecycle.verify import READS_MAX, SPARE_SECONDS, AskedSample
+from streamfold.lambda_entry.telemetry import NAMESPACE, WARNINGS
+from streamfold.lifecycle.verify import LOOKS_MAX, SPARE_SECONDS, AskedSample
 from streamfold.routes.route import ROWS_LOST
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
 from streamfold.settings.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
@@ -599,7 +599,7 @@ def test_scheduled_function_is_found_built_and_has_the_time_that_its_waits_take(
     assert re.search(r"^build-Projector .*build-Verifier .*:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     (event,) = verifier["Events"].values()
     asked = AskedSample.of(json.loads(event["Properties"]["Input"]))
-    assert verifier["Timeout"] >= 2 * READS_MAX * asked.tolerance_seconds + SPARE_SECONDS
+    assert verifier["Timeout"] >= 2 * LOOKS_MAX * asked.tolerance_seconds + SPARE_SECONDS
 
 
 def test_scheduled_function_may_read_both_tables_and_write_none(template):
@@ -624,7 +624,7 @@ def test_an_alarm_tells_of_rows_that_somebody_removed(template):
     assert alarm["Dimensions"] == [{"Name": "service", "Value": app.name}]
     assert (alarm["Statistic"], alarm["Threshold"], alarm["TreatMissingData"]) == ("Sum", 0, "notBreaching")
     assert alarm["AlarmActions"] == properties(template, "ProjectorAge")["AlarmActions"]
-    assert ROWS_LOST in SAID
+    assert ROWS_LOST in WARNINGS
     assert "`ProjectorRowsLost`" in (ROOT / "docs" / "operations.md").read_text("utf-8")
 
 

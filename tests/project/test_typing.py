@@ -13,8 +13,9 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
 
 HEAD = """
-from collections.abc import Iterator
-from streamfold import Add, Change, Count, Item, Key, Put, Router, Row, Sum
+from collections.abc import Iterator, Sequence
+from typing import Any
+from streamfold import Add, Added, Change, Count, Item, Key, Ordered, Put, Router, Row, Sum
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{order_id}", "TOTAL")
@@ -48,6 +49,29 @@ def mail(change: Change) -> None:
     print(change.event)
 
 rows: list[Row] = list(total({"total": 3}, order_id="1"))
+
+class Middle(Ordered):
+    stored_as = "middle"
+    in_shards = True
+
+    @staticmethod
+    def show(values: Sequence[int]) -> int:
+        return values[(len(values) - 1) // 2]
+
+    @staticmethod
+    def fold(given: Sequence[Ordered]) -> Any:
+        return sorted(each.value for each in given)[(len(given) - 1) // 2]
+
+class Squares(Added):
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def amounts(self, name: str) -> tuple[tuple[str, int], ...]:
+        return (name, self.value * self.value),
+
+@router.view(ORDER, into=TOTAL)
+def own(item: Item) -> Row:
+    return Row(middle=Middle(item["total"], most=5), squares=Squares(item["total"]))
 """
 FORGOTTEN_YIELD = """
 @router.view(ORDER, into=TOTAL)
@@ -70,6 +94,20 @@ WRONG_EFFECT = """
 @router.on(ORDER, into=TOTAL)
 def placed(change: Change) -> Iterator[Row]:
     yield Row(at=change.at)
+"""
+WRONG_AGGREGATE = """
+class Last(Ordered):
+    stored_as = "last"
+
+    @staticmethod
+    def show(values: Sequence[int]) -> int:
+        return values[-1]
+
+    @staticmethod
+    def fold(given: Sequence[Ordered]) -> int:
+        return len(given)
+
+last = Last(5, by=[5])
 """
 CHECKERS = {
     "mypy": [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-incremental", "--config-file="],
@@ -98,6 +136,7 @@ WRONG = {
     "number_returned": NUMBER_RETURNED,
     "wrong_argument": WRONG_ARGUMENT,
     "wrong_effect": WRONG_EFFECT,
+    "wrong_aggregate": WRONG_AGGREGATE,
 }
 ERROR = re.compile(r"(\w+)\.py:\d+.*\berror\b")
 

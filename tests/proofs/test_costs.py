@@ -7,7 +7,6 @@ import re
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -17,11 +16,12 @@ from streamfold.engines import EmbeddedEngine
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Origin
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import LedgerWrite
 from tests.helpers.counting import CountingEngine
 from tests.helpers.expenses import EXPENSE, GROUP, group_total
+from tests.helpers.known import Known
 from tests.helpers.source import Source
 
 BATCH = 100
@@ -115,14 +115,14 @@ def engine(app):
         yield engine
 
 
-LEARNED = WeakKeyDictionary()
+KNOWN = Known()
 """What a process that goes on from batch to batch knows of its engines."""
 
 
 def process(app, engine, records):
     for start in range(0, len(records), BATCH):
-        run = Run(Settings(), learned=LEARNED)
-        assert process_event(app, records[start : start + BATCH], engine, run).failures == []
+        run = Runtime(app, engine, Settings(), known=KNOWN.of(engine, app))
+        assert process_event(run, records[start : start + BATCH]).failures == []
 
 
 def rows(engine):

@@ -14,9 +14,8 @@ from streamfold.keys.table import CONTRIBUTORS, EDGE
 from streamfold.read import rows
 from streamfold.read.derived_rows import one, together
 from streamfold.records.values import decode
-from streamfold.routes.ordered import Ordered
-from streamfold.routes.orderings import FORMS, Form, Ordering
-from streamfold.run import Run
+from streamfold.routes.aggregates import Ordered
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -79,7 +78,7 @@ class Game:
             router.view(PLAY, into=into, name="stats", shards=4 if into is SPREAD else None)(self.handler)
             app = App("games", routers=[router])
             self.engines[into] = self.engines[into] or MemoryEngine(app.tables.values())
-            assert process_event(app, records, self.engines[into], Run(Settings())).failures == []
+            assert process_event(Runtime(app, self.engines[into], Settings()), records).failures == []
 
     def rows(self, into=SPREAD):
         items = self.engines[into].items(PLAY.table)
@@ -178,22 +177,20 @@ def test_shards_are_added_up_however_many_digits_a_part_of_them_needs():
 class Middle(Ordered):
     """An aggregate of somebody else's, of which no reader knows how shards go together."""
 
-    __slots__ = ()
+    stored_as = "middle"
 
-    def __init__(self, value):
-        self._set(Ordering("middle", 5), value, value, lambda: f"Middle({value})")
+    @staticmethod
+    def show(values):
+        return values[len(values) // 2]
 
-
-@pytest.fixture
-def middle(monkeypatch):
-    form = Form(descending=False, once=False, by_value=True, made=lambda values: values[len(values) // 2])
-    monkeypatch.setitem(FORMS, "middle", form)
+    @staticmethod
+    def fold(given):
+        return sorted(each.value for each in given)[len(given) // 2]
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-@pytest.mark.usefixtures("middle")
 def test_a_form_whose_shards_no_reader_knows_is_refused(shards):
-    found = [{"PK": str(n), "m": n, EDGE + "m": "middle:0 "} for n in range(shards)]
+    found = [{"PK": str(n), "m": n, EDGE + "m": "own/middle:0 "} for n in range(shards)]
     with pytest.raises(TypeError, match="does not know how shards are put together"):
         together(found, ("PK",), {})
     assert together(found, ("PK",), {"m": list}) == {"m": [*range(shards)]}
@@ -211,12 +208,11 @@ def test_shards_of_an_aggregate_that_no_reader_puts_together_are_refused_at_impo
         App("games", routers=[router])
 
 
-@pytest.mark.usefixtures("middle")
 def test_an_aggregate_that_the_code_does_not_name_is_refused_when_it_is_given():
     made, router = {"middle": Middle}, Router()
     router.view(PLAY, into=SPREAD, shards=2, name="stats")(lambda item: Row(m=made["middle"](item["score"])))
     app, source = App("games", routers=[router]), Source()
     event = {"Records": [source.put("GAME#a", "PLAY#1", score=1)]}
     engine = MemoryEngine(app.tables.values())
-    (failure,) = process_event(app, event, engine, Run(Settings(), pause=lambda _: None)).failures
+    (failure,) = process_event(Runtime(app, engine, Settings(), pause=lambda _: None), event).failures
     assert "leave shards= out" in str(failure)

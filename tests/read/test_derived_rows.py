@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 
 from streamfold import AUDIT, Key, Table
+from streamfold.engines.deadline import Deadline
 from streamfold.read import audit_item, average, filtered, has_more, item_key, rows, sharded
-from streamfold.run import Deadline
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 

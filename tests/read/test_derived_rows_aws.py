@@ -11,7 +11,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine
 from streamfold.keys.table import MAIN
 from streamfold.read import as_of, filtered, history, sharded, top
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.history_rows import BORN, rows_of
 from tests.helpers.source import Source
@@ -114,7 +114,7 @@ def played(shop, into, shards=None):
         for play, score in zip("abcdef", (1, 9, 3, 9, 9, 2), strict=True)
     ]
     engine = DynamoEngine(client, {"main": (MAIN, shop.name)}, "state")
-    assert process_event(app, records, engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), records).failures == []
     return shop
 
 

@@ -16,7 +16,7 @@ from streamfold.records.change import Origin
 from streamfold.records.kinesis import KinesisChange, sequence_of, unwrapped
 from streamfold.records.values import encode
 from streamfold.routes.checks import checked_routes
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers.records import item, record
@@ -266,10 +266,11 @@ def test_two_changes_of_one_microsecond_are_parked_under_two_names():
         raise Unprocessable("of another currency")
         yield
 
-    app, run = App("shop", routers=[router]), Run(Settings(), parking=Names())
+    app = App("shop", routers=[router])
+    run = Runtime(app, MemoryEngine(app.tables.values()), Settings(), parking=Names())
     records = [wrapped(data_of()), wrapped(data_of(new=item("ORDER#1", status="sent")), number="5")]
     for _ in range(2):
-        report = process_event(app, {"Records": records}, MemoryEngine(app.tables.values()), run)
+        report = process_event(run, {"Records": records})
         assert report.failures == []
     first, second, *again = run.parking.names
     assert first != second

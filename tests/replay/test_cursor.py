@@ -12,7 +12,7 @@ from streamfold.keys.table import STAMP
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import Replay, ReplayCursor
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -80,9 +80,7 @@ def place(tmp_path):
                 settings, files = Settings(), RecordedFiles([str(tmp_path / "records.jsonl")], digested=True)
                 origins = Origins(app.source_tables, settings)
                 run = Replay(
-                    app,
-                    engine,
-                    Run(settings),
+                    Runtime(app, engine, settings),
                     origins,
                     batch_records=BATCH_RECORDS,
                     put_sources=engine.put_sources,

@@ -11,7 +11,7 @@ from streamfold.errors import EngineUnavailable, EngineUnreachable
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import Line
 from streamfold.replay.replay import Replay
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
 
@@ -45,7 +45,7 @@ def entries(number, record_bytes=0):
 
 
 def of_single_records(app, engine, **options):
-    return Replay(app, engine, Run(Settings()), Origins(app.source_tables, Settings()), batch_records=1, **options)
+    return Replay(Runtime(app, engine, Settings()), Origins(app.source_tables, Settings()), batch_records=1, **options)
 
 
 def replay(error):

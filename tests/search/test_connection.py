@@ -1,7 +1,6 @@
 """Connections: how they are opened from settings, who asks, and that what is sent is signed as botocore signs."""
 
 import base64
-import gzip
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -80,14 +79,6 @@ class TestSignature:
         )
         assert request.headers["x-amz-security-token"] == TOKEN
         assert request.headers["x-amz-content-sha256"] == sha256(request.body).hexdigest()
-
-    def test_a_compressed_bulk_is_signed_as_it_is_sent(self, stub, role):
-        plain = asked(stub).body
-        stub.requests.clear()
-        request = asked(stub, search_service="es", search_gzip=True)
-        assert gzip.decompress(request.body) == plain
-        assert request.headers["content-encoding"] == "gzip"
-        assert request.headers["authorization"] == authorization(stub, request, "es")
 
     def test_the_path_of_an_index_is_signed_as_botocore_signs_it(self, stub, role):
         stub.answer(200, b'{"docs":[]}')

@@ -12,7 +12,7 @@ from streamfold.engines import EmbeddedEngine
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import Replay
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.queries import (
     HITS_MAX,
@@ -37,9 +37,9 @@ def searched(servers):
     server = servers(VERSION)
     create_indices(app, server)
     engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
-    run = Run(Settings(search=server.url))
+    run = Runtime(app, engine, Settings(search=server.url))
     run.opened[OPENED] = sink = open_search(run.settings)
-    replay = Replay(app, engine, run, Origins(app.source_tables, Settings()), put_sources=engine.put_sources)
+    replay = Replay(run, Origins(app.source_tables, Settings()), put_sources=engine.put_sources)
     assert replay.process(RecordedFiles([str(EVENTS / f"{name}.jsonl") for name in ("search", "shop")])).clean
     sink.close()
     engine.close()

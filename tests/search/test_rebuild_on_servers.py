@@ -14,7 +14,7 @@ from streamfold.engines import MemoryEngine, Segment
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.search import IndexVerifier, Rebuild
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import change, item
 
@@ -43,11 +43,11 @@ class World:
             setattr(self.engine, name, self._locked(getattr(self.engine, name)))
         self.items, self.sequence, self.stopped = {}, 0, threading.Event()
         self.index = SearchIndex(self.app.routes[0], place.index)
-        self.rebuild = Rebuild(self.app, self.engine, self.run(), self.index, ServerAliases(place.sink))
+        self.rebuild = Rebuild(self.run(), self.index, ServerAliases(place.sink))
         self.errors, self.counts = [], []
 
     def run(self):
-        return Run(Settings(), opened={OPENED: self.place.sink})
+        return Runtime(self.app, self.engine, Settings(), opened={OPENED: self.place.sink})
 
     def put(self, numbers, amount):
         changes = []
@@ -58,7 +58,7 @@ class World:
             self.items[number] = new
         with self.lock:
             self.engine.put_sources(newest_sources(changes))
-        assert not process_changes(self.app, changes, self.engine, self.run()).failures
+        assert not process_changes(self.run(), changes).failures
 
     def write(self):
         """Changes items until it is stopped."""
@@ -130,7 +130,7 @@ def test_a_rebuild_ends_equal_and_no_reader_misses_a_document(world):
     for name in (world.index.alias, own_alias(swapped.live), own_alias(swapped.old)):
         world.place.refresh()
         assert {each.id: each.body["amount"] for each in world.place.sink.documents(name)} == expected
-    verifier = IndexVerifier(world.app, world.engine, world.run(), world.index, world.place.sink, world.index.alias, 0)
+    verifier = IndexVerifier(world.run(), world.index, world.place.sink, world.index.alias, 0)
     assert (verifier.verify(None, Random(1)).wrong, verifier.found.documents) == ([], DOCUMENTS)
     world.rebuild.back()
     assert world.rebuild.drop(offline=True).live == swapped.old

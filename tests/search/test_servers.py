@@ -10,9 +10,8 @@ import pytest
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge, send
 from streamfold.engines import MemoryEngine
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, Unprocessable, public
-from streamfold.run import Run
-from streamfold.settings import Settings
 from tests.search.conftest import Place
 from tests.search.servers import BODY_BYTES_MAX
 
@@ -137,7 +136,7 @@ class TestMapping:
         remote.create()
         bodies = [b'{"stock":%d}' % number for number in (2**63 - 1, 2**63, 10**37)]
         several = [Action(remote.index, f"{number}", 1, body) for number, body in enumerate(bodies)]
-        sent = send(remote.sink, several, Run(Settings()))
+        sent = send(remote.sink, several, Deadline())
         assert [each.answer for each in sent] == [Answer(201), None, None]
         assert isinstance(sent[2].error, Unprocessable)
         assert "out of range" in str(sent[2].error)
@@ -180,7 +179,7 @@ class TestLimits:
     def test_what_is_too_large_is_sent_in_parts_and_a_document_over_the_limit_is_given_up(self, remote):
         remote.create()
         several = [*actions(remote, 40, size=BODY_BYTES_MAX // 10), Action(remote.index, "large", 1, large())]
-        sent = send(remote.sink, several, Run(Settings(search_bulk_bytes=100_000_000)))
+        sent = send(remote.sink, several, Deadline(), 100_000_000)
         assert all(each.answer == Answer(201) for each in sent[:40])
         assert str(sent[40].error).startswith(f"The document has {len(large())} bytes and is over the server's limit")
 
@@ -198,13 +197,13 @@ class TestBusy:
         def make_room(_seconds):
             remote.set(**dict.fromkeys(FLOOD_STAGE, False))
 
-        sent = send(remote.sink, actions(remote, 2), Run(Settings(), pause=make_room))
+        sent = send(remote.sink, actions(remote, 2), Deadline(pause=make_room))
         assert [each.answer for each in sent] == [Answer(201)] * 2
 
     def test_an_index_that_stays_so_is_reported_and_never_given_up(self, remote):
         remote.create()
         remote.set(**FLOOD_STAGE)
-        sent = send(remote.sink, actions(remote, 2), Run(Settings(), pause=lambda _: None))
+        sent = send(remote.sink, actions(remote, 2), Deadline(pause=lambda _: None))
         assert {type(each.error) for each in sent} == {EngineUnavailable}
         assert "flood-stage" in str(sent[0].error)
 
@@ -215,7 +214,7 @@ class TestBusy:
         try:
             with pytest.raises(IndexBusy, match="429 circuit_breaking_exception"):
                 remote.sink.bulk(actions(remote, 40, size=10_000))
-            sent = send(remote.sink, actions(remote, 40, size=10_000), Run(Settings(), pause=lambda _: None))
+            sent = send(remote.sink, actions(remote, 40, size=10_000), Deadline(pause=lambda _: None))
         finally:
             limit["transient"] = dict.fromkeys(limit["transient"])
             remote.server.ask("PUT", "/_cluster/settings", limit)
@@ -241,7 +240,7 @@ class TestDeath:
                 remote.server.start(thread_pool__write__size=1, thread_pool__write__queue_size=1)
             pauses.append(seconds)
 
-        sent = send(remote.sink, actions(remote, 4, version=7), Run(Settings(), pause=pause))
+        sent = send(remote.sink, actions(remote, 4, version=7), Deadline(pause=pause))
         assert [(each.answer.status, each.answer.held) for each in sent] == [(409, 7), (409, 7), (409, 8), (201, None)]
         self.refuses_what_its_queue_has_no_room_for(remote)
         remote.server.stop()
@@ -254,7 +253,7 @@ class TestDeath:
         def write(worker):
             several = [Action(many.index, f"{worker}-{number}", 1, b'{"stock":1}') for number in range(20)]
             refusals = sum(answer.status == 429 for _ in range(5) for answer in remote.sink.bulk(several))
-            sent = send(remote.sink, several, Run(Settings()))
+            sent = send(remote.sink, several, Deadline())
             return refusals, {(each.answer.status, each.answer.held) for each in sent}
 
         with ThreadPoolExecutor(12) as workers:

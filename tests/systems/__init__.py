@@ -13,7 +13,7 @@ from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.replay.files import RecordedFiles
 from streamfold.replay.replay import Replay
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -32,8 +32,11 @@ class Replayed:
         self.whole_records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         self.records = [record["dynamodb"] for record in self.whole_records]
         self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
-        origins, run = Origins(app.source_tables, Settings(), others=app.tables), Run(Settings(**settings))
-        replay = Replay(app, self.engine, run, origins, put_sources=self.engine.put_sources)
+        origins, run = (
+            Origins(app.source_tables, Settings(), others=app.tables),
+            Runtime(app, self.engine, Settings(**settings)),
+        )
+        replay = Replay(run, origins, put_sources=self.engine.put_sources)
         assert replay.process(RecordedFiles([str(path)])).clean
 
     def images(self, key):

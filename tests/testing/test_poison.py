@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine
-from streamfold.lambda_entry import Function
+from streamfold.lambda_entry.function import Function
 from streamfold.settings import Settings
 from streamfold.testing import BucketTwin, MappingSettings, MappingTwin
 from tests.helpers.model import model, stored
@@ -67,7 +67,7 @@ def stream():
 
 def delivered(app, stream, destination, **settings):
     """The mapping after it has delivered everything, and the engine that it filled."""
-    function = Function(app, Settings(logger=False, metrics=False, state_table="state"), client=object())
+    function = Function(app, Settings(observe="off", state_table="state"), client=object())
     function.engine = EmbeddedEngine(app.tables.values())
     twin = MappingTwin(
         stream, function, MappingSettings(report_item_failures=True, **settings), destination=destination

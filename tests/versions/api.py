@@ -21,7 +21,7 @@ from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import wanted_routes
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, DeleteRow, Reason, Refused
 
@@ -127,10 +127,10 @@ def deliver(app, engine, records, environment, park=None):
 
     Returns the failures by sequence number, and how often each handler's rows were noticed to be removed by somebody.
     """
-    learned = WARM.setdefault(app, WeakKeyDictionary())
-    run = Run(Settings.from_environment(environment), pause=lambda _: None, parking=park, learned=learned)
+    known = WARM.setdefault(app, WeakKeyDictionary()).setdefault(engine, Knowledge())
+    run = Runtime(app, engine, Settings.from_environment(environment), pause=lambda _: None, parking=park, known=known)
     failed = defaultdict(list)
-    report = process_event(app, {"Records": records}, engine, run)
+    report = process_event(run, {"Records": records})
     for failure in report.failures:
         failed[failure.sequence].append(f"{failure.handler}: {type(failure.error).__name__}: {failure.error}")
     return failed, report.counts.get(ROWS_LOST, {})
@@ -140,23 +140,23 @@ def redrive(app, engine, document, environment):
     """Redrives a document; returns what is left of it to do."""
     settings = Settings.from_environment(environment)
     origins = Origins(app.source_tables, settings)
-    redrive = Redrive(app, engine, Run(settings, pause=lambda _: None), origins, fetch=None)
+    redrive = Redrive(Runtime(app, engine, settings, pause=lambda _: None), origins, fetch=None)
     return [f"{each.what}: {each.why}" for each in redrive.process(Waiting("a bucket", document)) if each.is_left_over]
 
 
 def verify_rows(app, engine, environment):
     """The rows that ``streamfold verify --rows`` calls different."""
-    run = Run(Settings.from_environment(environment), pause=lambda _: None)
-    return {each.row for each in RowsVerifier(app, engine, run, app.routes, live=False).verify().different}
+    run = Runtime(app, engine, Settings.from_environment(environment), pause=lambda _: None)
+    return {each.row for each in RowsVerifier(run, app.routes, live=False).verify().different}
 
 
 def rebuild(app, engine, environment):
     """What ``streamfold rebuild`` does, for all handlers; returns the rows that it left as they are."""
-    run = Run(Settings.from_environment(environment), pause=lambda _: None)
+    run = Runtime(app, engine, Settings.from_environment(environment), pause=lambda _: None)
     names, jobs = [route.name for route in wanted_routes(app, ())], Jobs(app.name, engine)
     job = new_job(jobs, REBUILD, names, [MAIN], 1, by="histories")
-    Filling(jobs, job, Pages(app, engine, run, names, always=True), [MAIN]).run()
-    return lead_rows(app, engine, run, names).mended.left
+    Filling(jobs, job, Pages(run, names, always=True), [MAIN]).run()
+    return lead_rows(run, names).mended.left
 
 
 class Store:

@@ -13,7 +13,7 @@ from streamfold.batch.process import check_application
 from streamfold.lifecycle.page import Pages
 from streamfold.records.encoded import digest
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import ENTRIES, LedgerWrite, PutState
 from tests.versions.api import REFUSED, UNAVAILABLE, Broken, Store, contributors, plain
@@ -236,11 +236,11 @@ class Expiring(History):
         if version == "old":
             self.delivery.old_up_to = len(self.store.stream)
         self.story.append(f"  a page of a backfill, {version}")
-        run = Run(Settings.from_environment(self.delivery.tables), pause=lambda _: None)
         try:
             app = self.delivery.build("shop", version)
-            check_application(app, self.engine, run)  # as every command and worker does first
-            pages = Pages(app, self.engine, run, list(SHOWS))
+            run = Runtime(app, self.engine, Settings.from_environment(self.delivery.tables), pause=lambda _: None)
+            check_application(run)  # as every command and worker does first
+            pages = Pages(run, list(SHOWS))
             pages.reconcile(self.random.sample(sorted(self.known), 3))
         except (Died, UNAVAILABLE, *REFUSED):
             return

@@ -11,32 +11,30 @@ from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure, Tallies, Triage
 from streamfold.commit.pending import Unfinished
 from streamfold.derivations.derivation import Finishing, derivation
-from streamfold.engines import OWN_VERSION, ChainEngine, Engine
-from streamfold.engines.timed import Timed
-from streamfold.errors import NotStarted, is_fatal
+from streamfold.engines import OWN_VERSION, OwnStream
+from streamfold.errors import ItemFault, NotStarted
 from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins
 from streamfold.records.values import EXACT
-from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run, Rung
+from streamfold.runtime import Rung, Runtime
 
 BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
 
 
-def run_fan_outs(app: Application, engine: Engine, run: Run) -> Report:
+def run_fan_outs(runtime: Runtime) -> Report:
     """Works on all lanes that were rung for in this process, until none is left.
 
     A lane that fails stays open, and is among the failures.
     """
     report = Report()
-    while run.rung and run.enough_time():
-        rung, run.rung = run.rung, []
+    while runtime.rung and runtime.enough_time():
+        rung, runtime.rung = runtime.rung, []
         for each in dict.fromkeys(rung):
-            merge(report, work_on(app, engine, run, each))
+            merge(report, work_on(runtime, each))
     return report
 
 
@@ -65,61 +63,57 @@ class Open(NamedTuple):
     rung: int  # the lanes that were rung for
 
 
-def open_fan_outs(app: Application, engine: Engine, run: Run) -> Iterator[OpenFanOut]:
+def open_fan_outs(runtime: Runtime) -> Iterator[OpenFanOut]:
     """The fan-outs that are open, those of other processes and of retired handlers too."""
-    fan_outs = FanOuts(app.name, Timed(engine, run), run)
+    fan_outs = FanOuts(runtime)
     for job in fan_outs.all():
-        yield OpenFanOut(job, fan_outs.lanes(job), _route(app, job, run))
+        yield OpenFanOut(job, fan_outs.lanes(job), _route(runtime, job))
 
 
-def ring_open(app: Application, engine: Engine, run: Run) -> int:
+def ring_open(runtime: Runtime) -> int:
     """Rings for the lanes of open fan-outs that are not done; returns for how many."""
-    return watch_open(app, engine, run).rung
+    return watch_open(runtime).rung
 
 
-def watch_open(app: Application, engine: Engine, run: Run, *, still_seconds: float = 0) -> Open:
+def watch_open(runtime: Runtime, *, still_seconds: float = 0) -> Open:
     """Rings for the lanes of open fan-outs that are not done, as far as there is time; returns what is open.
 
     still_seconds: only for lanes that have not moved for so long: whoever works on the others goes on.
     """
-    found, now = Open(0, 0.0, 0), run.clock()
-    if not any(derivation(route).fans_out for route in app.routes):
+    found, now = Open(0, 0.0, 0), runtime.clock()
+    if not any(derivation(route).fans_out for route in runtime.application.routes):
         return found
     with suppress(NotStarted):
-        for each in open_fan_outs(app, engine, run):
+        for each in open_fan_outs(runtime):
             if each.route is None:
                 continue
             still = [lane.number for lane in each.left if lane.at + still_seconds <= now]
             if still:
-                run.ring(each.job.id, still)
+                runtime.ring(each.job.id, still)
             oldest = max(found.oldest_seconds, each.age_seconds(now))
             found = Open(found.fan_outs + 1, oldest, found.rung + len(still))
     return found
 
 
-def work_on(app: Application, engine: Engine, run: Run, rung: Rung) -> Report:
+def work_on(runtime: Runtime, rung: Rung) -> Report:
     """Works on one lane until it is done, or rings for it again when time is over.
 
     Raises what is wrong for all records: a table that is missing, or code that does not fit the state.
     """
     report, (identity, number) = Report(), rung
-    check_application(app, engine, run, write=False)
-    timed = Timed(engine, run)
-    fan_outs = FanOuts(app.name, timed, run)
+    check_application(runtime, write=False)
+    fan_outs = FanOuts(runtime)
     job = fan_outs.read(identity)
-    route = None if job is None else _route(app, job, run)
+    route = None if job is None else _route(runtime, job)
     if job is None or route is None or number >= job.segments:
         return report  # it is done, or others are to work on it
-    triage = Triage(app.name, timed, run)
-    try:
-        with localcontext(EXACT):
-            _work(fan_outs, job, number, route, Finishing(app, timed, engine, run, triage, Unfinished()), report)
-    except NotStarted:
-        run.ring(identity, [number])
-    except Exception as error:
-        if is_fatal(error):
-            raise
-        report.failures.append(Failure("", f"fan-out {identity}, lane {number}", route.name, error))
+    triage = Triage(runtime)
+    with ItemFault() as fault, localcontext(EXACT):
+        _work(fan_outs, job, number, route, Finishing(runtime, triage, Unfinished()), report)
+    if isinstance(fault.error, NotStarted):
+        runtime.ring(identity, [number])
+    elif fault.error is not None:
+        report.failures.append(Failure("", f"fan-out {identity}, lane {number}", route.name, fault.error))
     report.parked, report.first_parked = triage.parked, triage.first
     return report
 
@@ -141,49 +135,48 @@ def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Fin
         fan_outs.end(job)
 
 
-def _route(app: Application, job: Job, run: Run) -> Route | None:
+def _route(runtime: Runtime, job: Job) -> Route | None:
     """The handler that a fan-out is of, if this process is to work for it."""
-    route = next((route for route in app.routes if route.name in job.handlers), None)
-    if route is None or not run.settings.runs(route.name, route.group):
+    route = next((route for route in runtime.application.routes if route.name in job.handlers), None)
+    if route is None or not runtime.settings.runs(route.name, route.group):
         return None
-    if derivation(route).touches(route) and not run.source_items:
+    if derivation(route).touches(route) and not runtime.source_items:
         return None  # it would change items of the application, which this store does not hold
     return route
 
 
-def run_chains(app: Application, engine: ChainEngine, run: Run) -> Report:
-    """Processes the engine's own stream until it is empty. It ends, because declared chains have no cycle.
+def run_chains(runtime: Runtime, stream: OwnStream) -> Report:
+    """Processes the own stream of the store until it is empty. It ends, because declared chains have no cycle.
 
     A run of one group reads the records of that group only; those of other groups wait until these run.
     A kill in between is safe: the position in the stream is stored after each batch, and a record that comes twice
     changes nothing. Failed records are kept and come again after ``engine.retry``.
     """
-    report = Report()
-    # Records of the engine bear logical table names, whatever real names the settings give.
-    origins = Origins(app.tables, run.settings._replace(tables={name: name for name in app.tables}), run.warn)
-    merge(report, run_fan_outs(app, engine, run))
-    group = run.settings.group
-    while pending := engine.pending(BATCH_RECORDS_MAX, group):
+    report, app, settings = run_fan_outs(runtime), runtime.application, runtime.settings
+    group, origins = settings.group, None
+    while pending := stream.pending(BATCH_RECORDS_MAX, group):
+        if origins is None:  # records of the engine have logical table names, whatever real names the settings give
+            origins = Origins(app.tables, settings._replace(tables={name: name for name in app.tables}), runtime.warn)
         changes = [with_own_version(origins.change(record.record)) for record in pending]
-        batch = process_changes(app, changes, engine, run)
+        batch = process_changes(runtime, changes)
         failed = {failure.sequence for failure in batch.failures}
         merge(report, batch)
         done = [record.sequence for record in pending if str(record.sequence) not in failed]
-        engine.advance(pending[-1].sequence, done, group)
-        merge(report, run_fan_outs(app, engine, run))
+        stream.advance(pending[-1].sequence, done, group)
+        merge(report, run_fan_outs(runtime))
     if group is not None:
-        _tell_of_others(app, engine, run)
+        _warn_of_others(runtime, stream)
     return report
 
 
-def _tell_of_others(app: Application, engine: ChainEngine, run: Run) -> None:
+def _warn_of_others(runtime: Runtime, stream: OwnStream) -> None:
     """Warns once of each group for which records wait: the state grows until that group runs."""
-    for other in sorted({route.group for route in app.routes} - {run.settings.group}):
-        if engine.pending(1, other):
-            run.warn_once(
+    for other in sorted({route.group for route in runtime.application.routes} - {runtime.settings.group}):
+        if stream.pending(1, other):
+            runtime.warn_once(
                 ("waiting", other),
                 f"Changes of derived rows wait in this state for handlers of group {other!r}, and STREAMFOLD_GROUP is "
-                f"{run.settings.group!r}: run group {other!r} too, or leave STREAMFOLD_GROUP out.",
+                f"{runtime.settings.group!r}: run group {other!r} too, or leave STREAMFOLD_GROUP out.",
             )
 
 

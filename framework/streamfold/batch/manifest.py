@@ -7,15 +7,16 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.batch.stored_schema import Knowledge, StoredForms, forms_keys, learn
+from streamfold.batch.stored_schema import forms_keys, learn
 from streamfold.engines import Engine, StateItems
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, ManifestError, damaged
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen, described
 from streamfold.routes.application import Application
 from streamfold.routes.route import Kind, Route
-from streamfold.run import TRIES_MAX, Run
+from streamfold.runtime import Knowledge, Runtime, StoredForms
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 
@@ -184,27 +185,22 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
     return Manifest.of(engine.read_state([key], consistent=True).get(key, {}))
 
 
-def begin_reading(
-    app: Application, engine: Engine, run: Run, found: Knowledge, others: Iterable[StateKey] = ()
-) -> Callable[[], StateItems]:
+def begin_reading(runtime: Runtime, others: Iterable[StateKey] = ()) -> Callable[[], StateItems]:
     """Begins to read what ``check_manifest`` needs, and other state items, beside other work.
 
     Returns what waits for the answer.
     """
-    key = manifest_key(app.name)
-    forms = forms_keys(app) if found.revision is None else ()  # they are read while nothing is known
+    key = manifest_key(runtime.application.name)
+    forms = forms_keys(runtime.application) if runtime.known.revision is None else ()  # while nothing is known
     keys = [key, *forms, *others]
-    flight = run.lanes.flight()
-    flight.begin(None, partial(engine.read_state, keys, consistent=True), keys)
+    flight = runtime.slots.flight()
+    flight.begin(None, partial(runtime.engine.read_state, keys, consistent=True), keys)
     flight.give_way()
     return flight.answer
 
 
 def check_manifest(
-    app: Application,
-    engine: Engine,
-    run: Run,
-    found: Knowledge,
+    runtime: Runtime,
     sources: Mapping[str, Seen] = MappingProxyType({}),
     *,
     write: bool = True,
@@ -217,23 +213,24 @@ def check_manifest(
     when a table is another or comes through another source and the epoch is not higher; ``Contended`` when others write
     the manifest at every try.
     """
+    app, found = runtime.application, runtime.known
     key = manifest_key(app.name)
-    for _ in run.tries():
-        items = begin_reading(app, engine, run, found)() if read is None else read
+    for _ in runtime.tries():
+        items = begin_reading(runtime)() if read is None else read
         read = None  # the next try reads anew
         before = Manifest.of(items.get(key, {}))
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
-        after = _after(app, run, before, sources)
+        after = _after(runtime, before, sources)
         if found.revision is None:
             learn(found, items, app, _gone(app, before))
         _learn_expiring(found, before)
         check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
         if after != before and write:
             attributes = {name: json.dumps(getattr(after, name), sort_keys=True) for name in ("handlers", "tables")}
-            if not engine.swap_state(key, attributes, before.revision):
+            if not runtime.engine.swap_state(key, attributes, before.revision):
                 continue
-            _tell(app, run, before, after)
+            _warn_of_partial(runtime, before, after)
         if write:
             found.revision = before.revision + (after != before)
             found.sources |= sources
@@ -243,10 +240,11 @@ def check_manifest(
     )
 
 
-def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
+def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
     """The manifest as this application and its records make it. Raises ``ManifestError``."""
-    current, now = _entries(app.routes), _time(run)
-    older, kinds = run.settings.older_code, {route.name: route.kind for route in app.routes}
+    app = runtime.application
+    current, now = _entries(app.routes), _time(runtime)
+    older, kinds = runtime.settings.older_code, {route.name: route.kind for route in app.routes}
     check_handlers(before.handlers, current, app.retired, kinds, older=older)
     lacking = is_lacking(before.handlers, current, app.retired)
     handlers = {name: dict(entry) for name, entry in before.handlers.items()}
@@ -261,7 +259,9 @@ def _after(app: Application, run: Run, before: Manifest, sources: Mapping[str, S
     for name in lacking:
         handlers[name].setdefault(PARTIAL, now)
         handlers[name].pop(FILLING, None)
-    tables = {name: table_entry(name, before.tables.get(name), seen, run.settings) for name, seen in sources.items()}
+    tables = {
+        name: table_entry(name, before.tables.get(name), seen, runtime.settings) for name, seen in sources.items()
+    }
     return Manifest(handlers, {**before.tables, **tables}, before.revision)
 
 
@@ -274,13 +274,13 @@ def note_filling(application: str, engine: Engine, tries: Iterable[int], names: 
     _mark(application, engine, tries, names, note)
 
 
-def note_filled(app: Application, engine: Engine, run: Run, names: Collection[str], job: str) -> None:
+def note_filled(runtime: Runtime, names: Collection[str], job: str) -> None:
     """Notes that a job has led these handlers to all items: they are partial no more.
 
     A handler that code without it may have left out meanwhile stays partial, and so does one for which another job was
     begun. Raises ``Contended`` when others write the manifest at every try.
     """
-    now = _time(run)
+    now = _time(runtime)
 
     def note(_: str, entry: ManifestEntry) -> None:
         if entry.get(FILLING) == job:
@@ -288,7 +288,7 @@ def note_filled(app: Application, engine: Engine, run: Run, names: Collection[st
             entry.pop(PARTIAL, None)
             entry[FILLED] = now
 
-    _mark(app.name, engine, run.tries(), names, note)
+    _mark(runtime.application.name, runtime.store, runtime.tries(), names, note)
 
 
 def _mark(
@@ -319,11 +319,12 @@ def _learn_expiring(found: Knowledge, manifest: Manifest) -> None:
             found.lives.targets |= places
 
 
-def note_expiring(app: Application, engine: Engine, run: Run, found: Knowledge) -> None:
+def note_expiring(runtime: Runtime) -> None:
     """Notes targets whose rows handlers let expire, before the first such row is written.
 
     Raises ``Contended`` when others write the manifest at every try.
     """
+    found = runtime.known
     found.learn_expiring()
     seen = found.forms.expiring
     new = [name for name, places in seen.items() if not places <= found.expiring.get(name, set())]
@@ -333,7 +334,7 @@ def note_expiring(app: Application, engine: Engine, run: Run, found: Knowledge) 
     def note(name: str, entry: ManifestEntry) -> None:
         entry[EXPIRING] = sorted({*entry.get(EXPIRING, ()), *seen[name]})
 
-    _mark(app.name, engine, run.tries(), new, note)
+    _mark(runtime.application.name, runtime.engine, runtime.tries(), new, note)
     for name in new:
         found.expiring[name] = found.expiring.get(name, set()) | seen[name]
 
@@ -344,9 +345,9 @@ def _gone(app: Application, found: Manifest) -> frozenset[str]:
     return frozenset(retired - {route.name for route in app.routes})
 
 
-def _tell(app: Application, run: Run, before: Manifest, after: Manifest) -> None:
+def _warn_of_partial(runtime: Runtime, before: Manifest, after: Manifest) -> None:
     """Warns of handlers that are partial from now on."""
-    declared = {route.name for route in app.routes}
+    declared = {route.name for route in runtime.application.routes}
     for name, entry in after.handlers.items():
         if PARTIAL in entry and PARTIAL not in before.handlers.get(name, {}):
             why = (
@@ -355,11 +356,11 @@ def _tell(app: Application, run: Run, before: Manifest, after: Manifest) -> None
                 if name in declared and name not in before.handlers
                 else "code without it, or without a source of it, runs (STREAMFOLD_OLDER_CODE)"
             )
-            run.warn(f"Handler {name!r} is partial since {entry[PARTIAL]}: {why}.")
+            runtime.warn(f"Handler {name!r} is partial since {entry[PARTIAL]}: {why}.")
 
 
-def _time(run: Run) -> str:
-    return datetime.fromtimestamp(run.clock(), UTC).isoformat(timespec="seconds")
+def _time(runtime: Runtime) -> str:
+    return datetime.fromtimestamp(runtime.clock(), UTC).isoformat(timespec="seconds")
 
 
 @lru_cache(maxsize=APPLICATIONS_KEPT)

@@ -12,9 +12,9 @@ from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import decode_number
-from streamfold.routes.application import Application, DispatchEntry, FoundEntries
+from streamfold.routes.application import DispatchEntry, FoundEntries
 from streamfold.routes.route import ROWS_LOST, SOURCE, Fields, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 if TYPE_CHECKING:
     from streamfold.keys.key import Key, NearMiss
@@ -30,9 +30,9 @@ class ItemWork:
 
     __slots__ = ("changes", "heard", "item", "ledger", "of_key", "off", "others")
 
-    def __init__(self, item: ItemKey, of_key: "Sorted | None" = None) -> None:
+    def __init__(self, item: ItemKey) -> None:
         self.item = item
-        self.of_key = of_key  # counts the item's records; None if others than contributing routes listen to the item
+        self.of_key: Sorted | None = None  # counts the records of items that only contributing routes listen to
         self.ledger: dict[StateKey, list[RoutedFields]] = {}  # routes that contribute, a ledger item for each group
         self.others: tuple[tuple[Route, str, Fields], ...] = ()  # routes of other kinds, with the item's role
         self.heard: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
@@ -62,32 +62,25 @@ class Sorted:
 class Routing:
     """Sorts those who listen to items of a key, once for all items of a batch."""
 
-    def __init__(self, application: Application, run: Run) -> None:
-        self.application = application
-        self.run = run
+    def __init__(self, runtime: Runtime) -> None:
+        self.application = runtime.application
+        self.runtime = runtime
         self.near: dict[ItemKey, list[NearMiss]] = {}  # source keys that items nearly match
         self._sorted: dict[int, Sorted] = {}  # by identity of the entry, which the application keeps
         self._begins: dict[str, set[str]] = {}  # by table, how the partition keys begin that handlers read
 
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that listen to an item."""
-        name, found = self.application.name, self.application.found(item)
+        name, found, work = self.application.name, self.application.found(item), ItemWork(item)
         alone = len(found) == 1
-        if alone:  # as nearly always
-            ((entry, fields),) = found
-            for_key = self._sorted.get(id(entry)) or self._sort(entry)
-            if for_key.contributes:
-                work = ItemWork(item, for_key)
-                for group, routes in for_key.ledger.items():
-                    work.ledger[ledger_key(name, group, item)] = list(zip(routes, repeat(fields)))
-                return work
-        work = ItemWork(item)
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
-            alone = alone and for_key.alone
             for group, routes in for_key.ledger.items():
-                own = work.ledger.setdefault(ledger_key(name, group, item), [])
-                own.extend(zip(routes, repeat(fields)))
+                work.ledger.setdefault(ledger_key(name, group, item), []).extend(zip(routes, repeat(fields)))
+            if alone and for_key.contributes:  # as nearly always: nothing else is to be looked at
+                work.of_key = for_key
+                return work
+            alone = alone and for_key.alone
             if for_key.others or for_key.heard:
                 work.others += tuple([(route, role, fields) for route, role in for_key.others])
                 work.heard += tuple([(route, role, fields) for route, role in for_key.heard])
@@ -113,13 +106,13 @@ class Routing:
             return
         for miss in known.near_misses(*item[1:]):
             key = miss.template
-            if (key, miss.value) not in self.run.warned:  # why is looked for once a value
-                self.run.warn_once((key, miss.value), _near_miss_warning(item, miss))
+            if (key, miss.value) not in self.runtime.warned:  # why is looked for once a value
+                self.runtime.warn_once((key, miss.value), _near_miss_warning(item, miss))
             if miss.is_meant and self._is_read(key):
                 self.near.setdefault(item, []).append(miss)
 
     def _is_read(self, key: "Key") -> bool:
-        serves, only, off = self.run.settings.serves, self.run.handlers, self.run.settings.handlers_off
+        serves, only, off = self.runtime.settings.serves, self.runtime.handlers, self.runtime.settings.handlers_off
         reading = (
             route
             for route in self.application.routes
@@ -130,7 +123,7 @@ class Routing:
     def _sort(self, entry: DispatchEntry) -> Sorted:
         known = self.application.known(entry.key.table.name)
         found = self._sorted[id(entry)] = Sorted(alone=known.is_alone(entry.key))
-        settings, only = self.run.settings, self.run.handlers
+        settings, only = self.runtime.settings, self.runtime.handlers
         for route, role, called in entry.listeners:
             if not settings.serves(route.group):
                 continue
@@ -178,16 +171,17 @@ def _once(routed: Iterable[T]) -> list[T]:
     return list(found.values())
 
 
-def note_removals(application: Application, changes: Iterable[Change], run: Run, report: Report) -> set[ItemKey]:
+def note_removals(runtime: Runtime, changes: Iterable[Change], report: Report) -> set[ItemKey]:
     """Counts for their handlers the rows that somebody else removed while items contributed to them; returns these.
 
     The framework removes a row that is added to only when nothing contributes to it any more.
     """
+    application, settings, only = runtime.application, runtime.settings, runtime.handlers
     noted: set[ItemKey] = set()
     for change in {(change.item, change.version_text): change for change in changes}.values():
         for route in application.watchers(change.item) if is_of_counted_row(change) else ():
             group = application.watching_group(route, change.item[0])
-            if run.settings.serves(group) and (run.handlers is None or route.name in run.handlers):
+            if settings.serves(group) and (only is None or route.name in only):
                 report.count(ROWS_LOST, route.name)
                 noted.add(change.item)
     return noted
@@ -210,10 +204,10 @@ def is_of_counted_row(change: Change) -> bool:
         return False
 
 
-def by_item(application: Application, changes: Iterable[Change], run: Run, report: Report) -> dict[ItemKey, ItemWork]:
+def by_item(runtime: Runtime, changes: Iterable[Change], report: Report) -> dict[ItemKey, ItemWork]:
     """The work of a batch by item, with counts in the report."""
     found: dict[ItemKey, ItemWork] = {}
-    routing = Routing(application, run)
+    routing = Routing(runtime)
     removals: list[Change] = []
     for change in changes:
         if change.event == "REMOVE":
@@ -222,7 +216,7 @@ def by_item(application: Application, changes: Iterable[Change], run: Run, repor
         if work is None:
             work = found[change.item] = routing.routed(change.item)
         work.changes.append(change)
-    noted = note_removals(application, removals, run, report) if removals else NO_REMOVALS
+    noted = note_removals(runtime, removals, report) if removals else NO_REMOVALS
     for work in found.values():
         if len(work.changes) > 1:
             _order(work)

@@ -3,35 +3,31 @@
 Reading the manifest and a sample of the ledger comes first, because both decide how the batch is planned.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import localcontext
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from streamfold.batch.already_applied import Settling, looked_at, sample
-from streamfold.batch.manifest import begin_reading, check_manifest, note_expiring
+from streamfold.batch.already_applied import NOTHING_APPLIED, Redelivery, begin
+from streamfold.batch.manifest import check_manifest, note_expiring
 from streamfold.batch.order import ItemWork, by_item
 from streamfold.batch.report import Failing, Report, add_failures
-from streamfold.batch.steps import Settled, Steps
-from streamfold.batch.stored_schema import Knowledge, keep_forms, knowledge
+from streamfold.batch.steps import Steps
+from streamfold.batch.stored_schema import keep_forms
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
-from streamfold.commit.pending import Unfinished, forget_left
+from streamfold.commit.pending import Unfinished, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
-from streamfold.engines import Engine, StateItems
-from streamfold.engines.timed import Timed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError, SwitchedOff
-from streamfold.records.change import Change, ItemKey
+from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
-from streamfold.writes.guarded import StateKey
 
 ForRoute = TypeVar("ForRoute", Deferred, Work)
 
@@ -39,47 +35,44 @@ ForRoute = TypeVar("ForRoute", Deferred, Work)
 class Batch:
     """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done.
 
-    asked: items of it by the keys of ledger items that are being read, to tell whether it came before.
+    redelivery: tells what of it was applied before. None: of a dry run, which does not ask.
     """
 
     def __init__(
         self,
-        application: Application,
+        runtime: Runtime,
         changes: Sequence[Change],
-        engine: Engine,
-        run: Run,
-        knowledge: Knowledge,
         triage: Triage | None = None,
-        asked: Mapping[StateKey, ItemKey] = MappingProxyType({}),
+        redelivery: Redelivery | None = None,
     ) -> None:
-        self.application = application
-        self.run = run
+        self.runtime = runtime
         self.failing = Failing(triage)
         self.report = Report()
         self.done: list[Change] = []
-        self.work = by_item(application, changes, run, self.report)
-        self.steps = Steps(application, engine, run, knowledge, self.work, self.failing, self.done)
-        self.settling = Settling(self.work, asked) if asked else None
+        self.work = by_item(runtime, changes, self.report)
+        self.steps = Steps(runtime, self.work, self.failing, self.done)
+        self.redelivery = redelivery
 
-    def plan(self, sampled: StateItems | None = None) -> Plan:
-        """Derives every handler's effects and plans them; reads state only where an old image is not known.
+    def plan(self) -> Plan:
+        """Derives every handler's effects and plans them.
 
-        sampled: holds the ledger items that were asked for, if they were read, and tells whether the batch came before;
-        then state is read too.
+        Reads state only of a batch that was applied before, and where an old image is not known.
         """
-        settled = Settled()
-        if self.settling is not None and sampled is not None:
-            settled = self.settling.settle(sampled, self.steps)
-        units = self.steps.units(settled)
+        applied = NOTHING_APPLIED
+        if self.redelivery is not None:
+            applied = self.redelivery.applied(self.work, self.steps.unfinished)
+        units = self.steps.units(applied)
         works: dict[Route, list[Work]] = {}
         for item in self.work.values():
             for route in dict.fromkeys(item.off):
                 self._put_aside(route, item)
             for work in item.works(item.others) if item.others else ():
                 works.setdefault(work.route, []).append(work)
-        planning = Planning(self.application, self.run, self.failing.fails, self._hold, self._count)
-        planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
-        chunks = pack([*units, *planned.units], self.run.chunk_actions)
+        planned = Planned()
+        if works:
+            planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
+            planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
+        chunks = pack([*units, *planned.units], self.runtime.chunk_actions)
         return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
 
     @property
@@ -101,12 +94,12 @@ class Batch:
     def _put_aside(self, route: Route, work: ItemWork) -> None:
         """The records of a handler that is switched off: parked where there is a place, else skipped and counted."""
         changes = [change for change in work.changes if _may_take(route, change)]
-        if self.failing.triage is not None and self.run.parking is not None:
+        if self.failing.triage is not None and self.runtime.parking is not None:
             for change in changes:
                 self.failing.fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))
             return
         self.report.off[route.name] += len(changes)
-        self.run.warn_once(
+        self.runtime.warn_once(
             ("off", route.name),
             f"Handler {route.name!r} is switched off, and without a parking place (STREAMFOLD_PARK) its records are "
             "skipped.",
@@ -124,56 +117,16 @@ def _may_take(route: Route, change: Change) -> bool:
         return True
 
 
-class Beginning(NamedTuple):
-    """A batch whose state is being read."""
-
-    asked: Mapping[StateKey, ItemKey]  # ledger items that tell whether it came before
-    read: Callable[[], StateItems]  # waits for the answer; raises the engine's errors
-
-    def answer(self) -> StateItems | None:
-        """What was read. None where the store did not answer and a ledger item may be to blame, as a throttled one is:
-        then the manifest is read alone. Raises ``EngineUnavailable`` where none was asked for.
-        """
-        try:
-            return self.read()
-        except EngineUnavailable:
-            if self.asked:
-                return None
-            raise
-
-
-def begin(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> Beginning:
-    """Begins to read the state for a batch."""
-    return _begin(app, looked_at(changes, run), engine, run)
-
-
-def begin_with_records(
-    app: Application, records: Sequence[RawRecord], origins: Origins, engine: Engine, run: Run
-) -> Beginning:
-    """Begins to read the state for records that are parsed meanwhile. One that is malformed tells nothing."""
-    return _begin(app, _parsed(looked_at(records, run), origins), engine, run)
-
-
-def _begin(app: Application, some: Iterable[Change], engine: Engine, run: Run) -> Beginning:
-    asked = sample(app, some, run)
-    return Beginning(asked, begin_reading(app, Timed(engine, run), run, knowledge(run, app, engine), asked))
-
-
-def _parsed(records: Iterable[RawRecord], origins: Origins) -> Iterator[Change]:
-    for record in records:
-        with suppress(RecordError):  # it is told when all of them are parsed
-            yield origins.change(record)
-
-
-def process_event(app: Application, event: Any, engine: Engine, run: Run) -> Report:
+def process_event(runtime: Runtime, event: Any) -> Report:
     """Processes an event.
 
     A record that is malformed is a failure if it can be named by its sequence number; otherwise this raises
     ``RecordError``, so that nothing is acknowledged unseen.
     """
-    origins = Origins(app.source_tables, run.settings, run.warn, app.watched_tables)
+    app = runtime.application
+    origins = Origins(app.source_tables, runtime.settings, runtime.warn, app.watched_tables)
     changes, failures = read_changes(records_of(event), origins)
-    report = process_changes(app, changes, engine, run, origins.sources)
+    report = process_changes(runtime, changes, origins.sources)
     report.failures[:0] = failures
     return report
 
@@ -192,45 +145,43 @@ def read_changes(records: Iterable[RawRecord], origins: Origins) -> tuple[list[C
 
 
 def process_changes(
-    app: Application,
+    runtime: Runtime,
     changes: Sequence[Change],
-    engine: Engine,
-    run: Run,
     sources: Mapping[str, Seen] = MappingProxyType({}),
-    begun: Beginning | None = None,
+    begun: Redelivery | None = None,
 ) -> Report:
     """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns what became of them.
 
     sources: the tables that records came from, which are checked against the manifest.
     begun: what is being read for the batch, if that was begun before its records were parsed.
     """
-    _check_served(app, run.settings)
-    known, timed = knowledge(run, app, engine), Timed(engine, run)
+    _check_served(runtime)
     with localcontext(EXACT):
-        begun = begun or begin(app, changes, engine, run)
-        triage = Triage(app.name, timed, run)
-        batch = Batch(app, changes, engine, run, known, triage, begun.asked)  # which routes the changes meanwhile
+        redelivery = begun or begin(runtime, changes)
+        triage = Triage(runtime)
+        batch = Batch(runtime, changes, triage, redelivery)  # which routes the changes meanwhile
         try:
-            read = begun.answer()
-            check_manifest(app, timed, run, known, sources, read=read)
+            check_manifest(runtime, sources, read=redelivery.answer())
         except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
-        run.pace.began()
-        plan = batch.plan(read)
-        if known.forms.expiring:
-            note_expiring(app, timed, run, known)
-        if not keep_forms(app, timed, known, run):
+        runtime.pace.began()
+        plan = batch.plan()
+        if runtime.known.forms.expiring:
+            note_expiring(runtime)
+        if not keep_forms(runtime):
             # Another process has stored a form meanwhile that contradicts one of this batch.
-            batch = Batch(app, changes, engine, run, known, triage, begun.asked)
-            plan = batch.plan(read)
-        unfinished = batch.steps.unfinished
-        lives = batch.steps.lives
-        committer = Committer(timed, run, batch.steps.named, unfinished, triage, app.retired, lives)
+            batch = Batch(runtime, changes, triage, redelivery)
+            plan = batch.plan()
+        steps, unfinished = batch.steps, batch.steps.unfinished
+        retired, may_be_applied = runtime.application.retired, redelivery.is_possible
+        committer = Committer(
+            runtime, steps.named, unfinished, triage, retired, steps.lives, first_alone=may_be_applied
+        )
         outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
-        finishing = Finishing(app, timed, engine, run, triage, unfinished)
+        finishing = Finishing(runtime, triage, unfinished)
         outcome += finish(plan.deferred, batch.heard, finishing)
-    run.pace.ended(again=bool(outcome.failed))
+    runtime.pace.ended(again=bool(outcome.failed))
     return _reported(batch, changes, outcome, triage)
 
 
@@ -239,19 +190,20 @@ def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finis
 
     last: work that a replay postpones is done too.
     """
-    outcome, unfinished = Outcome(), finishing.unfinished
+    outcome, runtime, unfinished = Outcome(), finishing.runtime, finishing.unfinished
     waiting, listening = _by_kind(deferred), _by_kind(heard)
-    routes = finishing.application.routes
-    kinds = in_order({*waiting, *(derivation(route) for route in routes if route.kind.contributes)})
-    for kind in (kind for kind in kinds if kind.contributes):
+    routes = runtime.application.routes
+    kinds = in_order({*waiting, *[derivation(route) for route in routes if route.kind.contributes]})
+    for kind in [kind for kind in kinds if kind.contributes]:
         found = kind.finish(waiting.get(kind, ()), finishing._replace(heard=listening.get(kind, ())))
-        unfinished.fail(found.failed)
-        found.failed = reported(found.failed, finishing.triage)
+        if found.failed:
+            unfinished.fail(found.failed)
+            found.failed = reported(found.failed, finishing.triage)
         outcome += found
-    forget_left(finishing.engine, finishing.run.lanes, unfinished)
-    for kind in (kind for kind in kinds if not kind.contributes):
-        if kind.finishes_last and finishing.run.postponed is not None and not last:
-            finishing.run.postponed += waiting[kind]
+    clear_pending(runtime, unfinished)
+    for kind in [kind for kind in kinds if not kind.contributes]:
+        if kind.finishes_last and runtime.postponed is not None and not last:
+            runtime.postponed += waiting[kind]
         else:
             outcome += kind.finish(waiting[kind], finishing)
     return outcome
@@ -265,13 +217,12 @@ def _by_kind(works: Iterable[ForRoute]) -> dict[Derivation, list[ForRoute]]:
     return found
 
 
-def finish_postponed(app: Application, engine: Engine, run: Run) -> Report:
+def finish_postponed(runtime: Runtime) -> Report:
     """Does the postponed work at the end of a replay."""
-    postponed, run.postponed = run.postponed or [], []
-    timed = Timed(engine, run)
-    triage = Triage(app.name, timed, run)
+    postponed, runtime.postponed = runtime.postponed or [], []
+    triage = Triage(runtime)
     with localcontext(EXACT):
-        outcome = finish(postponed, (), Finishing(app, timed, engine, run, triage, Unfinished()), last=True)
+        outcome = finish(postponed, (), Finishing(runtime, triage, Unfinished()), last=True)
     report = Report()
     _add(report, outcome, triage)
     return report
@@ -305,20 +256,14 @@ def _add(report: Report, outcome: Outcome, triage: Triage) -> None:
 
 
 def check_application(
-    app: Application,
-    engine: Engine,
-    run: Run,
-    sources: Mapping[str, Seen] = MappingProxyType({}),
-    *,
-    write: bool = True,
+    runtime: Runtime, sources: Mapping[str, Seen] = MappingProxyType({}), *, write: bool = True
 ) -> Knowledge:
     """Checks the application against the settings and the state's manifest. With ``write`` the manifest is updated.
 
     Returns what is known about the state. Raises ``SettingsError`` and ``ManifestError``.
     """
-    _check_served(app, run.settings)
-    known = knowledge(run, app, engine)
-    return check_manifest(app, Timed(engine, run), run, known, sources, write=write)
+    _check_served(runtime)
+    return check_manifest(runtime, sources, write=write)
 
 
 def check_settings(app: Application, settings: Settings) -> None:
@@ -335,8 +280,9 @@ def check_settings(app: Application, settings: Settings) -> None:
         derivation(routes[0]).check_names(routes, settings)
 
 
-def _check_served(app: Application, settings: Settings) -> None:
+def _check_served(runtime: Runtime) -> None:
     """Refuses, besides, a group without handlers, which would skip every record."""
+    app, settings = runtime.application, runtime.settings
     check_settings(app, settings)
     groups, group = sorted({route.group for route in app.routes}), settings.group
     if group is not None and group not in groups:
@@ -349,11 +295,11 @@ def undeclared_names(app: Application, settings: Settings) -> list[str]:
     return [*undeclared_tables(settings, app.tables), *undeclared_indexes(settings, indexes)]
 
 
-def plan_changes(app: Application, changes: Sequence[Change], engine: Engine, run: Run) -> tuple[Plan, Report]:
+def plan_changes(runtime: Runtime, changes: Sequence[Change]) -> tuple[Plan, Report]:
     """Plans a batch without writing it (``replay --dry-run``)."""
-    _check_served(app, run.settings)
+    _check_served(runtime)
     with localcontext(EXACT):
-        batch = Batch(app, changes, engine, run, knowledge(run, app, engine))
+        batch = Batch(runtime, changes)
         plan = batch.plan()
     batch.report.known = len({id(change) for change in batch.done})
     add_failures(batch.report, batch.failed)

@@ -1,21 +1,21 @@
 """Plans the ledger's steps: from the oldest old image to the newest new image of each item."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
-from streamfold.batch.stored_schema import Knowledge
+from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.commit.transactions import read_state
-from streamfold.derivations.derivation import contributing, contribution
-from streamfold.engines import Engine, StateItems
+from streamfold.derivations.derivation import contributing
+from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, LedgerItem, left_rows, stored_rows, stored_text
 from streamfold.ledger.forms import Forms
@@ -23,30 +23,19 @@ from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
-from streamfold.routes.application import Application
 from streamfold.routes.checks import BOTH, check_view
 from streamfold.routes.route import Fields, Route, may_expire
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
-
-
-class Settled(NamedTuple):
-    """What is settled of a batch: the ledger has all changes of these items."""
-
-    keys: Collection[StateKey] = ()  # of the ledger items
-    stored: StateItems | None = None  # the other ledger items of the batch; None: they were not all read
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Steps:
     """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
 
-    application: Application
-    engine: Engine
-    run: Run
-    knows: Knowledge
+    runtime: Runtime
     work: Mapping[ItemKey, ItemWork]
     failing: Failing
     done: list[Change]  # takes the changes that the state holds already
@@ -54,31 +43,37 @@ class Steps:
     unfinished: Unfinished = field(default_factory=Unfinished)
     forms: Forms = field(init=False)
     lives: Lives = field(init=False)
+    emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.forms, self.lives = self.knows.forms, Lives(self.knows.lives)
+        self.forms, self.lives = self.runtime.known.forms, Lives(self.runtime.known.lives)
+        self.emptying = emptying_handlers(self.runtime)
 
-    def units(self, settled: Settled) -> list[Unit]:
-        """The units of all items that are not settled; reads state only where an old image is not known."""
-        keys, stored = settled
+    def units(self, applied: AlreadyApplied) -> list[Unit]:
+        """The units of all items that are not applied already; reads state only where an old image is not known."""
+        items, stored = applied
+        self._note_applied(items.values())
         units: list[Unit] = []
         unread: list[Unread] = []
         known: list[Unread] = []
         for work in self.work.values():
             for key, routed in work.ledger.items():
-                if key in keys:
+                if key in items:
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
                     (known if is_known and stored is None else unread).append((work, key, steps))
-        self.knows.learn_expiring()  # of what the handlers yielded just now, too
+        if self.forms.expiring:
+            self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more
             coming = [step for _, _, some in (*known, *unread) for step in some]
             with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal tells what they are
-                read_lives(self.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming))
+                read_lives(
+                    self.runtime.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming)
+                )
         for work, key, steps in known:
             if (unit := self._unit(work, key, steps, None)) is not None:
                 units.append(unit)
@@ -127,7 +122,7 @@ class Steps:
                 if image.raw:
                     if watched:
                         image = WatchedImage(image)
-                    after = contributing(route).contribution(route, image, fields, self.forms)
+                    after = self._contribution(route, image, fields)
                 break
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
                 self.failing.fails(change, route, error)
@@ -139,27 +134,28 @@ class Steps:
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
-        emptying = self.run.emptying
-        stays = emptying is not None and route.name not in emptying
-        return Step(route, change.version_text, before, after, stays)
+        return Step(route, change.version_text, before, after, route.name not in self.emptying)
 
     def _warn_of_expiry(self, route: Route) -> None:
-        self.run.warn_once(
+        self.runtime.warn_once(
             ("expiry", route.name),
             f"Handler {route.name!r} ({route.declared_at}) lets rows expire before items that contribute to them: "
             "once such a row is gone, it lacks what they added. Let the items expire no later than they let the row, "
             "or give the row no time to live.",
         )
 
+    def _contribution(self, route: Route, image: Image, fields: Fields) -> Contribution:
+        return contributing(route).contribution(route, image, fields, self.forms)
+
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
         """What an image contributes, or None if the handler raises on it."""
         try:
-            return contribution(route, image, fields, self.forms)
+            return self._contribution(route, image, fields) if image else {}
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
             return None
 
     def _unit(self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
-        retired, changes = self.application.retired, tuple(work.changes)
+        retired, changes = self.runtime.application.retired, tuple(work.changes)
         return ledger_unit(key, work.item, steps, changes, found, retired=retired, lives=self.lives)
 
     def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
@@ -168,7 +164,7 @@ class Steps:
             return []
         keys = [key for _, key, _ in unread]
         try:
-            items = read_state(self.engine, self.run.lanes, keys) if stored is None else stored
+            items = read_state(self.runtime, keys) if stored is None else stored
         except EngineUnavailable as error:
             for work, _, steps in unread:
                 self._unread(work, steps, error)
@@ -176,7 +172,9 @@ class Steps:
         units: list[Unit] = []
         for work, key, steps in unread:
             try:
-                found = filled(self.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps})
+                found = filled(
+                    self.runtime.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps}
+                )
             except EngineUnavailable as error:
                 self._unread(work, steps, error)
                 continue
@@ -188,10 +186,10 @@ class Steps:
                     self.unfinished.take(named, some, tuple(work.changes))
             self.unfinished.note_found(key, work.item, routes, found)
             if planned is None:
-                self.note_done([(work, routes)])
+                self._note_applied([(work, routes)])
         return units
 
-    def note_done(self, works: Collection[tuple[ItemWork, tuple[Route, ...]]]) -> None:
+    def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
         for work, _ in works:
             self.done += work.changes
@@ -204,13 +202,13 @@ class Steps:
     def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Iterator[NamedByHandler]:
         for step in steps:
             named = NamedRows()
-            named.add_stored(self.application.name, step.route, item, found)
+            named.add_stored(self.runtime.application.name, step.route, item, found)
             named.join(self._named_by_images(step, item))
             held = held_after(step, found)
             named.rows.difference_update(held)
-            named.hold(self.application.name, step.route, item, held)
+            named.hold(self.runtime.application.name, step.route, item, held)
             yield [step.route], named
-        for name in self.application.retired & found.parts.keys():
+        for name in self.runtime.application.retired & found.parts.keys():
             # Rows emptied by its last step: no other handler removes them.
             named = NamedRows()
             named.rows.update(left_rows(found.parts[name].left))
@@ -228,7 +226,7 @@ class Steps:
                 fields = next(fields for routed in work.ledger.values() for each, fields in routed if each is route)
                 contributions = [self._try(route, image, fields) or {} for image in images(work.changes)]
             for parts in contributions:
-                known.add(self.application.name, route, item, parts)
+                known.add(self.runtime.application.name, route, item, parts)
         return known
 
 

@@ -5,57 +5,21 @@ What a process knows of it is kept by the run, so that declarations remember not
 
 import json
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
-from streamfold.engines import Engine
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineUnavailable, damaged, told
 from streamfold.ledger.forms import PLAIN, RETIRED, Forms, FormsByHandler, follows, joined, known, shares
-from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.state_keys import forms_key
 from streamfold.routes.application import Application
 from streamfold.routes.route import Target
-from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.runtime import Knowledge, Runtime, StoredForms
 from streamfold.writes.guarded import StateKey
 
-if TYPE_CHECKING:
-    from streamfold.records.envelope import Seen
 NAMES_MAX = 500
 NAMES_BYTES_MAX = 32 * 1024
 """Stored attributes per handler and target, and their bytes. A handler that generates attribute names may have more;
 the rest is not stored. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
-
-
-class StoredForms:
-    """The state item of a target's forms."""
-
-    def __init__(self, forms: FormsByHandler | None = None, revision: int = 0) -> None:
-        self.forms = {} if forms is None else forms  # by handler and attribute
-        self.revision = revision  # of the item as read; the guard of the next write
-
-
-class Knowledge:
-    """What a process knows about one application's state."""
-
-    def __init__(self) -> None:
-        self.forms = Forms()  # of all attributes: stored ones, and those that this process saw
-        self.targets: dict[str, StoredForms] = {}  # stored forms by target
-        self.lives = KnownLives()  # of rows that expire
-        self.noted = 0  # number of known attributes when the forms were last stored
-        self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
-        self.sources: dict[str, Seen] = {}  # source tables that records have come from
-        self.revision: int | None = None  # of the manifest; None: not read yet
-
-    def learn_expiring(self) -> None:
-        """Takes over which rows expire by what handlers of this process yielded."""
-        for places in self.forms.expiring.values():
-            self.lives.targets |= places
-
-
-def knowledge(run: Run, application: Application, engine: Engine) -> Knowledge:
-    """What the process knows of an application's state on an engine."""
-    by_application: WeakKeyDictionary[Application, Knowledge] = run.learned.setdefault(engine, WeakKeyDictionary())
-    return by_application.setdefault(application, Knowledge())
 
 
 def stored_forms(item: Mapping[str, Any]) -> StoredForms:
@@ -82,12 +46,13 @@ def learn(
             _tell(mine.setdefault(handler, {}), dict.fromkeys(forms, RETIRED) if handler in retired else forms)
 
 
-def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> bool:
+def keep_forms(runtime: Runtime) -> bool:
     """Stores new forms, before the batch stores rows that are made so.
 
     Returns False if another process has stored a conflicting form meanwhile: the batch has to be planned again, and
     the handler is then refused. If the store is unavailable, the forms are stored with a later batch.
     """
+    app, knows = runtime.application, runtime.known
     if len(knows.forms) == knows.noted:
         return True
     fits = True
@@ -95,48 +60,41 @@ def keep_forms(app: Application, engine: Engine, knows: Knowledge, run: Run) -> 
         for place, target in _by_place(app).items():
             found, seen = _found(app, target, knows.forms), knows.forms.of(target.key)
             stored = knows.targets.setdefault(place, StoredForms())
-            fits = not _keep(forms_key(app.name, place), engine, stored, found, seen, run) and fits
-            _warn(place, stored, found, run)
+            fits = not _keep(runtime, forms_key(app.name, place), stored, found, seen) and fits
+            _warn(runtime, place, stored, found)
     except EngineUnavailable:
         return fits
     knows.noted = len(knows.forms)
     return fits
 
 
-def forget_forms(handler: str, targets: Collection[Target], application: str, engine: Engine, run: Run) -> None:
+def forget_forms(runtime: Runtime, handler: str, targets: Collection[Target]) -> None:
     """Takes what a state says of the attributes of a handler out of it: none of its rows has them any more.
 
     Raises ``Contended`` if others write at every try, and what the engine raises.
     """
-    for key in {forms_key(application, target.key.place) for target in targets}:
-        for _ in run.tries():
-            stored = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
+    for key in {forms_key(runtime.application.name, target.key.place) for target in targets}:
+        for _ in runtime.tries():
+            stored = stored_forms(runtime.engine.read_state([key], consistent=True).get(key, {}))
             left = {name: forms for name, forms in stored.forms.items() if name != handler}
-            if left == stored.forms or engine.swap_state(key, {"kinds": _text(left)}, stored.revision):
+            if left == stored.forms or runtime.engine.swap_state(key, {"kinds": _text(left)}, stored.revision):
                 break
         else:
             raise _busy(key)
 
 
-def _keep(
-    key: StateKey,
-    engine: Engine,
-    stored: StoredForms,
-    found: FormsByHandler,
-    shown: FormsByHandler,
-    deadline: Deadline,
-) -> bool:
+def _keep(runtime: Runtime, key: StateKey, stored: StoredForms, found: FormsByHandler, shown: FormsByHandler) -> bool:
     """Stores the forms found for a target; returns whether one clashes with a stored form, and corrects ``shown``."""
-    for _ in deadline.tries():
+    for _ in runtime.tries():
         kinds, clashing = _merged(stored.forms, found)
-        if kinds == stored.forms or engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
+        if kinds == stored.forms or runtime.engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
             stored.revision += kinds != stored.forms
             stored.forms = kinds
             for handler, name, other in clashing:
                 shown[handler].pop(name)
                 shown.setdefault(other, {})[name] = kinds[other][name]
             return bool(clashing)
-        read = stored_forms(engine.read_state([key], consistent=True).get(key, {}))
+        read = stored_forms(runtime.engine.read_state([key], consistent=True).get(key, {}))
         stored.forms, stored.revision = read.forms, read.revision
     raise _busy(key)
 
@@ -175,11 +133,11 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def _warn(place: str, stored: StoredForms, found: FormsByHandler, run: Run) -> None:
+def _warn(runtime: Runtime, place: str, stored: StoredForms, found: FormsByHandler) -> None:
     remembered = {name for names in stored.forms.values() for name in names}
     for handler, names in found.items():
         if not names.keys() <= remembered:
-            run.warn_once(
+            runtime.warn_once(
                 ("kinds", place, handler),
                 f"Handler {handler!r} yields more attributes of {place} than the state remembers, {NAMES_MAX} with "
                 f"{NAMES_BYTES_MAX} bytes: that one of the others becomes another aggregate is refused only by a "

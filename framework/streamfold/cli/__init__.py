@@ -7,11 +7,11 @@ Exit codes: 0 all went well; 1 something was reported (records that failed or we
 import os
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from io import StringIO
 
 import click
 
-from streamfold.cli.application import DEFAULT_APPLICATION
 from streamfold.cli.output import echo, machine_error, take_all_letters
 from streamfold.errors import StreamfoldError
 
@@ -20,23 +20,23 @@ COMMANDS: Mapping[str, str] = {
     "redrive": "streamfold.cli.redrive",
     "show": "streamfold.cli.show",
     "history": "streamfold.cli.history",
-    "audit": "streamfold.cli.audit",
+    "audit": "streamfold.cli.history",
     "search": "streamfold.cli.search",
     "routes": "streamfold.cli.routes",
-    "backfill": "streamfold.cli.filling:backfill",
-    "rebuild": "streamfold.cli.filling:rebuild",
+    "backfill": "streamfold.cli.backfill",
+    "rebuild": "streamfold.cli.backfill",
     "jobs": "streamfold.cli.jobs",
     "work": "streamfold.cli.work",
-    "feed-cost": "streamfold.cli.feed_cost",
-    "record": "streamfold.cli.record",
+    "record": "streamfold.cli.replay",
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
     "explain": "streamfold.cli.explain",
     "diff": "streamfold.cli.diff",
-    "retire": "streamfold.cli.retire",
+    "retire": "streamfold.cli.state",
     "state": "streamfold.cli.state",
-    "settings": "streamfold.cli.settings",
+    "settings": "streamfold.cli.routes",
 }
+"""The module of each command; the command has its own name there."""
 INSTEAD: Mapping[str, str] = {
     "check": "streamfold routes checks the declarations, streamfold verify compares a state with its items, and in a "
     "test streamfold.testing.check(app, ...) proves an application: docs/testing.md.",
@@ -78,16 +78,19 @@ class Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        place, _, attribute = COMMANDS[name].partition(":")
-        module = __import__(place, fromlist=[attribute or "command"])
-        command: click.Command = getattr(module, attribute or "command")
+        command: click.Command = getattr(import_module(COMMANDS[name]), name)
         return command
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not (arguments[0] in COMMANDS or arguments[0].startswith("-") or context.resilient_parsing):
-            context.fail(_unknown(arguments[0]))
+            from difflib import get_close_matches  # only needed where a name is wrong
+
+            name = arguments[0]
+            near = " or ".join(map(repr, get_close_matches(name, COMMANDS)))
+            instead = INSTEAD.get(name) or (f"Did you mean {near}?" if near else "")
+            context.fail(f"No such command {name!r}. {instead}".rstrip())
         return super().resolve_command(context, arguments)
 
     def invoke(self, context: click.Context) -> object:
@@ -99,15 +102,6 @@ class Commands(click.Group):
         except click.Abort:  # at a question, which comes before anything is written
             echo(f"Stopped. {NOTHING_WRITTEN}", err=True)
         sys.exit(INTERRUPTED)
-
-
-def _unknown(name: str) -> str:
-    """What is told of a command that there is none of."""
-    from difflib import get_close_matches  # only needed where a name is wrong
-
-    near = " or ".join(map(repr, get_close_matches(name, COMMANDS)))
-    instead = INSTEAD.get(name) or (f"Did you mean {near}?" if near else "")
-    return f"No such command {name!r}. {instead}".rstrip()
 
 
 @click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -129,7 +123,9 @@ def main() -> None:
     try:
         cli.main(prog_name="streamfold", standalone_mode=False)
     except click.ClickException as error:
-        _show(error)
+        shown = StringIO()  # click quotes arguments, and the usage, as they are
+        error.show(shown)
+        echo(shown.getvalue(), err=True, nl=False)
         sys.exit(USAGE)
     except (click.Abort, KeyboardInterrupt):  # before a command was found
         echo(f"Stopped. {NOTHING_WRITTEN}", err=True)
@@ -145,11 +141,4 @@ def main() -> None:
         sys.exit(USAGE)
 
 
-def _show(error: click.ClickException) -> None:
-    """Prints an error of click, which quotes arguments, and the usage."""
-    shown = StringIO()
-    error.show(shown)
-    echo(shown.getvalue(), err=True, nl=False)
-
-
-__all__ = ["DEFAULT_APPLICATION", "cli", "main"]
+__all__ = ["cli", "main"]

@@ -1,66 +1,53 @@
 """``streamfold diff``: which rows changed code would make different, before it is deployed."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
+from typing import Any
 
-import click
-
-from streamfold.cli.application import DEFAULT_APPLICATION
-from streamfold.cli.diffed import diff_report, print_diff
-from streamfold.cli.engines import REPORTED, Store, state_option, store_options
-from streamfold.cli.old_code import OldCode, OldPlace, old_place, opened_code
-from streamfold.cli.opened import OpenedState, opened_state
-from streamfold.cli.output import echo
-from streamfold.cli.progress import item_progress
-from streamfold.errors import SettingsError
-from streamfold.lifecycle.diff import CodeDiff
+from streamfold.app import App
+from streamfold.cli import shell
+from streamfold.cli.items import item_object, item_text, name_text, row_object, row_text, text
+from streamfold.cli.old_code import OldCode, opened_code
+from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, item_progress, note
+from streamfold.cli.session import DEFAULT_APPLICATION, Session
+from streamfold.errors import SettingsError, printable
+from streamfold.lifecycle.diff import NEW, OLD, CodeDiff, HandlerDiff, RaisedItems, RowChange
 from streamfold.lifecycle.sources import pages, wanted_routes
-from streamfold.records.encoded import to_json
+from streamfold.records.values import decode
 from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 1_000
 PAGE_ITEMS = 100
-"""Items that the other process is told of at once."""
+"""Items that are given to the other process at once."""
 
 
-@click.command("diff", short_help="Show which rows changed code would make different.")
-@click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
-@click.option(
-    "--old",
-    required=True,
-    metavar="MODULE:NAME@PLACE",
-    help="The application as it was: in a revision of the git repository you stand in, or in a folder, ./FOLDER.",
+@shell.command(
+    "diff",
+    "Show which rows changed code would make different.",
+    shell.HANDLERS,
+    shell.value(
+        "--old",
+        "MODULE:NAME@PLACE",
+        "The application as it was: in a revision of the git repository you stand in, or in a folder, ./FOLDER.",
+        required=True,
+    ),
+    shell.value(
+        "--new",
+        "MODULE:NAME",
+        "The application as it is, found from the folder you stand in.",
+        "application",
+        default=DEFAULT_APPLICATION,
+        envvar="STREAMFOLD_APP",
+        show_default=True,
+        show_envvar=True,
+    ),
+    shell.number("--sample", "About so many items, in random parts of the tables.", 1, default=SAMPLE_ITEMS),
+    shell.STATE,
+    shell.STORE,
+    shell.json_flag("Print one JSON object, values in DynamoDB JSON."),
+    checks=True,
 )
-@click.option(
-    "--new",
-    default=DEFAULT_APPLICATION,
-    envvar="STREAMFOLD_APP",
-    show_default=True,
-    show_envvar=True,
-    metavar="MODULE:NAME",
-    help="The application as it is, found from the folder you stand in.",
-)
-@click.option(
-    "--sample",
-    type=click.IntRange(min=1),
-    default=SAMPLE_ITEMS,
-    show_default=True,
-    metavar="N",
-    help="About so many items, in random parts of the tables.",
-)
-@state_option
-@store_options
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object, values in DynamoDB JSON.")
-def command(
-    handlers: tuple[str, ...],
-    old: str,
-    new: str,
-    sample: int,
-    store: Store,
-    tables: tuple[str, ...],
-    json_output: bool,
-) -> None:
+def diff(opened: Session) -> Report:
     """Show which rows, and which of their attributes, the new code would make otherwise than the old code, side by
     side, on a sample of the items. Default: all views, indexes and derived attributes of the new code.
 
@@ -82,27 +69,25 @@ def command(
       streamfold diff daily_sales --old handlers:app@v1.4 --sample 10000 --engine dynamodb --table main=shop
       streamfold diff --old handlers:app@../shop-before --json
     """
-    place = _places(old, new)
-    with opened_state(new, tables, store) as opened, opened_code(place) as code:
-        routes = _routes(opened, handlers)
-        _tell_sides(opened, code, routes)
-        found = _compared(opened, code, routes, sample, shown=not json_output)
-        if json_output:
-            echo(to_json(diff_report(opened.app, code, found)))
-        else:
-            print_diff(found)
-    sys.exit(REPORTED if found.differs else 0)
+    given = opened.given
+    if "@" in given.application:
+        raise SettingsError(
+            f"--new {given.application!r}: expected MODULE:NAME of the code you stand in; --old takes a place too."
+        )
+    app, by, code = opened.app, opened.explaining, opened.stack.enter_context(opened_code(given.old))
+    routes = _routes(app, given.handlers)
+    _note_sides(app, code, routes)
+    found = CodeDiff(by.app, by.engine, by.forms, [route.name for route in routes], code.rows)
+    wanted = opened.keys(routes).sources(given.sample, Random()) if routes else iter(())  # noqa: S311 - a sample
+    with item_progress("comparing", given.sample, shown=not given.json_output) as advance:
+        for page in pages(wanted, PAGE_ITEMS):
+            advance(found.page(page))
+    return Report(_lines(found), lambda: _object(app, code, found), found.differs)
 
 
-def _places(old: str, new: str) -> OldPlace:
-    if "@" in new:
-        raise SettingsError(f"--new {new!r}: expected MODULE:NAME of the code you stand in; --old takes a place too.")
-    return old_place(old)
-
-
-def _routes(opened: OpenedState, names: Sequence[str]) -> list[Route]:
+def _routes(app: App, names: Sequence[str]) -> list[Route]:
     """The handlers to compare. Raises ``SettingsError`` for a named one that makes no rows of items alone."""
-    routes = wanted_routes(opened.app, dict.fromkeys(names))
+    routes = wanted_routes(app, dict.fromkeys(names))
     for route in routes:
         if names and not route.kind.contributes:
             raise SettingsError(
@@ -112,32 +97,79 @@ def _routes(opened: OpenedState, names: Sequence[str]) -> list[Route]:
     return [route for route in routes if route.kind.contributes]
 
 
-def _tell_sides(opened: OpenedState, code: OldCode, routes: Sequence[Route]) -> None:
+def _note_sides(app: App, code: OldCode, routes: Sequence[Route]) -> None:
     """Warns of handlers that only one side has, and of code that both sides share."""
-    if code.application != opened.app.name:
+    if code.application != app.name:
         raise SettingsError(
-            f"The old code is of application {code.application!r}, and the new one of {opened.app.name!r}: expected "
+            f"The old code is of application {code.application!r}, and the new one of {app.name!r}: expected "
             "one application."
         )
-    declared = {route.name for route in opened.app.routes}
+    declared = {route.name for route in app.routes}
     for name in code.handlers:
         if name not in declared:
-            echo(f"Handler {name!r} is in the old code alone: it is left out.", err=True)
+            note(f"Handler {name!r} is in the old code alone: it is left out.")
     for route in routes:
         if route.name not in code.handlers:
-            echo(f"Handler {route.name!r} is in the new code alone: all of its rows are new.", err=True)
+            note(f"Handler {route.name!r} is in the new code alone: all of its rows are new.")
     for name in code.elsewhere:
-        echo(
-            f"Handler {name!r} of the old code lies outside of its folder: both sides run the same code of it.",
-            err=True,
-        )
+        note(f"Handler {name!r} of the old code lies outside of its folder: both sides run the same code of it.")
 
 
-def _compared(opened: OpenedState, code: OldCode, routes: Sequence[Route], sample: int, *, shown: bool) -> CodeDiff:
-    by = opened.explaining
-    found = CodeDiff(by.app, by.engine, by.forms, [route.name for route in routes], code.rows)
-    wanted = opened.keys(routes).sources(sample, Random()) if routes else iter(())  # noqa: S311 - a sample
-    with item_progress("comparing", sample, shown=shown) as advance:
-        for page in pages(wanted, PAGE_ITEMS):
-            advance(found.page(page))
-    return found
+def _lines(found: CodeDiff) -> Iterator[Printed]:
+    """Rows side by side, what raises, and counts by handler."""
+    if found.changes:
+        cells = (line for change in found.changes[:SHOWN_MAX] for line in _cells(change))
+        yield Grid(("handler", "item", "row", "attribute", OLD, NEW), cells)
+        if (hidden := len(found.changes) - SHOWN_MAX) > 0:
+            yield f"... and {hidden:,} more rows; --json has them."
+        yield ""
+    for side, raised in found.raised.items():
+        for each in raised.values():
+            first = f"first on {item_text(each.item)}: {printable(each.error.message)}"
+            yield Note(f"The {side} {each.handler!r} raises {each.error.type} on {each.items:,} items, {first}")
+    yield from (f"{name}: {_counts(counts)}" for name, counts in found.found.items())
+    yield f"{found.items:,} items were compared."
+
+
+def _cells(change: RowChange) -> Iterator[list[str]]:
+    """A line for each attribute that differs; one for a row without attributes."""
+
+    def side(row: Mapping[str, Any] | None, name: str) -> str:
+        if row is None:
+            return "(no row)"
+        return text(decode(row[name])) if name in row else ""
+
+    head = [change.handler, item_text(change.item), row_text(change.row)]
+    for name in change.attributes or [""]:
+        yield [*head, name_text(name), side(change.old, name), side(change.new, name)]
+
+
+def _counts(counts: HandlerDiff) -> str:
+    if not counts.changed:
+        return f"{counts.items:,} items, all the same"
+    attributes = ", ".join(f"{name_text(name)} in {rows:,}" for name, rows in counts.attributes.most_common())
+    rows = f"{counts.other:,} rows otherwise, {counts.more:,} more, {counts.fewer:,} fewer"
+    return f"{counts.changed:,} of {counts.items:,} items change: {rows}; {attributes or 'no attributes'}"
+
+
+def _object(app: App, code: OldCode, found: CodeDiff) -> dict[str, Any]:
+    def counts(each: HandlerDiff) -> dict[str, Any]:
+        rows = {"other": each.other, "more": each.more, "fewer": each.fewer}
+        return {"items": each.items, "changed": each.changed, "rows": rows, "attributes": dict(each.attributes)}
+
+    def change(each: RowChange) -> dict[str, Any]:
+        sides = {"attributes": each.attributes, OLD: each.old, NEW: each.new}
+        return {**item_object(app, each.item), "handler": each.handler, "row": row_object(app, each.row), **sides}
+
+    def raised(each: RaisedItems) -> dict[str, Any]:
+        error = {"error": each.error.type, "message": each.error.message}
+        return {"handler": each.handler, **error, "items": each.items, "first": item_object(app, each.item)}
+
+    return {
+        "application": app.name,
+        "old": code.place,
+        "items": found.items,
+        "handlers": {name: counts(each) for name, each in found.found.items()},
+        "changes": list(map(change, found.changes)),
+        "raised": {side: list(map(raised, each.values())) for side, each in found.raised.items()},
+    }

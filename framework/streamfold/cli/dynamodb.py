@@ -1,21 +1,22 @@
-"""What commands with ``--engine dynamodb`` do beside processing: tables, the account, sources, chains."""
+"""What commands with ``--engine dynamodb`` do beside processing: clients, the account, tables, sources, chains."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-import click
+import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.app import App
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
-from streamfold.cli.output import can_ask, echo
 from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.dynamodb_client import make_client, unreachable
 from streamfold.engines.expressions import ActionRequest, state_attributes
-from streamfold.errors import EngineError, SettingsError, parts_text
+from streamfold.errors import EngineError, parts_text, refusal
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_key
 from streamfold.records.change import Change, ItemKey
@@ -24,7 +25,7 @@ from streamfold.records.values import DECODERS, RawImage
 from streamfold.replay.replay import SourceImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CONDITION, CONFLICT
 
 TRIES_MAX = 8
@@ -32,10 +33,30 @@ PAUSE_SECONDS = 0.05
 """Before the second try of a write that met another; each next pause is twice as long."""
 
 
+def make_clients(endpoint_url: str | None) -> tuple[Any, Any]:
+    """Low-level clients for DynamoDB and its streams."""
+    return make_client(endpoint_url), boto3.client("dynamodbstreams", endpoint_url=endpoint_url)
+
+
+def make_streams_client(service: str, stream_arn: str, endpoint_url: str | None) -> Any:
+    """A low-level client for streams, ``"dynamodbstreams"`` or ``"kinesis"``, in the region of one of them."""
+    region = None if endpoint_url else stream_arn.split(":")[3:4]
+    return boto3.client(service, endpoint_url=endpoint_url, region_name=region[0] if region else None)
+
+
+@contextmanager
+def explained(service: str = "DynamoDB") -> Iterator[None]:
+    """Makes an ``EngineError`` of what boto3 raises inside, where no engine stands between."""
+    try:
+        yield
+    except ClientError as error:
+        raise EngineError(f"{service} refused a call with {refusal(error)}") from error
+    except BotoCoreError as error:
+        raise unreachable(error) from error
+
+
 def account(client: Any) -> str:
     """The account and region that a client works in, for a person to confirm."""
-    import boto3
-
     try:
         identity = boto3.client("sts").get_caller_identity()
     except (BotoCoreError, ClientError) as error:
@@ -45,17 +66,11 @@ def account(client: Any) -> str:
     return f"account {identity['Account']}, region {client.meta.region_name}"
 
 
-def confirm_aws(engine: Engine, *, yes: bool) -> None:
-    """Prints where in AWS is written, and asks unless ``yes``. Raises ``SettingsError`` if nobody answers."""
+def written_places(engine: Engine) -> str:
+    """Where in AWS a command writes: account, region and tables."""
     assert isinstance(engine, DynamoEngine)
     named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in _own_tables(engine))
-    where = f"derived rows to {named}, state to {engine.requests.state_table}"
-    echo(f"This writes to AWS, {account(engine.client)}: {where}.", err=True)
-    if yes:
-        return
-    if not can_ask():
-        raise SettingsError("Nobody can be asked for confirmation here: give --yes to write to AWS.")
-    click.confirm("Go on?", abort=True, err=True)
+    return f"{account(engine.client)}: derived rows to {named}, state to {engine.requests.state_table}"
 
 
 def described(engine: Any, table: Table) -> tuple[int, int]:
@@ -65,7 +80,6 @@ def described(engine: Any, table: Table) -> tuple[int, int]:
 
 
 def _own_tables(engine: DynamoEngine) -> list[tuple[Table, str]]:
-    """The application's tables, without that of the state."""
     return [(table, name) for table, name in engine.requests.tables.values() if table is not STATE]
 
 
@@ -75,32 +89,25 @@ def create_tables(app: App, engine: DynamoEngine) -> list[str]:
     clients: dict[str | None, Any] = {None: engine.client}
     for region in {table.region for table, _ in tables if table.region}:
         clients[region] = engine.regional(region)
-    existing = {region: _existing(client) for region, client in clients.items()}
+    existing = {
+        region: {name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]}
+        for region, client in clients.items()
+    }
     created = []
     for table, name in tables:
         if name not in existing[table.region]:
-            _create(clients[table.region], name, _key_types(app, table), stream=True)
+            keys = (key for route in app.routes for key in (*route.sources, *route.into))
+            key = next(key for key in keys if key.table.name == table.name)
+            types = {part: each.attribute_type for part, each in zip(table.attributes, key.parts, strict=True)}
+            _create(clients[table.region], name, types, table.ttl, stream=True)
             created.append(name)
-            if table.ttl:
-                _expire(clients[table.region], name, table.ttl)
     if state_table not in existing[None]:
-        _create(engine.client, state_table, {"pk": "S", "sk": "S"}, stream=False)
-        _expire(engine.client, state_table, "ttl")
+        _create(engine.client, state_table, {"pk": "S", "sk": "S"}, "ttl", stream=False)
         created.append(state_table)
     return created
 
 
-def _existing(client: Any) -> set[str]:
-    return {name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]}
-
-
-def _key_types(app: App, table: Table) -> dict[str, str]:
-    keys = (key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name)
-    key = next(keys)
-    return {name: part.attribute_type for name, part in zip(table.attributes, key.parts, strict=True)}
-
-
-def _create(client: Any, name: str, types: dict[str, str], *, stream: bool) -> None:
+def _create(client: Any, name: str, types: Mapping[str, str], ttl: str | None, *, stream: bool) -> None:
     kinds = zip(types, ("HASH", "RANGE"), strict=False)
     extra = {"StreamSpecification": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}} if stream else {}
     client.create_table(
@@ -111,10 +118,8 @@ def _create(client: Any, name: str, types: dict[str, str], *, stream: bool) -> N
         **extra,
     )
     client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
-
-
-def _expire(client: Any, name: str, attribute: str) -> None:
-    client.update_time_to_live(TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": attribute})
+    if ttl:
+        client.update_time_to_live(TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": ttl})
 
 
 class SourceWriter:
@@ -131,7 +136,7 @@ class SourceWriter:
 
     def __call__(self, images: Iterable[SourceImage]) -> None:
         for item, raw, version in images:
-            self._put(item, [self._note(item, version), self._write(item, raw)])
+            self._put(item, self._actions(item, raw, version))
 
     def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:
         name = parts_text(item[1:])
@@ -145,23 +150,20 @@ class SourceWriter:
             self.pause(PAUSE_SECONDS * 2**attempt)
         raise EngineError(f"Source item {name} could not be put: the tables do not take more writes.")
 
-    def _note(self, item: ItemKey, version: str) -> ActionRequest:
-        return {
-            "Update": {
-                "TableName": self.engine.requests.state_table,
-                "Key": state_attributes(source_key(self.application, item)),
-                "UpdateExpression": "SET v = :v",
-                "ConditionExpression": "attribute_not_exists(v) OR v < :v",
-                "ExpressionAttributeValues": {":v": {"S": version}},
-            }
-        }
-
-    def _write(self, item: ItemKey, raw: RawImage | None) -> ActionRequest:
+    def _actions(self, item: ItemKey, raw: RawImage | None, version: str) -> list[ActionRequest]:
         requests = self.engine.requests
+        update = {
+            "TableName": requests.state_table,
+            "Key": state_attributes(source_key(self.application, item)),
+            "UpdateExpression": "SET v = :v",
+            "ConditionExpression": "attribute_not_exists(v) OR v < :v",
+            "ExpressionAttributeValues": {":v": {"S": version}},
+        }
         table = requests.real_name(item[0])
         if raw is None:
-            return {"Delete": {"TableName": table, "Key": requests.key(item)}}
-        return {"Put": {"TableName": table, "Item": {name: _with_bytes(value) for name, value in raw.items()}}}
+            return [{"Update": update}, {"Delete": {"TableName": table, "Key": requests.key(item)}}]
+        image = {name: _with_bytes(value) for name, value in raw.items()}
+        return [{"Update": update}, {"Put": {"TableName": table, "Item": image}}]
 
 
 def _with_bytes(value: Any) -> Any:
@@ -196,7 +198,7 @@ class TableChains:
         missing = [name for name in self.tables if not self._has_stream(name)]
         return sorted({reader.name for _, target, reader in chained(self.app.routes) if target.table.name in missing})
 
-    def run(self, engine: Any, run: Run) -> Report:
+    def run(self, runtime: Runtime) -> Report:
         """Delivers the records of derived rows to the handlers that read them, until no stream holds more.
 
         A chain may lead from table to table and back: the streams are read in turns.
@@ -205,22 +207,22 @@ class TableChains:
         cursors: dict[str, Any] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
         delivered = bool(cursors)
         while delivered:
-            run.pause(self.settle_seconds)
+            runtime.pause(self.settle_seconds)
             delivered = False
             for name, cursor in tuple(cursors.items()):
                 for page in StreamReader(*self.clients, self.tables[name][1]).pages(cursor):
                     cursors[name] = page.cursor
-                    if changes := self._wanted(name, page.records, run):
-                        merge(report, process_changes(self.app, changes, engine, run))
-                        merge(report, run_fan_outs(self.app, engine, run))
+                    if changes := self._wanted(name, page.records, runtime):
+                        merge(report, process_changes(runtime, changes))
+                        merge(report, run_fan_outs(runtime))
                         delivered = True
         report.known = 0  # counts records of the files; those of the streams are read again by every replay
         return report
 
-    def _wanted(self, name: str, records: Iterable[RawRecord], run: Run) -> list[Change]:
+    def _wanted(self, name: str, records: Iterable[RawRecord], runtime: Runtime) -> list[Change]:
         """The changes of derived rows that a handler reads; those of other items came from the files."""
         table, real = self.tables[name]
-        origins = Origins({name: table}, run.settings)
+        origins = Origins({name: table}, runtime.settings)
         origins.adopted = real
         changes = map(origins.change, records)
         return [change for change in changes if self.app.derived(change.item) and self.app.chains(change.item)]

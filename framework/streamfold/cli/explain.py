@@ -1,60 +1,94 @@
-"""``streamfold explain``: why a derived row is as it is, and what handlers make of an item."""
+"""``streamfold explain``: why a row, derived attributes or a document are as they are, and what handlers make of an
+item.
+"""
 
-import sys
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import click
-
-from streamfold.app import App
-from streamfold.cli.engines import REPORTED, Store, state_options
-from streamfold.cli.explained import item_report, print_item, print_row, row_report
-from streamfold.cli.histories import item_of_row
-from streamfold.cli.items import command_key, read_keys, tell_absent, typed_item, typed_keys
-from streamfold.cli.opened import OpenedState, opened_state
-from streamfold.cli.output import echo
-from streamfold.cli.provenance import (
-    bearer,
-    bearer_report,
-    document,
-    document_report,
-    feed_row,
-    feed_row_report,
-    print_bearer,
-    print_document,
-    print_feed_row,
+from streamfold.cli import shell
+from streamfold.cli.history import item_of_row
+from streamfold.cli.items import (
+    command_key,
+    item_object,
+    item_text,
+    name_text,
+    note_absent,
+    read_keys,
+    row_object,
+    row_text,
+    text,
+    typed_item,
+    typed_keys,
+    values_text,
 )
-from streamfold.cli.rows import typed_key
-from streamfold.cli.search_servers import search_url_option, with_search
-from streamfold.cli.show_documents import Place, opened_sink
-from streamfold.derivations.search.indexes import find_index
-from streamfold.errors import SettingsError, parts_text
-from streamfold.lifecycle.explain import Explaining, explain_item
-from streamfold.lifecycle.row_sources import explain_row, row_routes
-from streamfold.records.encoded import to_json
+from streamfold.cli.output import SHOWN_MAX, Grid, Printed, Report, counted
+from streamfold.cli.session import Session
+from streamfold.derivations.attributes.kind import stored_of
+from streamfold.derivations.attributes.write_back import shown_by
+from streamfold.derivations.feed.kind import feed_routes
+from streamfold.derivations.feed.kind import options_of as feed_options
+from streamfold.derivations.search.documents import gathered, known_items
+from streamfold.derivations.search.indexes import SearchIndex, find_index
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.maintenance import Comparing, root_of
+from streamfold.derivations.search.options import options_of as search_options
+from streamfold.derivations.search.sink import Sink
+from streamfold.errors import SettingsError, parts_text, printable
+from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
+from streamfold.ledger.contribution import Contribution, HeldEntries, RowPart
+from streamfold.ledger.state_keys import document_key
+from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
+from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
+from streamfold.records.change import ItemKey, image_of
+from streamfold.records.images import derived_by, hidden
+from streamfold.records.values import alike, encode
+from streamfold.routes.application import Application
+from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 
+AGREEMENT = {True: "agrees", False: "differs", None: ""}
 
-@click.command("explain", short_help="Show what a derived row is made of, or what handlers make of an item.")
-@click.argument("partition", callback=typed_key)
-@click.argument("sort", required=False, callback=typed_key)
-@state_options
-@click.option("--item", "of_item", is_flag=True, help="The key is that of an item which handlers read.")
-@click.option("--index", metavar="INDEX", help="PARTITION is the id of a document of this search index.")
-@search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
-@click.option("--scan", is_flag=True, help="On DynamoDB, read all of the state for the items of a row, if needed.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object, values in DynamoDB JSON.")
-def command(
-    partition: str,
-    sort: str | None,
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    of_item: bool,
-    index: str | None,
-    search_url: str | None,
-    scan: bool,
-    json_output: bool,
-) -> None:
+
+class MadeOf(NamedTuple):
+    """An item that something was made of: what it is to its handler, its version then, and whether it exists now."""
+
+    role: str
+    item: ItemKey
+    version: str | None  # None: not known
+    exists: bool
+
+    @property
+    def text(self) -> str:
+        return f"{item_text(self.item)} at version {name_text(self.version or '-')}"
+
+    def object(self, app: Application) -> dict[str, Any]:
+        """The same as JSON."""
+        item = item_object(app, self.item)
+        return {"role": self.role, "item": item, "version": self.version, "exists": self.exists}
+
+
+@shell.command(
+    "explain",
+    "Show what a derived row is made of, or what handlers make of an item.",
+    shell.key(required=True),
+    shell.STATE_OPTIONS,
+    shell.flag("--item", "The key is that of an item which handlers read.", "of_item"),
+    shell.value("--index", "INDEX", "PARTITION is the id of a document of this search index."),
+    shell.search_url("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
+    shell.flag("--scan", "On DynamoDB, read all of the state for the items of a row, if needed."),
+    shell.refuses(
+        "--item", "--scan", why="--scan looks for the items of a row, and --item names one: give one of them."
+    ),
+    shell.belongs("--search-url", "--index"),
+    shell.refuses(
+        "--index",
+        *("--item", "--scan", "SORT"),
+        why="--index names a document by its id: leave out SORT, --item and --scan.",
+    ),
+    shell.json_flag("Print one JSON object, values in DynamoDB JSON."),
+    checks=True,
+)
+def explain(opened: Session) -> Report:
     """Show why the derived row with the key PARTITION and SORT is as it is: handler, item, version and amounts of each
     contribution, their sum, and the row.
 
@@ -83,82 +117,29 @@ def command(
       streamfold explain 'PRODUCT#1|META' --index products
       streamfold explain SALES#2026-03-01 SKU#a --scan --engine dynamodb --table main=shop
     """
-    if of_item and scan:
-        raise SettingsError("--scan looks for the items of a row, and --item names one: give one of them.")
-    if (index is None) and search_url is not None:
-        raise SettingsError("--search-url belongs to --index.")
-    if index is not None and (of_item or scan or sort is not None):
-        raise SettingsError("--index names a document by its id: leave out SORT, --item and --scan.")
-    with opened_state(application, tables, store) as opened:
-        by = opened.explaining
-        if index is not None:
-            place = Place(store, search_url, tables)
-            sys.exit(_explain_document(opened, index, partition, place, json_output=json_output))
-        if of_item:
-            sys.exit(_explain_item(by, partition, sort, json_output=json_output))
-        code = _explain_other(opened, by, partition, sort, scan=scan, json_output=json_output)
-        if code is not None:
-            sys.exit(code)
-        row = _row(opened, by, partition, sort)
-        sys.exit(_explain_row(by, row, scan=scan or opened.local is not None, json_output=json_output))
+    given, by = opened.given, opened.explaining
+    partition, sort, scan = given.partition, given.sort, given.scan or opened.local is not None
+    if given.index is not None:
+        index = find_index(opened.app.routes, given.index, opened.settings)
+        return _document_report(opened, index, partition)
+    if given.of_item:
+        item = typed_item(by.app, by.app.routes, partition, sort)
+        found = explain_item(by, item)
+        note_absent(by.engine, item)
+        differs = any(each.agrees is False or each.error is not None for each in found)
+        return Report(_item_lines(by, item, found), _item_object(by, item, found), differs)
+    if (feed := feed_row(by, partition, sort)) is not None:
+        return Report(feed.lines(), feed.object(by.app), not feed.agrees)
+    if (shown := item_shown(by, partition, sort, scan=scan)) is not None:
+        differs = not all(each.agrees for each in shown.attributes)
+        return Report(_shown_lines(by, shown), _shown_object(by, shown), differs)
+    row = explain_row(by, _row(by, partition, sort), scan=scan)
+    return Report(_row_lines(by, row), _row_object(by, row), not row.agrees)
 
 
-def _explain_item(by: Explaining, partition: str, sort: str | None, *, json_output: bool) -> int:
-    item = typed_item(by.app, by.app.routes, partition, sort)
-    found = explain_item(by, item)
-    if json_output:
-        echo(to_json(item_report(by, item, found)))
-    else:
-        print_item(by, item, found)
-    tell_absent(by.engine, item)
-    return REPORTED if any(each.agrees is False or each.error is not None for each in found) else 0
-
-
-def _explain_document(opened: OpenedState, index: str, name: str, place: Place, *, json_output: bool) -> int:
-    settings = with_search(opened.run.settings, place.search_url)
-    found_index = find_index(opened.app.routes, index, settings)
-    with opened_sink(opened.app, settings, place) as sink:
-        sink.check(found_index.alias)
-        found = document(opened.app, opened.engine, sink, found_index, name, settings)
-    if json_output:
-        echo(to_json(document_report(opened.app, found)))
-    else:
-        print_document(found)
-    return REPORTED if found.differences or found.error is not None or not found.made_of else 0
-
-
-def _explain_other(
-    opened: OpenedState, by: Explaining, partition: str, sort: str | None, *, scan: bool, json_output: bool
-) -> int | None:
-    """Explains a row of a feed, or an item with derived attributes; None for another key."""
-    if (row := feed_row(opened.app, opened.engine, partition, sort)) is not None:
-        if json_output:
-            echo(to_json(feed_row_report(opened.app, row)))
-        else:
-            print_feed_row(row)
-        return 0 if row.agrees else REPORTED
-    if (item := bearer(by, partition, sort, scan=scan or opened.local is not None)) is not None:
-        if json_output:
-            echo(to_json(bearer_report(by, item)))
-        else:
-            print_bearer(by, item)
-        return 0 if all(each.agrees for each in item.attributes) else REPORTED
-    return None
-
-
-def _explain_row(by: Explaining, row: RowKey, *, scan: bool, json_output: bool) -> int:
-    found = explain_row(by, row, scan=scan)
-    if json_output:
-        report: dict[str, Any] = row_report(by, found)
-        echo(to_json(report))
-    else:
-        print_row(by, found)
-    return 0 if found.agrees else REPORTED
-
-
-def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) -> RowKey:
-    """The key of the row. Raises ``SettingsError`` for a key of no row that contributions lead to."""
-    app, name = opened.app, parts_text((partition, sort))
+def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:
+    """The key of the row. Raises ``SettingsError`` for a key of no row that has contributions."""
+    app, name = by.app, parts_text((partition, sort))
     found = typed_keys([key for route in app.routes for key in route.into], partition, sort)
     explainable = [row for row in found if row_routes(by, row)]
     if len(explainable) == 1:
@@ -169,15 +150,392 @@ def _row(opened: OpenedState, by: Explaining, partition: str, sort: str | None) 
     if found:
         writers = [route for route in app.routes if found[0] in typed_keys(route.into, partition, sort)]
         kinds = ", ".join(f"{route.name!r} of kind {route.kind}" for route in writers)
-        what = f"The row {name} is written by handler {kinds}: the state keeps no contributions to it."
-        raise SettingsError(what + _next(app, found[0]))
+        item = item_of_row(app, found[0])
+        more = f" Next: streamfold history {command_key(item)} shows all changes of its item." if item else ""
+        raise SettingsError(
+            f"The row {name} is written by handler {kinds}: the state keeps no contributions to it.{more}"
+        )
     if typed_keys(read_keys(app.routes), partition, sort):
         raise SettingsError(f"{name} is the key of an item, and of no derived row: explain it with --item.")
     templates = ", ".join(dict.fromkeys(key.template for route in app.routes for key in route.into))
     raise SettingsError(f"No handler writes a row {name}: expected PARTITION and SORT of {templates}.")
 
 
-def _next(app: App, row: RowKey) -> str:
-    """What shows more of a row that no contributions lead to: of a history row, the history of its item."""
-    item = item_of_row(app, row)
-    return f" Next: streamfold history {command_key(item)} shows all changes of its item." if item else ""
+def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> Iterator[Printed]:
+    """What each handler makes of an item, and what the state holds of it."""
+    yield item_text(item)
+    for each in found:
+        agreement = AGREEMENT[each.agrees]
+        if each.error is not None:
+            agreement = printable(f"raises {type(each.error).__name__}: {each.error}")
+        elif not each.route.kind.contributes:
+            agreement = "keeps nothing of an item in the ledger"
+        yield f"\n{each.route.name} ({each.route.kind}) {agreement}".rstrip()
+        if not each.route.kind.contributes:
+            continue
+        at = time_of(each.version)
+        yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
+        for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
+            lines = [
+                _contributed_text(row, part, entry_values(by, each.route, item, row, part), other.get(row, part))
+                for row, part in rows.items()
+            ]
+            if what == "stored" or each.error is None:
+                yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
+
+
+def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
+    def parts(route: Route, rows: Contribution) -> list[dict[str, Any]]:
+        return [
+            {"row": row_object(by.app, row), **_part_object(by, route, item, row, part)} for row, part in rows.items()
+        ]
+
+    handlers = [
+        {
+            "handler": each.route.name,
+            "kind": str(each.route.kind),
+            "agrees": each.agrees,
+            "version": each.version or None,
+            "at": time_of(each.version) if each.version else None,
+            "error": None if each.error is None else f"{type(each.error).__name__}: {each.error}",
+            "now": parts(each.route, each.expected),
+            "stored": parts(each.route, each.stored),
+        }
+        for each in found
+    ]
+    return {**item_object(by.app, item), "handlers": handlers}
+
+
+def contribution_text(rows: Contribution, other: Contribution) -> str:
+    """A contribution in one line, with the names of what only its entries or the row hold.
+
+    other: what it is compared with.
+    """
+    return "; ".join(_contributed_text(row, part, {}, other.get(row, part)) for row, part in rows.items())
+
+
+def _contributed_text(row: RowKey, part: RowPart, entries: Mapping[str, Sequence[Any]], other: RowPart) -> str:
+    return f"{row_text(row)}  {'  '.join(_part_texts(part, entries, other))}".rstrip()
+
+
+def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]], other: RowPart) -> list[str]:
+    def listed(name: str, held: HeldEntries) -> str:
+        """Entries, with their order and how many of them count where the other side has that otherwise."""
+        differs = name in other.ordered and other.ordered[name].ordering != held.ordering
+        head, values = f"{name_text(name) or 'the row'}{f' by {held.ordering}' * differs}", entries.get(name, ())
+        return f"{head}: {', '.join(map(text, values))}" if values else f"{head} (entries)"
+
+    amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(part.amounts.items())]
+    plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((part.plain or {}).items())]
+    names = [f"{name_text(name)} (plain)" for name in part.names] if part.plain is None else []
+    ordered = [listed(name, held) for name, held in part.ordered.items()]
+    whole = ["(a whole row)"] if part.digest and part.plain is None and not (names or ordered) else []
+    return [*amounts, *plain, *names, *ordered, *whole]
+
+
+def _part_object(by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowPart) -> dict[str, Any]:
+    entries = entry_values(by, route, item, row, part)
+    return {
+        "adds": encode(part.amounts)["M"],
+        "plain": sorted(part.names) if part.plain is None else encode(part.plain)["M"],
+        "entries": {name: encode(values)["L"] for name, values in entries.items()},
+        "orderings": {name: held.ordering for name, held in part.ordered.items()},
+    }
+
+
+def _row_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
+    """The contributions to a row, their sum, and whether the row is that."""
+    yield item_text(found.row)
+    yield from _contribution_lines(by, found)
+    yield f"\n{_sum_text(found)}"
+    if found.stored is None:
+        yield "row  there is none"
+    else:
+        keys = by.app.tables[found.row[0]].attributes
+        shown = {name: value for name, value in found.stored.items() if name not in keys and not hidden(name)}
+        yield f"row  {_contributions_text(found.counted, shown)}"
+    yield _verdict(found)
+
+
+def _contribution_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
+    """The first contributions to a row: handler, item, version and what each adds."""
+
+    def cells(each: Contributor) -> list[str]:
+        item = item_text(each.item) if each.item is not None else f"(a long key: {name_text(each.key.pk)})"
+        entries = entry_values(by, each.route, each.item, found.row, each.part)
+        return [each.route.name, item, each.version, "  ".join(_part_texts(each.part, entries, each.part))]
+
+    if found.contributors:
+        yield Grid(("handler", "item", "version", "adds"), map(cells, found.contributors[:SHOWN_MAX]))
+    if (hidden_count := len(found.contributors) - SHOWN_MAX) > 0:
+        yield f"... and {hidden_count:,} more; --json has them all."
+
+
+def _contributions(by: Explaining, found: RowExplained) -> list[dict[str, Any]]:
+    """All contributions to a row as JSON."""
+    return [
+        {
+            "handler": each.route.name,
+            "item": None if each.item is None else item_object(by.app, each.item),
+            "version": each.version,
+            "at": time_of(each.version),
+            **_part_object(by, each.route, each.item, found.row, each.part),
+        }
+        for each in found.contributors
+    ]
+
+
+def _sum_text(found: RowExplained) -> str:
+    return f"sum  {_contributions_text(len(found.contributors), found.sums)}"
+
+
+def _contributions_text(number: int, values: Mapping[str, Any]) -> str:
+    return f"{counted(number, 'contribution')}{'  ' * bool(values)}{values_text(dict(sorted(values.items())))}"
+
+
+def _verdict(found: RowExplained) -> str:
+    if not found.whole:
+        known = f"{len(found.contributors):,} of {found.counted:,} contributions are known"
+        return f"Only {known} without reading all of the state: --scan does."
+    if found.stored is None and not found.contributors:
+        return "There is no such row, and no item contributes to it."
+    retired = f" Retired handlers left {', '.join(map(name_text, sorted(found.left)))} in it." if found.left else ""
+    if found.agrees:
+        return f"The row is what its items contribute.{retired}"
+    row, expected = (
+        {name: "nothing" if sides[side] is None else text(sides[side]) for name, sides in found.differing.items()}
+        for side in (0, 1)
+    )
+    wrong = [f"{name_text(name)} is {row[name]}, expected {expected[name]}" for name in row]
+    if not found.counts_agree:
+        wrong.insert(0, f"it counts {counted(found.counted, 'contribution')}, expected {len(found.contributors):,}")
+    if found.lacking:
+        wrong.append(f"{found.lacking:,} entries below it are missing")
+    return f"The row is not what its items contribute: {'; '.join(wrong)}.{retired}"
+
+
+def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
+    return {
+        "row": item_object(by.app, found.row),
+        "attributes": None if found.stored is None else encode(dict(found.stored))["M"],
+        "contributions": _contributions(by, found),
+        "sums": encode(found.sums)["M"],
+        "counted": found.counted,
+        "agrees": found.agrees,
+        "whole": found.whole,
+        "missing_entries": found.lacking,
+        "left_by_retired": sorted(found.left),
+        "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
+    }
+
+
+class FeedRow(NamedTuple):
+    """A row of a feed, with the post and the edge that its key names."""
+
+    route: Route
+    row: RowKey
+    exists: bool
+    made_of: tuple[MadeOf, MadeOf]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both items of a row that exists do so too."""
+        return not self.exists or feed_options(self.route).keeps or all(each.exists for each in self.made_of)
+
+    def lines(self) -> Iterator[Printed]:
+        """What a row of a feed was made of."""
+        where = "is a row of" if self.exists else "would be a row of"
+        yield f"{item_text(self.row)} {where} feed {self.route.name!r}, made of:"
+        for each in self.made_of:
+            absent = "" if each.exists else ", which is not there now"
+            yield f"  {each.role}  {item_text(each.item)}, at version {name_text(each.version or '-')}{absent}"
+        if self.exists:
+            agrees = "Both items are there.", "An item of it is gone: streamfold repair --key leads it."
+            yield agrees[not self.agrees]
+        else:
+            pulls = " or its author is pulled," if feed_options(self.route).pull_above is not None else ""
+            yield f"There is no such row: an item of it is not there, it expired,{pulls} or the handler makes none."
+
+    def object(self, app: Application) -> dict[str, Any]:
+        """The same as JSON."""
+        return {
+            "row": item_object(app, self.row),
+            "kind": "feed",
+            "handler": self.route.name,
+            "exists": self.exists,
+            "made_of": [each.object(app) for each in self.made_of],
+            "agrees": self.agrees,
+        }
+
+
+def feed_row(by: Explaining, partition: str, sort: str | None) -> FeedRow | None:
+    """The row of a feed with this typed key; None for a key of no feed."""
+    for route in feed_routes(by.app):
+        into = route.into[0]
+        for row in typed_keys([into], partition, sort):
+            fields = into.match_values(*row[1:]) or {}
+            stored = by.engine.read_rows([row]).get(row)
+            sides = (("post", route.sources[0], VERSION), ("edge", feed_options(route).audience, PARTNER_VERSION))
+            post, edge = (
+                MadeOf(role, item, (stored or {}).get(version), bool(image_of(by.engine.read_source(item))))
+                for role, key, version in sides
+                for item in [(key.table.name, *key.compose(fields))]
+            )
+            return FeedRow(route, row, stored is not None, (post, edge))
+    return None
+
+
+class DerivedAttributes(NamedTuple):
+    """What one handler derives onto an item."""
+
+    route: Route
+    stored: RowExplained  # the attributes before they are copied onto the item, with the items that they are made of
+    expected: Mapping[str, Any]  # what the item is to show
+    shown: Mapping[str, Any]  # what the item shows of that
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the stored attributes are what their items contribute, and the item shows them."""
+        names = self.expected.keys() | self.shown.keys()
+        return self.stored.agrees and all(alike(self.expected.get(name), self.shown.get(name)) for name in names)
+
+
+class ItemShown(NamedTuple):
+    """An item with derived attributes."""
+
+    item: ItemKey
+    exists: bool
+    attributes: list[DerivedAttributes]
+
+
+def item_shown(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> ItemShown | None:
+    """The item with this typed key that handlers derive attributes onto; None for another key, and where none are."""
+    own = [(route, stored) for route in by.app.routes if (stored := stored_of(route)) is not None]
+    items = typed_keys([stored.of for _, stored in own], partition, sort)
+    if not items:
+        return None
+    item = items[0]
+    image = by.engine.read_source(item) or {}
+    marks = derived_by(image) if DERIVED in image else {}
+    shown = image_of(image)
+    found: list[DerivedAttributes] = []
+    for route, stored in own:
+        if stored.of.table.name == item[0] and stored.of.match_values(*item[1:]) is not None:
+            explained = explain_row(by, stored.row(item[1:]), scan=scan)
+            mine = {name: shown[name] for name, whose in marks.items() if whose == stored.whose and name in shown}
+            expected = shown_by(explained.stored) if image else {}
+            found.append(DerivedAttributes(route, explained, expected, mine))
+    if not image and not any(each.stored.contributors for each in found):
+        return None  # neither the item exists, nor anything that is derived onto it
+    return ItemShown(item, bool(image), found)
+
+
+def _shown_lines(by: Explaining, found: ItemShown) -> Iterator[Printed]:
+    yield f"{item_text(found.item)} is an item with derived attributes{'' if found.exists else '; it is not there now'}"
+    for each in found.attributes:
+        yield f"\n{each.route.name} ({each.route.kind})  {values_text(dict(sorted(each.shown.items()))) or 'nothing'}"
+        yield from _contribution_lines(by, each.stored)
+        yield _sum_text(each.stored)
+        if not each.stored.whole:
+            yield "Not all items that it is made of are known without reading all of the state: --scan does."
+        elif each.agrees:
+            yield "The item shows what its items contribute."
+        else:
+            yield "The item does not show what its items contribute: streamfold verify compares them."
+
+
+def _shown_object(by: Explaining, found: ItemShown) -> dict[str, Any]:
+    handlers = [
+        {
+            "handler": each.route.name,
+            "shown": encode(dict(each.shown))["M"],
+            "contributions": _contributions(by, each.stored),
+            "sums": encode(each.stored.sums)["M"],
+            "whole": each.stored.whole,
+            "agrees": each.agrees,
+        }
+        for each in found.attributes
+    ]
+    return {"item": item_object(by.app, found.item), "kind": "attributes", "exists": found.exists, "handlers": handlers}
+
+
+def sink_of(opened: Session) -> Sink:
+    """The server that documents are read from, or the local state."""
+    if opened.given.search_url is not None or not opened.store.is_local:
+        return opened.server()
+    return LocalIndex(opened.engine)
+
+
+def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
+    """The document of an index with this id: what it was made of, and whether it is what its handler makes now."""
+    app, engine, sink = opened.app, opened.engine, sink_of(opened)
+    sink.check(index.alias)
+    stored = sink.read(index.alias, [name]).get(name)
+    version, run, made_of = stored.version if stored else None, None, list[MadeOf]()
+    wrong: list[str] = []  # different, missing, ghost
+    error: Exception | None = None  # of the handler
+    if (root := root_of(index.route, name)) is not None:
+        counter_key = document_key(app.name, index.route.name, root.item)
+        counter = engine.read_state([counter_key], consistent=True).get(counter_key)
+        run = int(counter["n"]) if counter else None
+        now = gathered(root, engine, engine.read_sources(dict.fromkeys(known_items(root))))
+        made_of = [MadeOf("item", root.item, None, bool(now.image))] + [
+            MadeOf("part", (key.table.name, *key.compose({**root.fields, **each.key})), None, True)
+            for key in (search_options(root.route).parts if now.image else ())
+            for each in now.parts(key)
+        ]
+        compared = Comparing(app.name, engine, sink, index.alias, opened.settings).compare([root], {root.item: [name]})
+        wrong = [what for shown in compared.shown for what, other in shown.differences() if other == name]
+        error = compared.failed[0][1] if compared.failed else None
+
+    def lines() -> Iterator[Printed]:
+        what = "is a document" if version is not None else "would be a document"
+        yield f"{name_text(name)} {what} of index {index.alias}, made by search {index.route.name!r}"
+        if version is not None:
+            yield f"  version  {version}, the number of the run that wrote it"
+        if not made_of:
+            yield "Its id does not name its item: it was cut, or is no id of this search."
+            return
+        yield f"  run      {run if run is not None else 'none'}, the last of its item in the state"
+        cells = [[each.role, item_text(each.item), "" if each.exists else "not there now"] for each in made_of]
+        yield Grid(("", "made of", ""), cells)
+        if error is not None:
+            yield printable(f"The handler raises {type(error).__name__}: {error}")
+        elif wrong:
+            yield f"It is {wrong[0]}: streamfold search verify --repair mends it."
+        elif version is None:
+            yield "There is no such document, and its handler makes none."
+        else:
+            yield "The document is what its handler makes of the item now."
+
+    found = {
+        "document": name,
+        "kind": "search",
+        "index": index.alias,
+        "handler": index.route.name,
+        "version": version,
+        "run": run,
+        "made_of": [each.object(app) for each in made_of],
+        "differences": wrong,
+        "error": None if error is None else f"{type(error).__name__}: {error}",
+    }
+    return Report(lines(), found, bool(wrong or error is not None or not made_of))
+
+
+def other_things(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> Iterator[str]:
+    """What a typed key names beside rows that a sum explains, a line each. ``scan``: the whole state is read."""
+    if (found := feed_row(by, partition, sort)) is not None and found.exists:
+        sides = " and ".join(f"{each.role} {each.text}" for each in found.made_of)
+        yield f"{item_text(found.row)} is a row of feed {found.route.name!r}, made of {sides}."
+    if (item := item_shown(by, partition, sort, scan=scan)) is not None and item.exists:
+        for each in item.attributes:
+            names = ", ".join(map(name_text, each.shown)) or "nothing"
+            of = ", ".join(
+                f"{item_text(one.item) if one.item else 'a long key'} at version {name_text(one.version)}"
+                for one in each.stored.contributors[:3]
+            )
+            more = ", ..." if len(each.stored.contributors) > 3 or not each.stored.whole else ""
+            yield (
+                f"{item_text(item.item)} is an item, onto which {each.route.name!r} derives {names}"
+                f"{f', made of {of}{more}' if of or more else ''}: streamfold explain shows more."
+            )

@@ -1,21 +1,24 @@
-"""Keys of items: as they are typed, as lines of a file, and as commands print them."""
+"""Keys and stored items: as they are typed, as lines of a file, and as commands print them."""
 
 import json
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from streamfold.cli.output import echo
-from streamfold.cli.rows import name_text
+from streamfold.app import App
+from streamfold.cli.output import Grid, note
 from streamfold.derivations.audit.kind import typed_values
-from streamfold.engines import Engine
-from streamfold.errors import RecordError, SettingsError, parts_text
+from streamfold.engines import Engine, Seekable, StoredItem
+from streamfold.errors import EngineError, RecordError, SettingsError, parts_text, printable, shortened
 from streamfold.keys.key import Key
-from streamfold.keys.table import MAIN, is_in_state
+from streamfold.keys.table import CONTRIBUTORS, MAIN, Table, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
-from streamfold.records.values import encode
+from streamfold.records.images import hidden
+from streamfold.records.values import decode, encode, sortable
 from streamfold.replay.files import LINE_BYTES_MAX, bounded_lines
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -26,6 +29,49 @@ FORMS = (
     '{"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "METADATA"}}}.'
 )
 """The forms of a line, for the help of options."""
+SAMPLE_ROWS = 3
+SAMPLE_ROWS_MAX = 100
+SCANNED_ITEMS_MAX = 2000
+"""Items that are looked at for the samples of a target: 20 ms. Only others like them, or DynamoDB, have more."""
+TEXT_LENGTH_MAX = 60
+WORDS = {None: "null", True: "true", False: "false"}
+LIKE_ANOTHER = re.compile(r"|null|true|false|nothing|\(redacted\)|-?[0-9.]+(E[-+]?[0-9]+)?|\s.*|.*\s", re.DOTALL)
+"""Text that would be taken for another value, or for what a history prints where there is none."""
+CHANGED = {"old", "new"}
+"""The sides of an attribute's change in a history row."""
+
+
+def name_text(value: Any) -> str:
+    """A name or a key for a person: what ``text`` gives, never quoted."""
+    return shortened(printable(str(value)), TEXT_LENGTH_MAX)
+
+
+def text(value: Any) -> str:
+    """A value for a person: without types, without the middle of what is long, and without quotes but for text that
+    looks like something else.
+    """
+    return name_text(_plain(value))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        if value and value.keys() <= CHANGED:
+            return " -> ".join(_plain(value[side]) if side in value else "nothing" for side in ("old", "new"))
+        sides = value["redacted"] if value.keys() == {"redacted"} else None
+        if isinstance(sides, list) and CHANGED.issuperset(map(str, sides)):
+            return "(redacted)"
+        return "{" + ", ".join(f"{name}: {_plain(member)}" for name, member in value.items()) + "}"
+    if isinstance(value, list | set):
+        members = sorted(value, key=str) if isinstance(value, set) else value
+        return f"[{', '.join(map(_plain, members))}]"
+    if isinstance(value, str):
+        return f'"{value}"' if LIKE_ANOTHER.fullmatch(value) else value
+    return WORDS[value] if value is None or isinstance(value, bool) else str(value)
+
+
+def values_text(values: Mapping[str, Any], between: str = "  ") -> str:
+    """Names with their values in one line."""
+    return between.join(f"{name_text(name)}={text(value)}" for name, value in values.items())
 
 
 def item_text(item: ItemKey) -> str:
@@ -35,23 +81,30 @@ def item_text(item: ItemKey) -> str:
     return name if table == MAIN.name else f"{table}: {name}"
 
 
+def row_text(row: RowKey) -> str:
+    """A row's key for a person. The row may be an item of the state."""
+    return state_text(row[1:]) if is_in_state(row) else item_text(row)
+
+
+def state_text(key: Sequence[Any]) -> str:
+    """The two keys of an item of the state for a person."""
+    return " / ".join(map(name_text, key))
+
+
+def template_text(key: Key) -> str:
+    """A template, with its table unless that is the one that needs no name."""
+    return key.template if key.table.name == MAIN.name else f"{key.table.name}: {key.template}"
+
+
 def command_key(item: ItemKey) -> str:
     """An item's key as the arguments of a command."""
     return shlex.join(str(value) for value in item[1:] if value is not None)
 
 
-def tell_absent(engine: Engine, item: ItemKey) -> None:
-    """Tells that there is no item with a key that was typed: it may be a wrong one."""
+def note_absent(engine: Engine, item: ItemKey) -> None:
+    """Prints that there is no item with a key that was typed: it may be a wrong one."""
     if not image_of(engine.read_source(item)):
-        echo(
-            f"There is no item {item_text(item)} now: check its key, unless it was removed.",
-            err=True,
-        )
-
-
-def row_text(row: RowKey) -> str:
-    """A row's key for a person. The row may be an item of the state."""
-    return " / ".join(name_text(value) for value in row[1:]) if is_in_state(row) else item_text(row)
+        note(f"There is no item {item_text(item)} now: check its key, unless it was removed.")
 
 
 def row_object(app: Application, row: RowKey) -> dict[str, Any]:
@@ -65,11 +118,6 @@ def item_object(app: Application, item: ItemKey) -> dict[str, Any]:
     return {"table": item[0], "key": {name: encode(value) for name, value in zip(names, item[1:], strict=False)}}
 
 
-def item_line(app: Application, item: ItemKey) -> str:
-    """The same as a line of a file of keys."""
-    return to_json(item_object(app, item))
-
-
 def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: str | None) -> ItemKey:
     """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
     keys = read_keys(routes)
@@ -77,28 +125,25 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
     name = parts_text((partition, sort))
     if not found:
         templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
-        bears = typed_keys([each.key for route in routes for each in route.kind.listens(route)], partition, sort)
-        what = (
-            f"The item {name} only bears what handlers derive of others"
-            if bears
-            else f"No handler reads the item {name}"
-        )
+        other = typed_keys([each.key for route in routes for each in route.kind.listens(route)], partition, sort)
+        what = f"The item {name} only bears what handlers derive of others"
+        what = what if other else f"No handler reads the item {name}"
         raise SettingsError(f"{what}: expected PARTITION and SORT of {templates}.")
     if len(found) > 1:
         tables = " and ".join(item[0] for item in found)
         raise SettingsError(
             f"Items of tables {tables} may have the key {name}: say which in a file, --keys FILE with the line "
-            f"{item_line(app, found[0])}."
+            f"{to_json(item_object(app, found[0]))}."
         )
     return found[0]
 
 
 def read_keys(routes: Iterable[Route]) -> list[Key]:
-    """The keys of the items that handlers are called with; not those of items that only bear attributes."""
+    """The keys of the items that handlers are called with; not those of items that only have derived attributes."""
     return [each.key for route in routes for each in route.kind.listens(route) if each.called]
 
 
-def typed_keys(keys: Sequence[Key], partition: str, sort: str | None) -> list[ItemKey]:
+def typed_keys(keys: Iterable[Key], partition: str, sort: str | None) -> list[ItemKey]:
     """The keys, each once, that typed texts are of some templates."""
     found: dict[ItemKey, None] = {}
     for key in keys:
@@ -129,36 +174,107 @@ def lines_of(file: Path, option: str) -> Iterator[str]:
 
 def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
     """The items of the file of ``--keys``. Raises ``SettingsError`` with the line that is none."""
-    for number, line in enumerate(lines_of(file, "--keys"), 1):
-        if line.strip():
-            yield _item(app, line.removesuffix("\r"), f"{file}:{number}")
-
-
-def item_of(app: Application, value: Any, place: str) -> ItemKey:
-    """The item of an object as ``item_object`` gives it. Raises ``SettingsError``."""
-    try:
-        name, key = value.get("table", _only_table(app)), value.get("key", value)
-        return item_key(key, app.tables[name])
-    except (AttributeError, KeyError, TypeError, ValueError, RecordError):
-        raise SettingsError(f"{place} holds no key of a table of the application. Expected: {FORMS}") from None
-
-
-def _item(app: Application, line: str, place: str) -> ItemKey:
-    if line.lstrip().startswith("{"):
-        try:
-            return item_of(app, json.loads(line), place)
-        except (ValueError, RecursionError):
-            raise SettingsError(f"{place} is not JSON. Expected: {FORMS}") from None
-    partition, tab, sort = line.partition("\t")
     keys = [each.key for route in app.routes for each in route.kind.listens(route)]
-    found = typed_keys(keys, partition, sort if tab else None)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise SettingsError(f"{place} may be a key of tables {' and '.join(item[0] for item in found)}: give JSON.")
-    raise SettingsError(f"{place} holds no key that a handler of the application reads. Expected: {FORMS}")
+    for number, line in enumerate(lines_of(file, "--keys"), 1):
+        where = f"{file}:{number}"
+        if line.lstrip().startswith("{"):
+            try:
+                yield item_of(app, json.loads(line), where)
+            except (ValueError, RecursionError):
+                raise SettingsError(f"{where} is not JSON. Expected: {FORMS}") from None
+        elif line.strip():
+            partition, tab, sort = line.removesuffix("\r").partition("\t")
+            found = typed_keys(keys, partition, sort if tab else None)
+            if len(found) > 1:
+                tables = " and ".join(item[0] for item in found)
+                raise SettingsError(f"{where} may be a key of tables {tables}: give JSON.")
+            if not found:
+                raise SettingsError(f"{where} holds no key that a handler of the application reads. Expected: {FORMS}")
+            yield found[0]
 
 
-def _only_table(app: Application) -> str:
+def item_of(app: Application, value: Any, where: str) -> ItemKey:
+    """The item of an object as ``item_object`` gives it. Raises ``SettingsError``."""
     names = list(app.source_tables)
-    return names[0] if len(names) == 1 else MAIN.name
+    try:
+        name = value.get("table", names[0] if len(names) == 1 else MAIN.name)
+        return item_key(value.get("key", value), app.tables[name])
+    except (AttributeError, KeyError, TypeError, ValueError, RecordError):
+        raise SettingsError(f"{where} holds no key of a table of the application. Expected: {FORMS}") from None
+
+
+def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:
+    """The items that readers see, without the framework's attributes; with ``raw`` all of them as they are."""
+    for item in items:
+        if raw:
+            yield item
+        elif item.get(CONTRIBUTORS) != {"N": "0"}:
+            yield {name: value for name, value in item.items() if not hidden(name)}
+
+
+def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
+    """The values of an item's key. Raises ``EngineError`` for an item without one, which no store takes."""
+    try:
+        return decode(item[table.partition]), decode(item[table.sort]) if table.sort else None
+    except KeyError as missing:
+        raise EngineError(
+            f"An item of table {table.name!r} has no attribute {missing}: the state is damaged. replay --fresh starts "
+            "anew."
+        ) from None
+
+
+def sort_key(table: Table, item: StoredItem) -> tuple[str, str]:
+    """By what items of a table are sorted."""
+    partition, sort = key_values(table, item)
+    return sortable(partition), sortable(sort)
+
+
+def keyed_items(keys: Collection[Key], table: Table, items: Iterable[StoredItem]) -> Iterator[StoredItem]:
+    """The items whose key is one of these."""
+    own = [key for key in keys if key.table.name == table.name]
+    return (item for item in items if any(key.match_values(*key_values(table, item)) is not None for key in own))
+
+
+def derived_items(app: App, table: Table, items: Iterable[StoredItem], *, derived: bool = True) -> Iterator[StoredItem]:
+    """The items whose key is one of a declared target; with ``derived=False`` the others."""
+    return (item for item in items if app.derived((table.name, *key_values(table, item))) == derived)
+
+
+class Sample(NamedTuple):
+    """Some rows of a target."""
+
+    target: Key
+    rows: list[StoredItem]
+    ended_after: int | None  # so many items were looked at, and those behind them were not; None: all were
+
+
+def samples(app: App, engine: Engine, most: int) -> Iterator[Sample]:
+    """Up to so many rows of each target."""
+    for target in dict.fromkeys(key for route in app.routes for key in route.into):
+        near = items_near(app, engine, target)
+        rows = list(islice(present(keyed_items([target], target.table, islice(near, SCANNED_ITEMS_MAX))), most))
+        ended_early = len(rows) < most and next(near, None) is not None
+        yield Sample(target, rows, SCANNED_ITEMS_MAX if ended_early else None)
+
+
+def items_near(app: App, engine: Engine, key: Key) -> Iterator[StoredItem]:
+    """The items of a key and some of its neighbours, sorted; all of its table where the store cannot seek by prefix.
+
+    No source item lies between the rows of a target.
+    """
+    if isinstance(engine, Seekable):
+        begins = (part.begins for part in key.parts)
+        return engine.items_from(key.table, *begins, derived=any(key in route.into for route in app.routes))
+    return engine.items(key.table)
+
+
+def item_grid(table: Table, items: Iterable[StoredItem], known: Collection[str] = ()) -> Grid:
+    """Keys and attributes of items, but for attributes that are ``known``."""
+    names = table.attributes
+    left_out = {*names, *known}
+
+    def row(item: StoredItem) -> list[str]:
+        others = {name: decode(value) for name, value in sorted(item.items()) if name not in left_out}
+        return [*(name_text(decode(item[name])) for name in names), values_text(others)]
+
+    return Grid([*names, "attributes"], map(row, items), long=True)

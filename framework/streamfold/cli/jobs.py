@@ -1,77 +1,52 @@
-"""``streamfold jobs``: the runs over all items, and how far they are."""
+"""``streamfold jobs``: the runs over all items and the open fan-outs, and what commands do with fan-outs."""
 
-import json
-import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import click
-
-from streamfold.cli.engines import (
-    REPORTED,
-    Store,
-    application_and_settings,
-    confirm_writes,
-    make_run,
-    open_store,
-    state_options,
-)
-from streamfold.cli.fan_outs import drop, fan_out_lines, ring_again
-from streamfold.cli.grids import counted
-from streamfold.cli.output import echo
-from streamfold.cli.rows import name_text, typed_text
-from streamfold.cli.shared_options import check_one
-from streamfold.errors import SettingsError
+from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, ring_open, run_chains, run_fan_outs
+from streamfold.batch.report import Report as BatchReport
+from streamfold.cli import shell
+from streamfold.cli.items import name_text
+from streamfold.cli.output import Report, counted, note
+from streamfold.cli.session import Session
+from streamfold.commit.outcome import Failure
+from streamfold.engines import OwnStream
+from streamfold.errors import SettingsError, printable
+from streamfold.jobs.fan_outs import ROWS, is_over
 from streamfold.jobs.job import Job, Jobs
+from streamfold.lifecycle.backfill import FillingProgress, Tell
+from streamfold.runtime import Runtime
 
+FAILED_SHOWN = 20
 NAMED_MAX = 5
 ALL = "all"
 RATES = ("read_units", "write_units")
 
 
-@click.command("jobs", short_help="List, pause and change runs over all items; ring for fan-outs.")
-@state_options
-@click.option("--pause", metavar="JOB", callback=typed_text, help="Let a job pause after its page.")
-@click.option("--resume", metavar="JOB", callback=typed_text, help="Let a paused job go on.")
-@click.option("--end", metavar="JOB", callback=typed_text, help="End a job; what it did stays.")
-@click.option(
-    "--set",
-    "change",
-    nargs=2,
-    metavar="JOB NAME=VALUE",
-    callback=typed_text,
-    help="Change read_units or write_units of a job.",
+@shell.command(
+    "jobs",
+    "List, pause and change runs over all items; ring for fan-outs.",
+    shell.STATE_OPTIONS,
+    shell.value("--pause", "JOB", "Let a job pause after its page.", callback=shell.utf8),
+    shell.value("--resume", "JOB", "Let a paused job go on.", callback=shell.utf8),
+    shell.value("--end", "JOB", "End a job; what it did stays.", callback=shell.utf8),
+    shell.value(
+        "--set", "JOB NAME=VALUE", "Change read_units or write_units of a job.", "change", nargs=2, callback=shell.utf8
+    ),
+    shell.value(
+        "--ring",
+        "[FAN_OUT]",
+        "Go on with all open fan-outs, or with one: ring STREAMFOLD_JOBS, or work on them here if it is not set.",
+        is_flag=False,
+        flag_value=ALL,
+        callback=shell.utf8,
+    ),
+    shell.exclusive("--pause", "--resume", "--end", "--set", "--ring"),
+    shell.yes_flag(),
+    shell.json_flag("Print one JSON object a line."),
+    outside=True,
 )
-@click.option(
-    "--ring",
-    is_flag=False,
-    flag_value=ALL,
-    metavar="[FAN_OUT]",
-    callback=typed_text,
-    help="Go on with all open fan-outs, or with one: ring STREAMFOLD_JOBS, or work on them here if it is not set.",
-)
-@click.option(
-    "--drop",
-    "dropped",
-    metavar="FAN_OUT",
-    callback=typed_text,
-    help="Drop an open fan-out of a handler that is retired.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
-def command(
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    pause: str | None,
-    resume: str | None,
-    end: str | None,
-    change: tuple[str, str] | None,
-    ring: str | None,
-    dropped: str | None,
-    yes: bool,
-    json_output: bool,
-) -> None:
+def jobs(opened: Session) -> Report:
     """List the runs of backfill, rebuild and search rebuild: what they do, how far they are, and at which rate. Then
     the open fan-outs of feeds and cascades: their lanes, the rows that they wrote, and for how long.
 
@@ -86,36 +61,42 @@ def command(
       streamfold jobs --ring --state social.db
       streamfold jobs --engine dynamodb --table main=social --ring timeline-push-0a1b2c3d4e5f
     """
-    given = {"--pause": pause, "--resume": resume, "--end": end, "--set": change, "--ring": ring, "--drop": dropped}
-    check_one(given)
-    app, settings = application_and_settings(application, tables)
-    with closing(open_store(app, settings, store)) as opened:
-        run = make_run(store, settings, outside=True)
-        if pause or resume or change or end or dropped or (ring and settings.jobs is None):
-            confirm_writes(opened, store, yes=yes)
-        if dropped:
-            drop(app, opened, run, dropped)
-        failures = ring_again(app, opened, run, "" if ring == ALL else ring) if ring else ()
-        jobs = Jobs(app.name, opened)
-        if pause:
-            jobs.change(pause, paused=True)
-        if resume:
-            jobs.change(resume, paused=False)
-        if change:
-            jobs.change(change[0], **_rate(change[1]))
-        if end:
-            jobs.end(end)
-        lines = [_line(jobs, job, json_output=json_output) for job in jobs.all()]
-        lines += fan_out_lines(app, opened, run, json_output=json_output)
-        for line in lines:
-            echo(line)
-        if not lines and not json_output:
-            echo("There are no jobs.")
-    sys.exit(REPORTED if failures else 0)
+    given, runtime = opened.given, opened.runtime
+    known = Jobs.of(runtime)
+    if given.pause or given.resume or given.change or given.end or (given.ring and opened.settings.jobs is None):
+        opened.confirm_writes()
+    failures = ring_again(runtime, "" if given.ring == ALL else given.ring) if given.ring else ()
+    if given.pause or given.resume:
+        known.change(given.pause or given.resume, paused=bool(given.pause))
+    if given.change:
+        known.change(given.change[0], **_rate(given.change[1]))
+    if given.end:
+        known.end(given.end)
+    found = [_job_line(known, job) for job in known.all()] + list(fan_out_lines(runtime))
+    lines = [text for _, text in found] or ["There are no jobs."]
+    return Report(lines, [value for value, _ in found], bool(failures))
+
+
+def _rate(text: str) -> dict[str, int]:
+    name, _, number = text.partition("=")
+    if name not in RATES or not number.isdecimal():
+        raise SettingsError(f"--set {text!r}: expected read_units=N or write_units=N, in units a second; 0: no limit.")
+    return {name: int(number)}
+
+
+def _job_line(known: Jobs, job: Job) -> tuple[dict[str, Any], str]:
+    """A job as JSON and as text."""
+    done = job.segments if job.done else sum(each.done for each in known.segments(job).values())
+    state = "done" if job.done else "ended" if job.ended else "paused" if job.paused else "open"
+    found = {"id": job.id, "what": job.what, "handlers": job.handlers, "state": state, "segments": job.segments}
+    counts = "".join(f", {number:,} {word}" for word, number in job.counts.items())
+    name = f"{name_text(job.id)}  {job.what} {handlers_text(job.handlers)}"
+    rates = {rate: getattr(job, rate) for rate in RATES}
+    return {**found, "segments_done": done, **rates}, f"{name}: {state}, {done} of {job.segments} segments{counts}"
 
 
 def keys_text(number: int, *, exported: bool = False, swept: bool = True) -> str:
-    """How many keys a run has read, and of what: a table has items and rows, and a sweep reads the state too."""
+    """How many keys a run has read, and of what: a table has items and rows, and an orphan scan reads the state."""
     return f"{counted(number, 'key')} of the {'export' if exported else 'tables'}{' and the state' * swept} read"
 
 
@@ -124,19 +105,109 @@ def handlers_text(handlers: Sequence[str]) -> str:
     return ", ".join(handlers) if len(handlers) <= NAMED_MAX else f"{len(handlers)} handlers"
 
 
-def _rate(text: str) -> dict[str, int]:
-    name, _, value = text.partition("=")
-    if name not in RATES or not value.isdecimal():
-        raise SettingsError(f"--set {text!r}: expected read_units=N or write_units=N, in units a second; 0: no limit.")
-    return {name: int(value)}
+def fan_out_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each fan-out that is open, as JSON and as text."""
+    names = {route.name for route in runtime.application.routes}
+    for each in open_fan_outs(runtime):
+        (handler,) = each.job.handlers
+        state = "open"
+        if each.route is None:
+            state = "not of this group, or off" if handler in names else "retired"
+        done, rows = sum(map(is_over, each.lanes)), sum(lane.counts.get(ROWS, 0) for lane in each.lanes)
+        age = int(each.age_seconds(runtime.clock()))
+        found = {"fan_out": each.job.id, "handler": handler, "what": each.job.what, "state": state}
+        counts = {"lanes": each.job.segments, "lanes_done": done, "rows": rows, "age_seconds": age}
+        yield (
+            {**found, **counts},
+            (
+                f"{each.job.id}  {each.job.what} of {handler}: {state}, {done} of {each.job.segments} lanes, "
+                f"{rows:,} rows, for {_duration(age)}"
+            ),
+        )
 
 
-def _line(jobs: Jobs, job: Job, *, json_output: bool) -> str:
-    done = job.segments if job.done else sum(each.done for each in jobs.segments(job).values())
-    what = "done" if job.done else "ended" if job.ended else "paused" if job.paused else "open"
-    if json_output:
-        known = {"id": job.id, "what": job.what, "handlers": job.handlers, "state": what, "segments": job.segments}
-        return json.dumps({**known, "segments_done": done, **{rate: getattr(job, rate) for rate in RATES}})
-    counts = "".join(f", {number:,} {word}" for word, number in job.counts.items())
-    name = name_text(job.id)
-    return f"{name}  {job.what} {handlers_text(job.handlers)}: {what}, {done} of {job.segments} segments{counts}"
+def _duration(seconds: int) -> str:
+    if seconds < 120:
+        return f"{seconds} seconds"
+    return f"{seconds // 60} minutes" if seconds < 7200 else f"{seconds // 3600} hours"
+
+
+def ring_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
+    """Rings for open fan-outs, all or the one of an id. Where that is here, works on them until none is left.
+
+    Returns what failed. Raises ``SettingsError`` for a fan-out that is not open, or not of this process.
+    """
+    if identity:
+        found = _known(runtime, identity)
+        if found.route is None:
+            raise SettingsError(
+                f"Fan-out {identity} is of handler {found.job.handlers[0]!r}, which is retired, switched off, or of "
+                "another group than STREAMFOLD_GROUP: nobody would work on it."
+            )
+        runtime.ring(identity, [lane.number for lane in found.left])
+        lanes = len(found.left)
+    else:
+        lanes = ring_open(runtime)
+    queued = runtime.settings.jobs is not None and not isinstance(runtime.store, OwnStream)
+    report = follow_fan_outs(runtime)
+    rows = sum(tally.written for tally in report.tallies.values())
+    note(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.")
+    note_failed(report.failures)
+    return report.failures
+
+
+def _known(runtime: Runtime, identity: str) -> OpenFanOut:
+    for each in open_fan_outs(runtime):
+        if each.job.id == identity:
+            return each
+    raise SettingsError(f"Fan-out {identity} is not open: streamfold jobs lists those that are.")
+
+
+def follow_fan_outs(runtime: Runtime) -> BatchReport:
+    """Has the lanes worked on that a command opened: by the function of STREAMFOLD_JOBS, or here if none is set.
+
+    A local state has no queue: they are worked on here.
+    """
+    if runtime.settings.jobs is None or isinstance(runtime.store, OwnStream):
+        return run_fan_outs(runtime)
+    from streamfold.jobs.fan_outs import Doorbell
+
+    rung, runtime.rung = runtime.rung, []
+    if rung:
+        Doorbell(runtime.application.name, runtime.settings.jobs, runtime.warn).ring(rung)
+    return BatchReport()
+
+
+def with_fan_outs(runtime: Runtime, tell: Tell, left: list[Failure]) -> Tell:
+    """After each page of a run, has the fan-outs worked on that it opened; those that fail stay open.
+
+    left: takes the first of what failed.
+    """
+
+    def after_page(progress: FillingProgress) -> None:
+        tell(progress)
+        left.extend(follow_fan_outs(runtime).failures[: FAILED_SHOWN - len(left)])
+
+    return after_page
+
+
+def followed_chains(opened: Session) -> Sequence[Failure]:
+    """Lets fan-outs follow, and the handlers of a local state that read derived rows; returns what failed.
+
+    On AWS a stream delivers derived rows, and with STREAMFOLD_JOBS a queue delivers fan-outs.
+    """
+    if opened.local is None:
+        failures = follow_fan_outs(opened.runtime).failures
+    else:
+        opened.local.retry(opened.settings.group)
+        failures = run_chains(opened.runtime, opened.local).failures
+    note_failed(failures[:FAILED_SHOWN], "chains: ")
+    if (hidden := len(failures) - FAILED_SHOWN) > 0:
+        note(f"... and {hidden:,} more.")
+    return failures
+
+
+def note_failed(failures: Sequence[Failure], what: str = "") -> None:
+    """Prints what failed: fan-outs stay open, and streamfold jobs lists them."""
+    for failure in failures:
+        note(f"Failed: {what}{printable(str(failure))}")

@@ -1,88 +1,48 @@
 """``streamfold redrive``: records that failed, processed late."""
 
-import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import IO, Any
 
 import click
 
-from streamfold.app import App
 from streamfold.batch.fan_outs import run_chains
-from streamfold.batch.report import Report
-from streamfold.cli.engines import (
-    DEFAULT_STATE,
-    REPORTED,
-    Store,
-    application_and_settings,
-    confirm_writes,
-    is_unnamed,
-    make_run,
-    open_dynamodb,
-    state_options,
-    warn,
-)
-from streamfold.cli.fan_outs import follow_fan_outs
-from streamfold.cli.redrive_waiting import WaitingDocuments
-from streamfold.cli.redriven import RedriveTold
-from streamfold.cli.search_servers import confirm_documents, documents_to_server, search_url_option, with_search
-from streamfold.cli.state_files import open_copy, open_embedded
-from streamfold.engines import ChainEngine, Engine
-from streamfold.failures.failed_records import StreamRange, Waiting, WaitingPlace, open_place
-from streamfold.failures.redrive import Redrive, Redriven
+from streamfold.cli import shell
+from streamfold.cli.jobs import follow_fan_outs
+from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, echo, warn, write
+from streamfold.cli.session import DEFAULT_STATE, Session, is_unnamed, open_copy, open_dynamodb, open_embedded
+from streamfold.errors import RecordError, SettingsError, printable
+from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingPlace, left_of, open_place
+from streamfold.failures.redrive import Redrive, Redriven, is_local
 from streamfold.failures.stream_range import Fetched
+from streamfold.keys.table import MAIN
+from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import PutSources
-from streamfold.run import Run
-from streamfold.settings import Settings
 
 CHAINS = "chains"
-"""Stands for the place of a record that a redriven row left in the state's own stream."""
+"""Stands for the parking place of a record that a redriven row left in the state's own stream."""
+PEEKED_DOCUMENTS_MAX = 100
+"""Documents that are looked at for the name of the table before any is redriven."""
+COLUMNS = ("place", "item", "handler", "outcome", "written", "removed")
+NUMBERS = ("written", "removed")
 
 
-class RedriveOptions(NamedTuple):
-    """What the command line said."""
-
-    store: Store
-    apply: bool
-    external: bool
-    yes: bool
-    json_output: bool
-    search_url: str | None
-
-
-class OpenedRedrive(NamedTuple):
-    """The store of a redrive: its engine, and where source images go where it plays the application's tables."""
-
-    engine: Engine
-    put_sources: PutSources | None = None
-    chains: ChainEngine | None = None
-
-
-@click.command("redrive", short_help="Process failed records again.")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@state_options
-@click.option("--apply", is_flag=True, help="Write the changes. Without this option, only print what would be done.")
-@click.option("--external", is_flag=True, help="Also call external handlers.")
-@search_url_option("Write documents to this OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS, or to a search server.")
-@click.option(
-    "--json",
-    "json_output",
-    is_flag=True,
-    help="Print one JSON object a line for each record and handler, and one with the counts at the end.",
+@shell.command(
+    "redrive",
+    "Process failed records again.",
+    click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
+    shell.STATE_OPTIONS,
+    shell.flag("--apply", "Write the changes. Without this option, only print what would be done."),
+    shell.flag("--external", "Also call external handlers."),
+    shell.search_url("Write documents to this OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
+    shell.yes_flag("writing to AWS, or to a search server"),
+    shell.json_flag("Print one JSON object a line for each record and handler, and one with the counts at the end."),
 )
-def command(
-    sources: tuple[str, ...],
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    apply: bool,
-    external: bool,
-    search_url: str | None,
-    yes: bool,
-    json_output: bool,
-) -> None:
+def redrive(opened: Session) -> Report:
     """Process failed records again: parked records, and batches that Lambda gave up.
 
     SOURCE is a file, a folder, s3://BUCKET/PREFIX, one S3 object, or the URL of an SQS queue. It holds parked records
@@ -122,84 +82,69 @@ def command(
       streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
-    options = RedriveOptions(store, apply, external, yes, json_output, search_url)
-    app, settings = application_and_settings(application, tables)
-    settings = with_search(settings, search_url)
-    with ExitStack() as stack:
-        places = [open_place(source) for source in dict.fromkeys(sources)]
-        for place in places:
-            stack.callback(place.close)
-        sys.exit(_run(app, settings, places, options, stack))
-
-
-def _run(
-    app: App, settings: Settings, places: Sequence[WaitingPlace], options: RedriveOptions, stack: ExitStack
-) -> int:
+    app, given, settings = opened.app, opened.given, opened.settings
+    places = [opened.stack.enter_context(closing(open_place(source))) for source in dict.fromkeys(given.sources)]
     origins = Origins(app.source_tables, settings, warn, app.tables)
-    waiting = WaitingDocuments(places)
-    opened = _open(app, settings, origins, waiting, options, stack)
-    run = make_run(options.store, settings, outside=options.external or None)
-    _open_documents(app, run, options, stack)
-    dry_run = not options.apply
-    redrive = Redrive(app, opened.engine, run, origins, _Fetch(options.store.endpoint_url), dry_run, opened.put_sources)
-    told = RedriveTold(dry_run, options.json_output)
+    documents = WaitingDocuments(places)
+    put_sources = _open(opened, origins, documents)
+    if given.apply and (given.search_url or not opened.store.is_local):
+        opened.confirm_documents()
+    if given.search_url:
+        opened.documents_to_server()
+    fetch, dry_run = _Fetch(opened.store.endpoint_url), not given.apply
+    redriving = Redrive(opened.runtime, origins, fetch, dry_run, put_sources)
+    outcomes = Outcomes(dry_run, opened.json_file)
     try:
-        for place, document in waiting:
-            _redrive(redrive, place, document, told)
-        if options.apply and opened.chains is not None:
-            opened.chains.retry(settings.group)
-            _note_chains(run_chains(app, opened.chains, run), told)
-        elif options.apply:
-            _note_chains(follow_fan_outs(app, opened.engine, run), told)
+        for place, document in documents:
+            _redrive(redriving, place, document, outcomes)
+        if given.apply:
+            _add_chains(opened, outcomes)
     except BaseException:
-        if told.outcomes:
-            told.print_all()
+        if outcomes.outcomes:
+            write(outcomes.report(), opened.json_file)
         raise
-    told.print_all()
-    return REPORTED if told.left_over else 0
+    return outcomes.report()
 
 
-def _open_documents(app: App, run: Run, options: RedriveOptions, stack: ExitStack) -> None:
-    """Asks about the server that documents are written to. The one of the settings is opened when it is needed."""
-    if options.apply and (options.search_url or options.store.engine == "dynamodb"):
-        confirm_documents(app, run.settings, yes=options.yes)
-    if options.search_url:
-        stack.enter_context(documents_to_server(app, run))
+def _open(opened: Session, origins: Origins, documents: "WaitingDocuments") -> PutSources | None:
+    """Opens the store, a local one as a copy unless changes are applied; returns where its source images go."""
+    app, store, applies = opened.app, opened.store, opened.given.apply
+    if store.is_local:
+        path = store.state or DEFAULT_STATE
+        if applies:
+            local = opened.close_later(open_embedded(app, path, must_exist=True))
+        else:
+            local = opened.stack.enter_context(open_copy(app, path))
+        opened.runtime = opened.runtime_on(local)
+        put_sources: PutSources = local.put_sources
+        return put_sources
+    if is_unnamed(app, opened.settings):
+        documents.find_table(origins)
+    opened.runtime = opened.runtime_on(open_dynamodb(app, opened.settings, store, origins))
+    if applies:
+        opened.confirm_writes()
+    return None
 
 
-def _redrive(redrive: Redrive, place: WaitingPlace, document: Waiting, told: RedriveTold) -> None:
-    """Redrives a document; a queue forgets its message once nothing of it is left over."""
-    left_over = told.left_over
-    for redriven in redrive.process(document):
-        told.add(redriven)
-    told.documents += 1
-    if document.receipt is not None and told.left_over == left_over and not redrive.dry_run:
+def _redrive(redriving: Redrive, place: WaitingPlace, document: Waiting, outcomes: "Outcomes") -> None:
+    """Redrives a document; a queue deletes its message once no record of it is left over."""
+    left_over = outcomes.left_over
+    for redriven in redriving.process(document):
+        outcomes.add(redriven)
+    outcomes.documents += 1
+    if document.receipt is not None and outcomes.left_over == left_over and not redriving.dry_run:
         place.settle(document.receipt)
 
 
-def _note_chains(report: Report, told: RedriveTold) -> None:
+def _add_chains(opened: Session, outcomes: "Outcomes") -> None:
+    """Lets the handlers behind the rows follow, and adds what fails there."""
+    if opened.local is None:
+        report = follow_fan_outs(opened.runtime)
+    else:
+        opened.local.retry(opened.settings.group)
+        report = run_chains(opened.runtime, opened.local)
     for failure in report.failures:
-        told.add(Redriven(CHAINS, "failed", failure.item, failure.sequence, failure.handler, why=failure.what))
-
-
-def _open(
-    app: App, settings: Settings, origins: Origins, waiting: WaitingDocuments, options: RedriveOptions, stack: ExitStack
-) -> OpenedRedrive:
-    store = options.store
-    if store.engine == "embedded":
-        path = store.state or DEFAULT_STATE
-        if not options.apply:
-            copy = stack.enter_context(open_copy(app, path))
-            return OpenedRedrive(copy, copy.put_sources)
-        engine = open_embedded(app, path, must_exist=True)
-        stack.callback(engine.close)
-        return OpenedRedrive(engine, engine.put_sources, engine)
-    if is_unnamed(app, settings):
-        waiting.find_table(origins)
-    dynamo = open_dynamodb(app, settings, store, origins)
-    if options.apply:
-        confirm_writes(dynamo, store, yes=options.yes)
-    return OpenedRedrive(dynamo)
+        outcomes.add(Redriven(CHAINS, "failed", failure.item, failure.sequence, failure.handler, why=failure.what))
 
 
 class _Fetch:
@@ -210,7 +155,7 @@ class _Fetch:
         self._clients: dict[str, Any] = {}
 
     def __call__(self, part: StreamRange) -> Fetched:
-        from streamfold.cli.clients import explained, make_streams_client
+        from streamfold.cli.dynamodb import explained, make_streams_client
         from streamfold.failures import stream_range
         from streamfold.failures import stream_range as kinesis_range
 
@@ -221,3 +166,93 @@ class _Fetch:
             if part.stream_arn not in self._clients:
                 self._clients[part.stream_arn] = make_streams_client(service, part.stream_arn, self.endpoint_url)
             return fetch(self._clients[part.stream_arn], part)
+
+
+class WaitingDocuments:
+    """The documents of all parking places; the first can be looked at before they are taken."""
+
+    def __init__(self, places: Sequence[WaitingPlace]) -> None:
+        self._documents = ((place, waiting) for place in places for waiting in place)
+        self._first: list[tuple[WaitingPlace, Waiting]] = []
+
+    def __iter__(self) -> Iterator[tuple[WaitingPlace, Waiting]]:
+        return chain(self._first, self._documents)
+
+    def find_table(self, origins: Origins) -> None:
+        """Lets ``origins`` see the table of the first good document. Raises ``SettingsError`` where none names it."""
+        for place, waiting in islice(self._documents, PEEKED_DOCUMENTS_MAX):
+            self._first.append((place, waiting))
+            if _names_table(origins, waiting):
+                return
+        if self._first:
+            raise SettingsError(
+                f"The documents do not tell the real name of table {MAIN.name!r}: give it, --table {MAIN.name}=REAL."
+            )
+
+
+def _names_table(origins: Origins, waiting: Waiting) -> bool:
+    """Whether a document holds the real name of the main table, which ``origins`` then knows."""
+    try:
+        left = left_of(waiting.document or {})
+        if isinstance(left, StreamRange):
+            if left.is_kinesis:  # only its records name their tables
+                return False
+            origins.table_of(left.stream_arn)
+        else:
+            records = left.records[:1] if isinstance(left, Delivered) else [] if is_local(left) else [left.record]
+            for record in records:
+                origins.change(record)
+    except RecordError:
+        return False
+    return origins.adopted is not None
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What became of the records so far. With --json, each is printed at once, as one line."""
+
+    dry_run: bool
+    json_file: IO[str] | None
+    documents: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    conflicts: Counter[str] = field(default_factory=Counter)
+    shown: list[Redriven] = field(default_factory=list)
+    reasons: list[Redriven] = field(default_factory=list)
+    left_over: int = 0
+
+    def add(self, redriven: Redriven) -> None:
+        self.outcomes[redriven.what] += 1
+        self.left_over += redriven.is_left_over
+        if redriven.conflicts:
+            self.conflicts[str(redriven.handler)] += redriven.conflicts
+        if self.json_file is not None:
+            line = {"outcome" if name == "what" else name: value for name, value in redriven._asdict().items()}
+            echo(to_json(line), file=self.json_file)
+        kept = (self.shown, True), (self.reasons, redriven.is_left_over)
+        for each in (each for each, wanted in kept if wanted and len(each) < SHOWN_MAX):
+            each.append(redriven)
+
+    def report(self) -> Report:
+        """The records, what is left over and why, and the counts."""
+        counts = {"dry_run": self.dry_run, "documents": self.documents, "outcomes": dict(self.outcomes)}
+        return Report(self._lines(), {**counts, "conflicts": dict(self.conflicts)}, bool(self.left_over))
+
+    def _lines(self) -> Iterator[Printed]:
+        if self.shown:
+            cells = (
+                [each.place, each.item or "", each.handler or "", each.what, str(each.written), str(each.removed)]
+                for each in self.shown
+            )
+            yield Grid(COLUMNS, (list(map(printable, row)) for row in cells), NUMBERS)
+        for each in self.reasons:
+            who = f"handler {each.handler!r}, " if each.handler else ""
+            item = f"item {each.item}: " if each.item else ""
+            yield Note(printable(f"{each.what.capitalize()}: {each.place}: {who}{item}{each.why}"))
+        for name, count in self.conflicts.items():
+            yield f"Index {name} met {count} claims of rows that another item claims too."
+        if (hidden := self.outcomes.total() - len(self.shown)) > 0:
+            yield f"... and {hidden} more; --json prints them all."
+        counts = ", ".join(f"{count} {what}" for what, count in self.outcomes.most_common()) or "nothing to redrive"
+        documents = f"{self.documents} document{'' if self.documents == 1 else 's'}"
+        done = f"Dry run of {documents}: {counts}. Nothing was written; --apply does it."
+        yield f"\n{done if self.dry_run else f'{documents} redriven: {counts}.'}"

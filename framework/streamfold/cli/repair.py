@@ -1,89 +1,82 @@
-"""``streamfold repair``: rows are derived again from some items."""
+"""``streamfold repair``: rows are derived again from some items. And what is printed of items that fail."""
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-import click
+from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.cli.engines import REPORTED, Store, confirm_writes, state_options
-from streamfold.cli.items import FORMS, item_of, items_in, lines_of, tell_absent, typed_item
-from streamfold.cli.opened import OpenedState, chosen_routes, export_of, opened_state
-from streamfold.cli.repaired import (
-    GivenItems,
-    RepairedItems,
-    check_failed_file,
-    failed_keys,
-    print_repaired,
-    repaired_items,
-)
-from streamfold.cli.rows import typed_key
-from streamfold.cli.shared_options import FilePath
-from streamfold.errors import SettingsError
-from streamfold.lifecycle.sources import source_tables
+from streamfold.cli import shell
+from streamfold.cli.items import FORMS, item_object, item_of, item_text, items_in, lines_of, note_absent, typed_item
+from streamfold.cli.jobs import followed_chains
+from streamfold.cli.output import SHOWN_MAX, Note, Printed, Report, counted, first_lines, item_progress
+from streamfold.cli.session import Session, chosen_routes, export_of
+from streamfold.errors import SettingsError, printable
+from streamfold.lifecycle.backfill import KeepFailed
+from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.sources import pages, source_tables
 from streamfold.records.change import ItemKey
+from streamfold.records.encoded import to_json
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
+from streamfold.settings.readers import make_private
 
 
-class ChosenItems(NamedTuple):
-    """What the command line said of the items."""
-
-    partition: str | None
-    sort: str | None
-    keys: Path | None
-    report: Path | None
-    export: str | None
+class FailedElsewhere(Exception):  # noqa: N818 - an error of another process, as its line has it
+    """An error that another process met, as text."""
 
 
-@click.command("repair", short_help="Derive rows again from some items as they are now.")
-@click.option(
-    "--key", "partition", callback=typed_key, metavar="PARTITION [SORT]", help="The item with this key, as it is typed."
+class GivenItems(NamedTuple):
+    """Items to be repaired: an export may name more of them than fit into memory."""
+
+    items: Iterable[ItemKey]
+    number: int  # of all, for the progress
+
+    @classmethod
+    def each_once(cls, items: Iterable[ItemKey]) -> "GivenItems":
+        """Items that fit into memory."""
+        known = list(dict.fromkeys(items))
+        return cls(known, len(known))
+
+
+@dataclass(slots=True)
+class RepairedItems:
+    """What became of the items of a repair."""
+
+    dry_run: bool
+    given: int = 0
+    report: PageReport = field(default_factory=PageReport)
+    chains: int = 0  # failures of handlers behind the rows of a local state
+
+
+@shell.command(
+    "repair",
+    "Derive rows again from some items as they are now.",
+    shell.key_option("The item with this key, as it is typed."),
+    shell.file("--keys", f"The items of a file. {FORMS}"),
+    shell.file("--from-verify", "The items that differ or failed in what verify --json printed.", "report", "REPORT"),
+    shell.value(
+        "--export",
+        "MANIFEST",
+        "The items of an export, for example an incremental one: its manifest-files.json, a file or s3://.",
+    ),
+    shell.STATE_OPTIONS,
+    shell.value(
+        "--handler", "NAME", "Only for this handler. May be repeated. Default: all.", "handlers", multiple=True
+    ),
+    shell.file("--failed", "Write the keys of items that failed to this file, which --keys takes."),
+    shell.exactly_one(
+        *("--key", "--keys", "--from-verify", "--export"),
+        why="Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export MANIFEST.",
+    ),
+    shell.flag("--dry-run", "Print what differs, and write nothing."),
+    shell.yes_flag(),
+    shell.json_flag(),
+    checks=True,
 )
-@click.argument("sort", required=False, metavar="", callback=typed_key)
-@click.option("--keys", type=FilePath(), metavar="FILE", help=f"The items of a file. {FORMS}")
-@click.option(
-    "--from-verify",
-    "report",
-    type=FilePath(),
-    metavar="REPORT",
-    help="The items that differ or failed in what verify --json printed.",
-)
-@click.option(
-    "--export",
-    metavar="MANIFEST",
-    help="The items of an export, for example an incremental one: its manifest-files.json, a file or s3://.",
-)
-@state_options
-@click.option(
-    "--handler", "handlers", multiple=True, metavar="NAME", help="Only for this handler. May be repeated. Default: all."
-)
-@click.option(
-    "--failed",
-    type=FilePath(),
-    metavar="FILE",
-    help="Write the keys of items that failed to this file, which --keys takes.",
-)
-@click.option("--dry-run", is_flag=True, help="Print what differs, and write nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def command(
-    partition: str | None,
-    sort: str | None,
-    keys: Path | None,
-    report: Path | None,
-    export: str | None,
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    handlers: tuple[str, ...],
-    failed: Path | None,
-    dry_run: bool,
-    yes: bool,
-    json_output: bool,
-) -> None:
+def repair(opened: Session) -> Report:
     """Derive rows again from some items as they are now. The result replaces what the state holds of the items.
 
     The ledger item is read first, then the source item. A write is refused if the ledger item has changed since, so the
@@ -103,62 +96,150 @@ def command(
       streamfold repair --export s3://exports/AWSDynamoDB/ID/manifest-files.json --engine dynamodb --table main=shop
       streamfold repair --from-verify report.json --engine dynamodb --table main=shop --failed left.jsonl
     """
-    chosen = ChosenItems(partition, sort, keys, report, export)
-    _check_options(chosen, failed)
-    with opened_state(application, tables, store) as opened:
-        routes = chosen_routes(opened, handlers)
-        items = _items(opened, routes, chosen)
-        if not dry_run:
-            confirm_writes(opened.engine, opened.store, yes=yes)
-        found = repaired_items(opened, routes, items, dry_run=dry_run, shown=not json_output)
-        _check_read(found, routes)
-        with failed_keys(opened.app, failed) as keep:
-            keep(found.report.failed)
-        print_repaired(opened.app, found, json_output=json_output)
-        if chosen.partition is not None:
-            tell_absent(opened.engine, typed_item(opened.app, routes, chosen.partition, chosen.sort))
-    sys.exit(REPORTED if found.report.failed or found.chains else 0)
-
-
-def _check_options(chosen: ChosenItems, failed: Path | None) -> None:
-    if chosen.sort is not None and chosen.partition is None:
-        raise click.UsageError(f"{chosen.sort!r} stands alone: a key is given with --key PARTITION [SORT].")
-    if sum(given is not None for given in (chosen.partition, chosen.keys, chosen.report, chosen.export)) != 1:
-        raise SettingsError(
-            "Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export MANIFEST."
-        )
-    check_failed_file(failed)
-
-
-def _items(opened: OpenedState, routes: Sequence[Route], chosen: ChosenItems) -> GivenItems:
-    app = opened.app
-    if chosen.partition is not None:
-        return GivenItems.each_once([typed_item(app, routes, chosen.partition, chosen.sort)])
-    if chosen.export is not None:
-        export = export_of(opened, source_tables(routes), chosen.export)
-        return GivenItems((line.key for line in export.lines()), export.items)
-    return GivenItems.each_once(
-        items_in(app, chosen.keys) if chosen.keys is not None else _reported(app, chosen.report or Path())
-    )
-
-
-def _reported(app: App, file: Path) -> Iterator[ItemKey]:
-    """The items of a report of verify. Raises ``SettingsError`` for another file, or another application's report."""
-    text = "\n".join(lines_of(file, "--from-verify"))
-    try:
-        report = json.loads(text)
-        of, entries = report["application"], [*report["different"], *report["failed"]]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise SettingsError(f"{file} is no report of verify: expected what streamfold verify --json printed.") from None
-    if of != app.name:
-        raise SettingsError(f"{file} is a report of application {of!r}: expected one of {app.name!r}.")
-    for number, entry in enumerate(entries, 1):
-        yield item_of(
-            app, {name: entry[name] for name in ("table", "key") if name in entry}, f"{file}, entry {number},"
-        )
-
-
-def _check_read(found: RepairedItems, routes: Sequence[Route]) -> None:
+    app, given = opened.app, opened.given
+    check_failed_file(given.failed)
+    routes, typed = chosen_routes(opened, given.handlers), None
+    if given.partition is not None:
+        typed = typed_item(app, routes, given.partition, given.sort)
+        items = GivenItems.each_once([typed])
+    elif given.export is not None:
+        export = export_of(opened.settings, source_tables(routes), given.export)
+        items = GivenItems((line.key for line in export.lines()), export.items)
+    else:
+        items = GivenItems.each_once(items_in(app, given.keys) if given.keys else _reported(app, given.report))
+    if not given.dry_run:
+        opened.confirm_writes()
+    found = repaired_items(opened, routes, items, dry_run=given.dry_run)
     if found.given and not found.report.items:
-        names = ", ".join(route.name for route in routes)
-        raise SettingsError(f"None of the {found.given:,} items is read by {names or 'a handler'}: nothing was done.")
+        names = ", ".join(route.name for route in routes) or "a handler"
+        raise SettingsError(f"None of the {found.given:,} items is read by {names}: nothing was done.")
+    with failed_keys(app, given.failed) as keep:
+        keep(found.report.failed)
+    if typed is not None:
+        note_absent(opened.engine, typed)
+    unread = found.given - found.report.items
+    counts = {"dry_run": found.dry_run, "unread": unread, **repaired_object(app, found)}
+    return Report(repaired_lines(found), counts, bool(found.report.failed or found.chains))
+
+
+def _reported(app: App, report: Path) -> Iterator[ItemKey]:
+    """The items of a report of verify. Raises ``SettingsError`` for another file, or another application's report."""
+    text = "\n".join(lines_of(report, "--from-verify"))
+    try:
+        found = json.loads(text)
+        of, entries = found["application"], [*found["different"], *found["failed"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise SettingsError(
+            f"{report} is no report of verify: expected what streamfold verify --json printed."
+        ) from None
+    if of != app.name:
+        raise SettingsError(f"{report} is a report of application {of!r}: expected one of {app.name!r}.")
+    for number, entry in enumerate(entries, 1):
+        key = {name: entry[name] for name in ("table", "key") if name in entry}
+        yield item_of(app, key, f"{report}, entry {number},")
+
+
+def repaired_items(opened: Session, routes: Sequence[Route], items: GivenItems, *, dry_run: bool) -> RepairedItems:
+    """Derives the rows of items again, for some handlers, and lets the chains of a local state follow."""
+    names = {route.name for route in routes}
+    led = Pages(opened.runtime, names, always=not dry_run, dry_run=dry_run, sources_only=False)
+    found = RepairedItems(dry_run)
+    with item_progress("repairing", items.number, shown=not opened.given.json_output) as advance:
+        for page in pages(items.items):
+            found.given += len(page)
+            found.report.add(led.reconcile(page))
+            advance(len(page))
+    if not dry_run:
+        found.chains = len(followed_chains(opened))
+    return found
+
+
+def repaired_lines(found: RepairedItems) -> Iterator[Printed]:
+    """What became of the items."""
+    report = found.report
+    yield from failed_lines(report.failed)
+    if unread := found.given - report.items:
+        yield Note(f"{unread:,} of the keys are read by none of the handlers.")
+    items, counts = counted(report.items, "item"), f"{report.equal:,} equal, {len(report.failed):,} failed"
+    if not found.dry_run:
+        written, rows = counted(report.written, "part"), counted(report.rows, "write")
+        yield f"{items}: {written} written, {counts}; {rows} of rows."
+        return
+    for each in report.differing[:SHOWN_MAX]:
+        yield f"{item_text(each.item)}, handler {each.handler!r} differs"
+    others = f"; {counted(report.uncompared, 'part')} not comparable, derived again" if report.uncompared else ""
+    pending = f", {len(report.pending):,} with pending work" if report.pending else ""
+    different = report.written - report.uncompared - len(report.pending)
+    yield f"Dry run of {items}: {different:,} different{pending}, {counts}{others}. Nothing was written."
+
+
+def repaired_object(app: App, found: RepairedItems) -> dict[str, Any]:
+    """The same as JSON."""
+    report = found.report
+    return {
+        "items": report.items,
+        "written": report.written,
+        "equal": report.equal,
+        "uncompared": report.uncompared,
+        "row_writes": report.rows,
+        "failed": [failed_object(app, failed) for failed in report.failed],
+        "chains_failed": found.chains,
+    }
+
+
+def error_text(error: Exception) -> str:
+    """The type and the message of an error, whichever process met it."""
+    return str(error) if isinstance(error, FailedElsewhere) else f"{type(error).__name__}: {error}"
+
+
+def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
+    """A failed item as JSON."""
+    return {**item_object(app, failed.item), "handler": failed.handler, "error": error_text(failed.error)}
+
+
+def failed_lines(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "") -> Iterator[Printed]:
+    """The first of the failed items, and how many more there are: ``count``, where not each is at hand."""
+
+    def line(each: ItemFailed) -> Note:
+        error = printable(error_text(each.error))
+        return Note(f"Failed: item {item_text(each.item)}, handler {each.handler!r}: {error}")
+
+    return first_lines(failed, line, err=True, count=count, kept_by=kept_by)
+
+
+def check_failed_file(failed: Path | None) -> None:
+    """Raises ``SettingsError`` for a file of ``--failed`` that cannot be made: before anything is done."""
+    if failed is None:
+        return
+    if not failed.parent.is_dir():
+        raise SettingsError(f"There is no folder {failed.parent} for {failed.name}: name another file with --failed.")
+    try:
+        is_new = not failed.exists()
+        if is_new or failed.is_file():  # another thing, such as a pipe, is opened once
+            make_private(failed)
+            failed.open("a").close()
+    except OSError as error:
+        raise SettingsError(f"--failed {failed} cannot be written: {error.strerror}. Name another file.") from None
+    if is_new:
+        failed.unlink()  # the command may be refused yet
+
+
+@contextmanager
+def failed_keys(app: App, failed: Path | None, *, goes_on: bool = False) -> Iterator[KeepFailed]:
+    """Gives a function that writes the keys of failed items to a file, which ``repair --keys`` takes.
+
+    goes_on: keys that an earlier run has written there are kept. Each call is on the disk when it returns to the
+    system, so that a run that is killed leaves what it has found.
+    """
+    if failed is None:
+        yield lambda _: None
+        return
+    make_private(failed)
+    with failed.open("a" if goes_on else "w", encoding="utf-8") as lines:
+
+        def keep(items: Sequence[ItemFailed]) -> None:
+            keys = dict.fromkeys(each.item for each in items)
+            lines.writelines(to_json(item_object(app, item)) + "\n" for item in keys)
+            lines.flush()
+
+        yield keep

@@ -1,24 +1,67 @@
-"""``streamfold search``: the indexes that searches write to, on their server."""
+"""``streamfold search``: the indexes that searches write to, on their server or in a local state."""
 
+import getpass
 import json
-import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from random import Random
 
 import click
 
-from streamfold.cli import search_purge, search_rebuild, search_verify
-from streamfold.cli.engines import REPORTED, as_json
-from streamfold.cli.output import echo
-from streamfold.cli.search_servers import NamedIndex, index_options, named_index, opened_server
-from streamfold.errors import printable
+from streamfold.batch.process import check_application
+from streamfold.cli import shell
+from streamfold.cli.items import item_text, name_text
+from streamfold.cli.output import Note, Report, counted, item_progress, note
+from streamfold.cli.session import Session, confirm, metered
+from streamfold.derivations.search.indexes import (
+    OPENED,
+    Aliases,
+    LocalAliases,
+    SearchIndex,
+    ServerAliases,
+    accepts_of,
+    find_index,
+)
+from streamfold.derivations.search.indexing import BOTH, BUILDING, SWAPPED, IndexMark
+from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.search.opensearch import COMMAND_TRIES
+from streamfold.derivations.search.options import own_alias
+from streamfold.errors import SettingsError, printable
+from streamfold.jobs.job import Job, Jobs
+from streamfold.lifecycle.backfill import Filling
+from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.search import SAMPLE, IndexVerifier, Rebuild, TakeOver, VerifiedIndex, repair, told_phase
+from streamfold.lifecycle.sources import PAGE_ITEMS
+from streamfold.settings.limits import SECONDS_A_DAY
+from streamfold.settings.loopback import is_loopback
 
-if TYPE_CHECKING:
-    from streamfold.derivations.search.indexes import IndexDifference, SearchIndex, Tried
+WHAT = "search rebuild"
+WRONG_SHOWN = 20
+WAIT_SECONDS = 5
+INDEX = click.argument("name", metavar="INDEX")
+ON_SERVER = (INDEX, shell.APPLICATION, shell.search_url("The OpenSearch server. Default: STREAMFOLD_SEARCH."))
+"""What commands over an index of a server have."""
+ANYWHERE = (
+    INDEX,
+    *shell.STATE_OPTIONS,
+    shell.search_url("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state."),
+)
+"""What commands have that compare an index with items, or make it of them."""
+TOLERANCE = shell.decimal("--tolerance", "SECONDS", "What differs is read again after this time.", 0, default=10.0)
+"""After how long an index that differed is looked at again: several times what a batch takes to reach it."""
+REMEDY = (
+    "Fields and settings that are missing can be added to the index as it is, and hold for documents that are written "
+    "from then on; other types need a new index."
+)
+UNSAFE = (
+    "An older run could write over a newer one, and a document be older than its item. Expected a server that refuses "
+    "version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was created, "
+    "and is empty: delete it, and use another server."
+)
 
 
 @click.group("search", short_help="Create, compare, rebuild and tidy the indexes of searches.")
-def command() -> None:
+def search() -> None:
     """Create the indexes that searches write to, compare them with their declaration and with the items, build
     them anew beside the live ones, and remove what was hidden long ago.
 
@@ -35,11 +78,19 @@ def command() -> None:
     """
 
 
-@command.command("create", short_help="Create an index with its mapping, its settings and its alias.")
-@index_options
-@click.option("--dry-run", is_flag=True, help="Print the request that would create the index, and send nothing.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def create(name: str, application: str, search_url: str | None, dry_run: bool, json_output: bool) -> None:
+def _index(opened: Session) -> SearchIndex:
+    return find_index(opened.app.routes, opened.given.name, opened.settings)
+
+
+@shell.command(
+    "create",
+    "Create an index with its mapping, its settings and its alias.",
+    ON_SERVER,
+    shell.flag("--dry-run", "Print the request that would create the index, and send nothing."),
+    shell.json_flag(),
+    group=search,
+)
+def create(opened: Session) -> Report:
     """Create the index INDEX~000001 as the search declares it, and the alias INDEX, which hides documents of items
     that are gone. Documents are written and read through the alias.
 
@@ -53,21 +104,27 @@ def create(name: str, application: str, search_url: str | None, dry_run: bool, j
     """
     from streamfold.derivations.search.indexes import create_index, try_versions
 
-    named = named_index(application, name, search_url)
-    if dry_run:
-        _print_request(named.index, json_output=json_output)
-        return
-    with opened_server(named.settings) as server:
-        create_index(named.index, server)
-        tried = try_versions(named.index, server, time.time())
-    _print_created(named, tried, json_output=json_output)
-    sys.exit(0 if tried.holds else REPORTED)
+    index = _index(opened)
+    if opened.given.dry_run:
+        text = f"PUT /{index.first}\n{json.dumps(index.body, indent=2, ensure_ascii=False)}"
+        return Report([text], {"method": "PUT", "path": f"/{index.first}", "body": index.body})
+    server = opened.server()
+    create_index(index, server)
+    tried = try_versions(index, server, time.time())
+    found = {"index": index.first, "alias": index.alias, "versions_hold": tried.holds, "why": tried.why}
+    made = f"Created index {index.first} with alias {index.alias} on {opened.settings.search}."
+    if tried.holds:
+        return Report(
+            [made, "The server refuses older versions of a document: none will be older than its item."], found
+        )
+    unsafe = Note(f"The server does not keep versions of documents as it has to. {tried.why}\n{UNSAFE}")
+    return Report([made, unsafe], found, reported=True)
 
 
-@command.command("diff", short_help="Show what differs between the declaration and the server.")
-@index_options
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def diff(name: str, application: str, search_url: str | None, json_output: bool) -> None:
+@shell.command(
+    "diff", "Show what differs between the declaration and the server.", ON_SERVER, shell.json_flag(), group=search
+)
+def diff(opened: Session) -> Report:
     """Show what differs between the index that a search declares and the server: fields of the mapping, the settings
     that are declared, and the alias with its filter. Exit code 1 when something differs.
 
@@ -78,58 +135,344 @@ def diff(name: str, application: str, search_url: str | None, json_output: bool)
     """
     from streamfold.derivations.search.indexes import differences
 
-    named = named_index(application, name, search_url)
-    with opened_server(named.settings) as server:
-        found = differences(named.index, server)
-    _print_differences(named, found, json_output=json_output)
-    sys.exit(REPORTED if found else 0)
+    index = _index(opened)
+    found, where = differences(index, opened.server()), f"Index {index.alias} on {opened.settings.search}"
+    differs = Note(f"\n{where} differs from its declaration. {REMEDY}")
+    lines = [*(printable(str(difference)) for difference in found), differs if found else f"{where} is as declared."]
+    report = {"alias": index.alias, "differences": [difference._asdict() for difference in found]}
+    return Report(lines, report, bool(found))
 
 
-command.add_command(search_purge.command)
-command.add_command(search_rebuild.command)
-command.add_command(search_verify.command)
-
-
-REMEDY = (
-    "Fields and settings that are missing can be added to the index as it is, and hold for documents that are written "
-    "from then on; other types need a new index."
+@shell.command(
+    "purge",
+    "Remove documents that were hidden long ago.",
+    ON_SERVER,
+    shell.number(
+        "--older-than",
+        "Only documents that were hidden before so many days. Default, and at least: STREAMFOLD_RETENTION_DAYS.",
+        1,
+        metavar="DAYS",
+    ),
+    shell.flag("--dry-run", "Count the documents, and remove none."),
+    shell.yes_flag("removing documents"),
+    shell.json_flag(),
+    group=search,
 )
-UNSAFE = (
-    "An older run could write over a newer one, and a document be older than its item. Expected a server that refuses "
-    "version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was created, "
-    "and is empty: delete it, and use another server."
+def purge(opened: Session) -> Report:
+    """Remove documents of items that are gone. They are hidden, and keep older records from bringing them back; after
+    STREAMFOLD_RETENTION_DAYS no such record is on its way any more.
+
+    A document is removed only if nobody wrote it since it was found. The command may be stopped at any time.
+
+    \b
+    Examples:
+      streamfold search purge products --dry-run
+      streamfold search purge products --older-than 90 --yes
+    """
+    from streamfold.derivations.search.maintenance import count_hidden
+    from streamfold.derivations.search.maintenance import purge as purged_pages
+
+    given, alias, least = opened.given, _index(opened).alias, opened.settings.retention_days
+    if given.older_than is not None and given.older_than < least:
+        raise SettingsError(
+            f"--older-than {given.older_than} is less than STREAMFOLD_RETENTION_DAYS={least}: records that are older "
+            f"than a removal may still come, and would bring its document back. Expected {least} or more."
+        )
+    days = given.older_than or least
+    before = int((time.time() - days * SECONDS_A_DAY) * 1000)
+    server = opened.server()
+    server.calls.tries = COMMAND_TRIES
+    count, removed, changed = count_hidden(server, alias, before), 0, 0
+    removes = count and not given.dry_run
+    if removes:
+        where = f"index {alias} on {opened.settings.search}"
+        confirm(f"This removes {count} documents of {where}, hidden over {days} days ago.", yes=given.yes)
+    with item_progress("removing", count, shown=bool(count) and not given.json_output) as advance:
+        for page in purged_pages(server, alias, before) if removes else ():
+            removed, changed = removed + page.removed, changed + page.changed
+            advance(page.removed)
+    found = {"alias": alias, "days": days, "dry_run": given.dry_run, "found": count}
+    since = f" {changed} were written meanwhile and stay." if changed else ""
+    line = f"{removed} documents of index {alias} were removed, hidden over {days} days ago.{since}"
+    if given.dry_run:
+        line = f"Dry run: {count} documents of index {alias} were hidden over {days} days ago; none was removed."
+    return Report([line], {**found, "removed": removed, "changed": changed})
+
+
+def _aliases(opened: Session, *, writes: bool) -> Aliases:
+    """The aliases of an index, on the server or in the local state; asks before another machine is written to.
+
+    Where only local files are written, new handlers are named in the state; on DynamoDB only functions do that.
+    """
+    store, near = opened.store, is_loopback(opened.settings.search)
+    is_local = store.is_local and opened.given.search_url is None
+    check_application(opened.runtime, write=writes and is_local)
+    if is_local:
+        return LocalAliases(LocalIndex(opened.engine, accepts_of(opened.app.routes, opened.settings)))
+    server = opened.server()
+    server.calls.tries = COMMAND_TRIES  # a run over all items must not end at one connection that breaks
+    opened.places[OPENED] = server
+    aliases = ServerAliases(server)
+    if writes and not (near and (store.is_local or store.on_loopback)):
+        where = f"{aliases.sink}, and to the state of {opened.app.name!r}"
+        confirm(f"This writes to {where}.", yes=opened.given.yes)
+    return aliases
+
+
+@shell.command(
+    "rebuild",
+    "Build an index anew beside the live one, and move its alias.",
+    ANYWHERE,
+    shell.flag("--back", "Move the alias back to the index that was live before."),
+    shell.flag("--drop", "Remove the index that the alias does not stand for any more."),
+    shell.flag("--abort", "End the rebuild and remove the new index. The live one stays."),
+    shell.flag("--take-over", "Move the alias of the search that this one replaces to its index."),
+    shell.flag("--offline", "No function is at work now: do not wait for one."),
+    shell.number("--sample", "Items that are compared.", 0, default=SAMPLE),
+    shell.flag("--full", "Compare all items and all documents before the alias is moved."),
+    shell.flag("--accept-failed", "Leave out items on which the function raises."),
+    TOLERANCE,
+    shell.SEGMENTS,
+    shell.number("--page", "Items at once.", 1, 10_000, variable="page_items", default=PAGE_ITEMS),
+    shell.READ_UNITS,
+    shell.exclusive("--full", "--sample"),
+    shell.exclusive(
+        *("--back", "--drop", "--abort", "--take-over"), why="Expected one of {} and {}: each is a step of its own."
+    ),
+    shell.yes_flag("writing to AWS, or to a search server"),
+    shell.json_flag(),
+    group=search,
+    outside=True,
 )
+def rebuild(opened: Session) -> Report:
+    """Build the index INDEX anew from the items, while the live one is read and written, and then move its alias: to
+    repair it as a whole, after the function or the mapping changed, or for other settings.
+
+    From its begin on, functions send every document to both indexes. All items are read then; what the new index did
+    not take is sent again; a sample is compared. After a wait for batches that began before, the alias is moved in one
+    step. The old index is written until --drop, so that --back may return to it. A rebuild that was stopped goes on
+    with the same command.
+
+    \b
+    Exit codes:
+      0  the step was done
+      1  a handler raised on some items, or the new index differs: the alias was not moved
+      2  it did not run, or not to its end
+
+    \b
+    Examples:
+      streamfold search rebuild products --engine dynamodb --table main=shop-prod
+      streamfold search rebuild products --drop --engine dynamodb --table main=shop-prod
+      streamfold search rebuild products~next --take-over --engine dynamodb --table main=shop-prod
+    """
+    index = _index(opened)
+    return _Steps(opened, index, _aliases(opened, writes=True)).report()
 
 
-def _print_request(index: "SearchIndex", *, json_output: bool) -> None:
-    request = {"method": "PUT", "path": f"/{index.first}", "body": index.body}
-    if json_output:
-        echo(as_json(request))
-    else:
-        echo(f"PUT /{index.first}\n{json.dumps(index.body, indent=2, ensure_ascii=False)}")
+class _Steps:
+    """The steps of a rebuild."""
+
+    def __init__(self, opened: Session, index: SearchIndex, aliases: Aliases) -> None:
+        self.opened = opened
+        self.given = opened.given
+        self.index = index
+        self.aliases = aliases
+        self.rebuild = Rebuild(opened.runtime, index, aliases)
+        self.jobs = Jobs.of(opened.runtime)
+        self.offline = self.given.offline or opened.store.is_local
+        self.counts: dict[str, int] = {}
+
+    def report(self) -> Report:
+        """Carries out the step that is asked for, or all up to the move of the alias."""
+        given, alias = self.given, self.index.alias
+        if given.back:
+            mark: IndexMark | None = self.rebuild.back()
+        elif given.drop:
+            mark = self.rebuild.drop(offline=self.offline)
+        elif given.abort:
+            mark = self._aborted()
+        elif given.take_over:
+            alias, mark = self._taken_over()
+        else:
+            mark = self._built()
+        if mark is None:  # why was printed
+            return Report(reported=True)
+        lines = [f"Alias {alias} stands for {mark.live}."]
+        if mark.phase == SWAPPED:
+            lines.append(told_phase(alias, mark))
+        counts = {name: count for name, count in self.counts.items() if name in ("read", "written", "failed")}
+        return Report(lines, {"alias": alias, "live": mark.live, "old": mark.old, "phase": mark.phase, **counts})
+
+    def _built(self) -> IndexMark | None:
+        """Builds the new index and moves the alias; None where it was not moved."""
+        mark = self.rebuild.mark
+        if mark.phase not in (BUILDING, BOTH):
+            mark = self.rebuild.begin()
+            self._say(f"Index {mark.building} is built beside {mark.live}.")
+        job = self._job(mark)
+        if mark.phase == BUILDING:
+            self._fill(job)
+            if self._fails(self.rebuild.drain(job.started)) or self._differs(mark):
+                return None
+            mark = self.rebuild.hold()
+        self._wait(mark)
+        return None if self._fails(self.rebuild.drain(job.started)) else self.rebuild.swap()
+
+    def _job(self, mark: IndexMark) -> Job:
+        """The job of the scan: the one that was begun for this index, or a new one."""
+        route, units = self.index.route, self.given.read_units
+        known = self._known(mark.building)
+        if known and known[0].done:
+            return known[0]
+        if known and not known[0].ended:
+            return self.jobs.gone_on(known[0], units)
+        tables = dict.fromkeys(source.table.name for source in route.sources)
+        segments = (self.given.segments or (1 if self.opened.store.is_local else 16)) * len(tables)
+        options, by = {"index": mark.building}, getpass.getuser()
+        names = ",".join(tables)
+        return self.jobs.create(WHAT, (route.name,), names, segments, by=by, read_units=units, options=options)
+
+    def _known(self, building: str) -> list[Job]:
+        return [job for job in self.jobs.all() if job.what == WHAT and job.options.get("index") == building]
+
+    def _aborted(self) -> IndexMark:
+        """Ends the rebuild, and its scan: a process that still carries it stops."""
+        building = self.rebuild.mark.building
+        for job in self._known(building) if building else ():
+            self.jobs.end(job.id)
+        return self.rebuild.abort()
+
+    def _fill(self, job: Job) -> None:
+        """Sends the remaining items to the new index."""
+        if job.done:
+            return
+        tables = list({source.table.name: source.table for source in self.index.route.sources}.values())
+        pages, spent = self.rebuild.pages(job.started), metered(self.opened.engine)
+        filling = Filling(self.jobs, job, pages, tables, page_items=self.given.page_items, metered=spent)
+        progress = filling.run()
+        self.counts = dict(filling.job.counts)
+        self._say(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")
+
+    def _fails(self, failed: Sequence[ItemFailed]) -> bool:
+        """Prints the items that the new index lacks; returns whether they stop the move of the alias."""
+        self.counts["failed"] = len(failed)
+        _note_failed(failed[:WRONG_SHOWN])
+        if failed and not self.given.accept_failed:
+            note(
+                f"{len(failed)} items cannot be sent to the new index: the alias was not moved. Mend them, and run the "
+                "same command again; --accept-failed leaves them out, --abort ends the rebuild."
+            )
+        return bool(failed) and not self.given.accept_failed
+
+    def _differs(self, mark: IndexMark) -> bool:
+        """Prints what differs between the new index and the items; returns whether anything does."""
+        self.aliases.refresh(mark.building)
+        alias, sink, tolerance = own_alias(mark.building), self.aliases.sink, self.given.tolerance
+        verifier = IndexVerifier(self.opened.runtime, self.index, sink, alias, tolerance)
+        found = verifier.verify(None if self.given.full else self.given.sample, Random(0))  # noqa: S311 - a sample
+        for line in _wrong_notes(found):
+            note(line.text)
+        if found.wrong:
+            note("The new index differs from the items: the alias was not moved. --abort ends the rebuild.")
+        return bool(found.wrong)
+
+    def _wait(self, mark: IndexMark) -> None:
+        """Waits until every batch that read an older mark has ended: it would not write the new index."""
+        if self.offline:
+            return
+        if seconds := self.rebuild.seconds_left(mark):
+            self._say(f"Waiting {seconds} seconds for batches that began before (STREAMFOLD_GATE_SECONDS).")
+        while seconds := self.rebuild.seconds_left(mark):
+            self.opened.runtime.wait(min(seconds, WAIT_SECONDS))
+
+    def _taken_over(self) -> tuple[str, IndexMark]:
+        taking = TakeOver(self.opened.runtime, self.index, self.aliases)
+        self._wait(taking.begin())
+        mark = taking.move()
+        self._say(
+            f"Alias {taking.alias} stands for {mark.live}. Deploy the search without replaces=, and the old one as "
+            f'App(..., retired=["{mark.handler}"]).'
+        )
+        return taking.alias, mark
+
+    def _say(self, text: str) -> None:
+        if not self.given.json_output:
+            note(text)
 
 
-def _print_created(named: NamedIndex, tried: "Tried", *, json_output: bool) -> None:
-    index = named.index
-    if json_output:
-        found = {"index": index.first, "alias": index.alias, "versions_hold": tried.holds, "why": tried.why}
-        echo(as_json(found))
-        return
-    echo(f"Created index {index.first} with alias {index.alias} on {named.settings.search}.")
-    if tried.holds:
-        echo("The server refuses older versions of a document: none will be older than its item.")
-    else:
-        echo(f"The server does not keep versions of documents as it has to. {tried.why}\n{UNSAFE}", err=True)
+def _note_failed(failed: Sequence[ItemFailed]) -> None:
+    for each in failed:
+        note(f"failed: {item_text(each.item)}: {printable(str(each.error))}")
 
 
-def _print_differences(named: NamedIndex, found: list["IndexDifference"], *, json_output: bool) -> None:
-    alias, where = named.index.alias, named.settings.search
-    if json_output:
-        echo(as_json({"alias": alias, "differences": [difference._asdict() for difference in found]}))
-        return
-    for difference in found:
-        echo(printable(str(difference)))
-    if found:
-        echo(f"\nIndex {alias} on {where} differs from its declaration. {REMEDY}", err=True)
-    else:
-        echo(f"Index {alias} on {where} is as declared.")
+def _wrong_notes(found: VerifiedIndex) -> Iterator[Note]:
+    """Some of the documents that are wrong."""
+    for each in found.wrong[:WRONG_SHOWN]:
+        yield Note(f"{each.what}: document {name_text(each.id)} of {item_text(each.item)}")
+    if len(found.wrong) > WRONG_SHOWN:
+        yield Note(f"... and {len(found.wrong) - WRONG_SHOWN} more.")
+
+
+@shell.command(
+    "verify",
+    "Compare an index with the items, and mend what differs.",
+    ANYWHERE,
+    shell.number("--sample", "Items that are compared.", 1, default=SAMPLE),
+    shell.flag("--full", "Compare all items, and all documents of the index."),
+    shell.flag("--repair", "Mend what differs: send documents again, or hide them.", "repairs"),
+    TOLERANCE,
+    shell.exclusive("--full", "--sample"),
+    shell.belongs("--yes", "--repair", why="--yes belongs to --repair: nothing is written without it."),
+    shell.yes_flag("writing to AWS, or to a search server"),
+    shell.json_flag(),
+    group=search,
+    outside=True,
+)
+def verify(opened: Session) -> Report:
+    """Compare documents of the index INDEX with what the search makes of the items now. What differs is read again
+    after a while: what moves is not called different.
+
+    \b
+    different  a document that the function makes otherwise
+    missing    a document that is not there
+    ghost      a document whose item is gone, or makes none
+
+    \b
+    Exit codes:
+      0  nothing differs, or all of it was mended
+      1  documents differ, or the function raises on some items
+      2  it did not run, or not to its end
+
+    \b
+    Examples:
+      streamfold search verify products --engine dynamodb --table main=shop-prod
+      streamfold search verify products --full --repair --state shop.db
+    """
+    given, index = opened.given, _index(opened)
+    aliases = _aliases(opened, writes=given.repairs)
+    verifier = IndexVerifier(opened.runtime, index, aliases.sink, index.alias, given.tolerance)
+    found = verifier.verify(None if given.full else given.sample, Random())  # noqa: S311 - a sample
+    remaining = len(found.wrong)
+    if given.repairs:
+        failed = repair(opened.runtime, index, found.wrong).failed
+        _note_failed(failed)
+        remaining = len(failed)
+    counts = {what: sum(each.what == what for each in found.wrong) for what in ("different", "missing", "ghost")}
+    numbers = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    compared = counted(found.roots, "item")
+    lines = [f"Index {index.alias}: {compared} compared; {numbers}; {found.moving:,} moving."]
+    if found.untold:
+        lines.append(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
+    if given.repairs and found.wrong:
+        lines.append(f"Mended, but for {remaining} items." if remaining else "All of it was mended.")
+    report = {
+        "alias": index.alias,
+        "items": found.roots,
+        **counts,
+        "moving": found.moving,
+        "untold": found.untold,
+        "failed": len(found.failed),
+        "left": remaining if given.repairs else None,
+        "wrong": [{"what": each.what, "id": each.id} for each in found.wrong],
+    }
+    return Report([*_wrong_notes(found), *lines], report, bool(remaining or found.failed))

@@ -1,95 +1,96 @@
-"""``streamfold show``: derived rows, source items or state items, as their readers see them."""
+"""``streamfold show``: derived rows, source items, state items, documents or a page of a feed, as readers see them."""
 
-from collections.abc import Iterator, Sequence
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from heapq import merge
 from itertools import groupby, islice
-
-import click
+from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.cli.application import load_application
-from streamfold.cli.engines import (
-    Store,
-    application_and_settings,
-    check_names,
-    check_tables,
-    make_settings,
-    open_store,
-    state_options,
-)
-from streamfold.cli.output import echo
-from streamfold.cli.provenance import other_things
-from streamfold.cli.rows import (
-    LIMIT_MAX,
-    LIMIT_ON_TERMINAL,
+from streamfold.cli import shell
+from streamfold.cli.explain import other_things, sink_of
+from streamfold.cli.items import (
     derived_items,
+    item_grid,
     items_near,
     key_values,
     keyed_items,
+    name_text,
     present,
-    print_items,
-    print_some,
     sort_key,
-    typed_key,
+    values_text,
 )
-from streamfold.cli.search_servers import search_url_option
-from streamfold.cli.show_documents import Place, ShownAs, show_documents
-from streamfold.cli.show_feed import FeedPage, show_feed
+from streamfold.cli.output import LIMIT_ON_TERMINAL, Grid, Note, Printed, Report, some_lines
+from streamfold.cli.session import Session, real_tables
+from streamfold.derivations.feed.kind import feed_routes, post_seconds
+from streamfold.derivations.search.documents import document_text, index_of, index_template, own_fields
+from streamfold.derivations.search.indexes import find_index, index_fields, searches_of
+from streamfold.derivations.search.local import LocalIndex, local_indexes
+from streamfold.derivations.search.options import GONE, GONE_AT, options_of, shown_index
+from streamfold.derivations.search.sink import Found
 from streamfold.engines import Engine, Seekable, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError
+from streamfold.errors import KeyValueError, SettingsError
+from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.ledger.forms import Forms
 from streamfold.lifecycle.explain import Explaining
-from streamfold.records.encoded import to_sorted_json
+from streamfold.read.feeds import LIMIT, PULLS_MOST, BotoQueries, EngineQueries, Feed, Queries, page
+from streamfold.records.encoded import to_json, to_sorted_json
+from streamfold.records.values import encode
 from streamfold.routes.application import unknown_handler
+from streamfold.routes.route import Fields, Route
 from streamfold.settings import Settings
 
 SORTED_ITEMS_MAX = 200_000
 """Items of a store that does not sort that are sorted in memory; name a partition above that."""
+LIMIT_MAX = 1_000_000_000
+"""Of ``--limit``: SQLite and Python count to 2^63 - 1, and no terminal shows more than this."""
 STATE_TABLE = Table("state", partition="pk", sort="sk")
 
 
-@click.command("show", short_help="Show derived rows, documents, source items or state items.")
-@click.argument("partition", required=False, callback=typed_key)
-@click.argument("sort", required=False, callback=typed_key)
-@state_options
-@click.option("--source", is_flag=True, help="Source items instead of derived rows.")
-@click.option("--state-items", is_flag=True, help="Items of the state table: ledger, claims, manifest.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1, max=LIMIT_MAX),
-    metavar="N",
-    help=f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).",
+@shell.command(
+    "show",
+    "Show derived rows, documents, source items or state items.",
+    shell.key(),
+    shell.STATE_OPTIONS,
+    shell.flag("--source", "Source items instead of derived rows."),
+    shell.flag("--state-items", "Items of the state table: ledger, claims, manifest."),
+    shell.number(
+        "--limit", f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).", 1, LIMIT_MAX
+    ),
+    shell.value("--handler", "NAME", "Rows that this handler writes; with --source items that it reads."),
+    shell.value("--index", "INDEX", "Documents of this search index, of the local state or of a server."),
+    shell.value("--feed", "NAME", "One page of this feed, of the reader whose key PARTITION is."),
+    shell.value("--cursor", "TEXT", "With --feed, where the page begins: what the page before ended with."),
+    shell.flag("--hidden", "With --index, also documents whose items are gone."),
+    shell.search_url("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
+    shell.flag("--raw", "With the framework's own attributes, and rows that readers do not see."),
+    shell.belongs("--cursor", "--feed"),
+    shell.refuses(
+        "--feed",
+        *("SORT", "--index", "--source", "--state-items", "--handler", "--hidden", "--search-url", "--raw"),
+        why="--feed shows a feed: leave out SORT, and options of rows and documents.",
+    ),
+    shell.refuses(
+        "--index",
+        *("PARTITION", "--source", "--state-items", "--handler"),
+        why="--index shows documents: leave out PARTITION, --source, --state-items and --handler.",
+    ),
+    shell.belongs("--hidden", "--index", why="--hidden and --search-url belong to --index."),
+    shell.belongs("--search-url", "--index", why="--hidden and --search-url belong to --index."),
+    shell.refuses(
+        "--state-items",
+        *("--source", "--handler"),
+        why="{other} and --state-items show different items: give one of them.",
+    ),
+    shell.json_flag("Print one item a line, in DynamoDB JSON; documents in JSON."),
 )
-@click.option("--handler", metavar="NAME", help="Rows that this handler writes; with --source items that it reads.")
-@click.option("--index", metavar="INDEX", help="Documents of this search index, of the local state or of a server.")
-@click.option("--feed", metavar="NAME", help="One page of this feed, of the reader whose key PARTITION is.")
-@click.option("--cursor", metavar="TEXT", help="With --feed, where the page begins: what the page before ended with.")
-@click.option("--hidden", is_flag=True, help="With --index, also documents whose items are gone.")
-@search_url_option("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH.")
-@click.option("--raw", is_flag=True, help="With the framework's own attributes, and rows that readers do not see.")
-@click.option("--json", "json_output", is_flag=True, help="Print one item a line, in DynamoDB JSON; documents in JSON.")
-def command(
-    partition: str | None,
-    sort: str | None,
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    source: bool,
-    state_items: bool,
-    limit: int | None,
-    handler: str | None,
-    index: str | None,
-    feed: str | None,
-    cursor: str | None,
-    hidden: bool,
-    search_url: str | None,
-    raw: bool,
-    json_output: bool,
-) -> None:
+def show(opened: Session) -> Report:
     """Show derived rows, sorted by key: all of them, those of one PARTITION, or those whose sort key begins with SORT.
 
     With --index, show documents instead: those that a search of the index may find. With --feed, show a page of a
@@ -107,72 +108,32 @@ def command(
       streamfold show --index products --state shop.db
       streamfold show --index products --search-url http://127.0.0.1:9200 --hidden --json
     """
-    if feed is not None or cursor is not None:
-        others = any((sort, index, source, state_items, handler, hidden, search_url, raw))
-        page = FeedPage(_feed_of(feed, others=others), partition, limit, cursor, json_output)
-        show_feed(*application_and_settings(application, tables), store, page)
-        return
-    if index is not None:
-        _check_index(others=any((partition, source, state_items, handler)))
-        place = Place(store, search_url, tables)
-        show_documents(load_application(application), index, place, ShownAs(limit, hidden, raw, json_output))
-        return
-    _check_rows(documents=bool(hidden or search_url), other=_other(source, handler) if state_items else "")
-    app = load_application(application)
-    keys = None if handler is None else _keys(app, handler, source=source)
-    chosen, settings = _chosen(app, tables)
-    chosen = [table for table in chosen if keys is None or any(key.table.name == table.name for key in keys)]
-    opened = open_store(app, settings, store)
-    for number, table in enumerate([STATE_TABLE] if state_items else chosen):
-        if state_items:
-            rows = _matching(opened.state_items(), table, partition, sort)
-        else:
-            wanted = _wanted(opened, app, (table, partition), keys, source=source)
-            rows = present(_matching(wanted, table, partition, sort), raw=raw)
-        if store.engine == "dynamodb":
-            rows = iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=lambda item: sort_key(table, item)))
-        if len(chosen) > 1 and not state_items and not json_output:
-            echo(f"{chr(10) if number else ''}table {table.name}")
-        _print(rows, table, limit, json_output)
-    if partition is not None and not (state_items or json_output or raw):
-        by = Explaining(app, opened, Forms())
-        for line in other_things(by, partition, sort, scan=store.engine == "embedded"):
-            echo(line, err=True)
+    if opened.given.feed is not None:
+        return _feed_report(opened)
+    return _items_report(opened) if opened.given.index is None else _documents_report(opened)
 
 
-def _feed_of(feed: str | None, *, others: bool) -> str:
-    """The name of a feed, without options that belong to something else."""
-    if feed is None:
-        raise SettingsError("--cursor belongs to --feed.")
-    if others:
-        raise SettingsError("--feed shows a feed: leave out SORT, and options of rows and documents.")
-    return feed
+def _items_report(opened: Session) -> Report:
+    """Rows of some tables, or items of the state."""
+    app, given = opened.app, opened.given
+    keys = None if given.handler is None else _keys(app, given.handler, source=given.source)
+    named = [name for name in given.tables if name in app.tables]  # --table NAME shows a table, NAME=REAL names it
+    given.put(tables=tuple(pair for pair in given.tables if pair not in app.tables))
+    tables = [app.tables[name] for name in named or app.tables]
+    tables = [table for table in tables if keys is None or any(key.table.name == table.name for key in keys)]
+    tables = [STATE_TABLE] if given.state_items else tables
 
+    def lines() -> Iterator[Printed]:
+        for number, table in enumerate(tables):
+            if len(tables) > 1:
+                yield f"{chr(10) if number else ''}table {table.name}"
+            yield from some_lines(_rows(opened, table, keys), given.limit, partial(item_grid, table), "rows")
+        if given.partition is not None and not (given.state_items or given.raw):
+            by = Explaining(app, opened.engine, Forms())
+            yield from map(Note, other_things(by, given.partition, given.sort, scan=opened.store.is_local))
 
-def _check_index(*, others: bool) -> None:
-    if others:
-        raise SettingsError("--index shows documents: leave out PARTITION, --source, --state-items and --handler.")
-
-
-def _other(source: bool, handler: str | None) -> str:
-    return "--source" if source else "--handler" if handler else ""
-
-
-def _check_rows(*, documents: bool, other: str) -> None:
-    if documents:
-        raise SettingsError("--hidden and --search-url belong to --index.")
-    if other:
-        raise SettingsError(f"{other} and --state-items show different items: give one of them.")
-
-
-def _chosen(app: App, tables: tuple[str, ...]) -> tuple[list[Table], Settings]:
-    """The tables to show, all if none is named, and the settings with the real names of ``--table NAME=REAL``."""
-    named = [pair for pair in tables if pair in app.tables]
-    given = tuple(pair for pair in tables if pair not in app.tables)
-    settings = make_settings(given)
-    check_tables(app, given)
-    check_names(app, settings)
-    return [app.tables[name] for name in named or app.tables], settings
+    found = (to_sorted_json(item) for table in tables for item in islice(_rows(opened, table, keys), given.limit))
+    return Report(lines(), found)
 
 
 def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
@@ -187,14 +148,25 @@ def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
     raise unknown_handler("--handler", handler, sorted(route.name for route in app.routes))
 
 
-def _wanted(
-    store: Engine, app: App, place: tuple[Table, str | None], keys: Sequence[Key] | None, *, source: bool
-) -> Iterator[StoredItem]:
+def _rows(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator[StoredItem]:
+    """The items of a table that are asked for, sorted."""
+    given = opened.given
+    items = opened.engine.state_items() if given.state_items else _wanted(opened, table, keys)
+    found = _matching(items, table, given.partition, given.sort)
+    rows = found if given.state_items else present(found, raw=given.raw)
+    if opened.store.is_local:
+        return rows
+    return iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=partial(sort_key, table)))
+
+
+def _wanted(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator[StoredItem]:
     """The items of a table that are asked for, and perhaps others of its partition."""
-    table, partition = place
-    sought = partition if _is_text(app, table) else None
+    app, store, source = opened.app, opened.engine, opened.given.source
+    every = [key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name]
+    # A store can seek by the partition as it was typed where that is text.
+    sought = opened.given.partition if all(key.partition.attribute_type == "S" for key in every) else None
     if keys is not None:
-        return _of_keys(store, app, (table, sought), keys)
+        return _of_keys(store, app, table, sought, keys)
     if source and isinstance(store, EmbeddedEngine):
         return store.source_items(table, sought)
     if not source and sought is None and isinstance(store, Seekable):
@@ -202,20 +174,13 @@ def _wanted(
     return derived_items(app, table, store.items(table, sought), derived=not source)
 
 
-def _of_keys(store: Engine, app: App, place: tuple[Table, str | None], keys: Sequence[Key]) -> Iterator[StoredItem]:
+def _of_keys(store: Engine, app: App, table: Table, partition: str | None, keys: Sequence[Key]) -> Iterator[StoredItem]:
     """The items of some keys, sorted and each once; sought where the store can."""
-    table, partition = place
     if partition is not None or not isinstance(store, Seekable):
         return keyed_items(keys, table, store.items(table, partition))
-    own, place_of = [key for key in keys if key.table.name == table.name], partial(sort_key, table)
-    found = merge(*(keyed_items([key], table, items_near(app, store, key)) for key in own), key=place_of)
-    return (next(same) for _, same in groupby(found, place_of))
-
-
-def _is_text(app: App, table: Table) -> bool:
-    """Whether the table's partition key is text, which a store can seek by as it was typed."""
-    keys = [key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name]
-    return all(key.partition.attribute_type == "S" for key in keys)
+    own, by_key = [key for key in keys if key.table.name == table.name], partial(sort_key, table)
+    found = merge(*(keyed_items([key], table, items_near(app, store, key)) for key in own), key=by_key)
+    return (next(same) for _, same in groupby(found, by_key))
 
 
 def _matching(
@@ -227,9 +192,147 @@ def _matching(
             yield item
 
 
-def _print(rows: Iterator[StoredItem], table: Table, limit: int | None, json_output: bool) -> None:
-    if json_output:
-        for item in islice(rows, limit):
-            echo(to_sorted_json(item))
-        return
-    print_some(rows, limit, partial(print_items, table), "No rows.")
+def _documents_report(opened: Session) -> Report:
+    """The documents of an index. Raises ``SettingsError`` for a name that is none."""
+    given = opened.given
+    index = find_index(opened.app.routes, given.index, opened.settings)
+    sink = sink_of(opened)
+    sink.check(index.alias)
+    found = sink.documents(index.alias, hidden=given.hidden)
+    made = (
+        f"Documents of search {index.route.name!r}, each made of the item of its id: streamfold explain ID --index "
+        f"{given.index} shows items and versions."
+    )
+
+    def lines() -> Iterator[Printed]:
+        any_document = False
+        for line in some_lines(found, given.limit, partial(_documents_grid, raw=given.raw), "documents"):
+            any_document = any_document or isinstance(line, Grid)
+            yield line
+        if any_document:
+            yield Note(made)
+
+    return Report(lines(), (document_json(each, raw=given.raw) for each in islice(found, given.limit)))
+
+
+def _documents_grid(documents: Iterable[Found], *, raw: bool = False) -> Grid:
+    cells = ([name_text(each.id), _document_text(each, raw=raw)] for each in documents)
+    return Grid(("id", "document"), cells, long=True)
+
+
+def _document_text(found: Found, *, raw: bool = False) -> str:
+    if GONE in found.body and not raw:
+        return f"hidden since {_hidden_at(found.body)}"
+    return values_text(dict(sorted((found.body if raw else own_fields(found.body)).items())))
+
+
+def document_json(found: Found, *, raw: bool = False) -> str:
+    """A document as one JSON object, numbers with all their digits."""
+    line: dict[str, Any] = {"id": found.id, "version": found.version}
+    if GONE in found.body:
+        line["hidden_at"] = _hidden_at(found.body)
+    return document_text({**line, "document": found.body if raw else own_fields(found.body)}).decode()
+
+
+def _hidden_at(body: Mapping[str, Any]) -> str:
+    return datetime_text(datetime.fromtimestamp(int(body[GONE_AT]) / 1000, UTC))
+
+
+class DocumentSamples(NamedTuple):
+    """Some documents of a search, with the names of their indexes."""
+
+    route: Route
+    found: list[tuple[str, Found]]
+
+    def lines(self) -> Iterator[Printed]:
+        """The documents, under the name of their index."""
+        yield f"\nindex {shown_index(self.route)}  ({self.route.name})"
+        if not self.found:
+            yield "no documents"
+        elif options_of(self.route).index.fields:
+            cells = ([name, name_text(each.id), _document_text(each)] for name, each in self.found)
+            yield Grid(("index", "id", "document"), cells, long=True)
+        else:
+            yield _documents_grid(each for _, each in self.found)
+
+    def json(self) -> Iterator[str]:
+        """Each document as a JSON object, with its index."""
+        return (f'{{"index":{json.dumps(name)},{document_json(each)[1:]}' for name, each in self.found)
+
+
+def local_samples(app: App, engine: Engine, settings: Settings, most: int) -> Iterator[DocumentSamples]:
+    """Up to so many documents of each search in a local state."""
+    routes = searches_of(app.routes)
+    known = local_indexes(engine) if any(options_of(route).index.fields for route in routes) else []
+    index = LocalIndex(engine)
+    for route in routes:
+        if options_of(route).index.fields:
+            template = index_template(route, settings)
+            names = [name for name in known if index_fields(route, template, name) is not None]
+        else:
+            names = [index_of(route, {}, settings)]
+        found = ((name, each) for name in names for each in index.documents(name))
+        yield DocumentSamples(route, list(islice(found, most)))
+
+
+def _feed_report(opened: Session) -> Report:
+    """One page of a reader's feed, as ``streamfold.read.feed`` gives it.
+
+    Raises ``SettingsError`` for a name, a reader or a cursor that fits none.
+    """
+    app, settings, given = opened.app, opened.settings, opened.given
+    feeds = {route.name: route for route in feed_routes(app)}
+    if not feeds:
+        raise SettingsError(f"--feed {given.feed!r}: the application has no feed; router.feed declares one.")
+    if given.feed not in feeds:
+        raise unknown_handler("--feed", given.feed, sorted(feeds))
+    route = feeds[given.feed]
+    reader = _reader(route.into[0], given.partition)
+    queries: Queries = EngineQueries(opened.engine)
+    if not opened.store.is_local:
+        client: Any = opened.engine.client  # type: ignore[attr-defined]  # the only other engine
+        queries = BotoQueries({name: (client, real) for name, (_, real) in real_tables(app, settings).items()})
+    now = _now(route, queries, reader) if opened.store.is_local else time.time()
+    try:
+        found = page(route, queries, reader, given.limit or LIMIT, given.cursor, PULLS_MOST, now, time.time())
+    except ValueError as error:
+        raise SettingsError(f"--feed {given.feed}: {error}") from None
+    rows = [encode(row)["M"] for row in found.rows]
+    more = to_json({"cursor": found.cursor, "partial": found.partial, "left_out": found.left_out})
+    found_json = f'{{"rows":[{",".join(map(to_sorted_json, rows))}],{more[1:]}'
+    return Report(_feed_lines(route.into[0].table, rows, found), found_json)
+
+
+def _reader(into: Key, text: str | None) -> Fields:
+    """The fields of a reader: of FEED#ada, or of reader_id=ada."""
+    fields = into.partition.match(text) if text is not None else None
+    if fields is None and text is not None and "=" in text:
+        try:
+            given = dict(pair.split("=", 1) for pair in text.split(","))
+            fields = into.partition.match(into.partition.compose(given))
+        except (KeyError, KeyValueError, TypeError, ValueError):
+            fields = None
+    if fields is None:
+        names = ",".join(f"{field.name}=VALUE" for field in into.partition.fields)
+        lacking = "needs a PARTITION, the key of a reader" if text is None else f"knows no reader {text!r}"
+        raise SettingsError(f"--feed {lacking}: expected {into.partition.text} filled in, or {names}.")
+    return fields
+
+
+def _now(route: Route, queries: Queries, reader: Fields) -> float:
+    """The time from which age is counted on a local state: that of the newest post, so that a replay of last year shows
+    its feeds.
+    """
+    newest = page(route, queries, reader, 1, None, PULLS_MOST, 0.0, time.time()).rows
+    fields = route.into[0].match(newest[0]) if newest else None
+    return time.time() if fields is None else post_seconds(route, fields)
+
+
+def _feed_lines(table: Table, rows: Sequence[StoredItem], found: Feed) -> Iterator[Printed]:
+    yield item_grid(table, rows) if rows else Note("No rows.")
+    if found.partial:
+        yield Note(f"The reader follows more than {PULLS_MOST} pulled authors: others are left out.")
+    if found.left_out:
+        yield Note(f"{found.left_out:,} posts of pulled authors are left out: their rows cannot be made.")
+    if found.cursor is not None:
+        yield Note(f"... and more: --cursor {found.cursor}")

@@ -1,23 +1,27 @@
-"""``streamfold state``: how large the state is, and what should expire."""
+"""``streamfold state``: how large the state is, and what should expire. ``streamfold retire``: a handler leaves it."""
 
-import sys
+from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 
-from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
-from streamfold.cli.grids import counted, print_grid
-from streamfold.cli.opened import opened_state
-from streamfold.cli.output import echo
-from streamfold.cli.progress import item_progress
-from streamfold.cli.rows import name_text
-from streamfold.lifecycle.state_size import PURPOSES, GarbageReport, PurposeSize, StateGarbage, state_sizes
+from streamfold.cli import shell
+from streamfold.cli.items import item_text, state_text
+from streamfold.cli.jobs import followed_chains
+from streamfold.cli.output import Grid, Note, Printed, Report, counted, first_lines, item_progress
+from streamfold.cli.session import Session
+from streamfold.derivations import kept_words
+from streamfold.errors import printable
+from streamfold.jobs.job import Jobs
+from streamfold.ledger.state_keys import source_of
+from streamfold.lifecycle.retire import KeptRetirement, PartKept, Retirement, check_no_run, check_retirable
+from streamfold.lifecycle.state_size import PURPOSES, StateGarbage, state_sizes
 
-SHOWN_MAX = 100
 NUMBERS = ("items", "bytes", "expiring")
 
 
 @click.group("state", short_help="Show how large the state is, and let items expire that nothing needs.")
-def command() -> None:
+def state() -> None:
     """Show how large the state is, and let go what nothing needs. The items themselves are shown by show --state-items.
 
     \b
@@ -27,15 +31,15 @@ def command() -> None:
     """
 
 
-@command.command("stats", short_help="Show items and bytes of the state, by purpose.")
-@state_options
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def stats(
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    json_output: bool,
-) -> None:
+@shell.command(
+    "stats",
+    "Show items and bytes of the state, by purpose.",
+    shell.STATE_OPTIONS,
+    shell.json_flag(),
+    group=state,
+    checks=True,
+)
+def stats(opened: Session) -> Report:
     """Show how many items the state has for each purpose, how large they are, and how many have a time to live.
 
     Reads all of the state. Bytes are those that DynamoDB bills, 100 for each item included.
@@ -45,38 +49,29 @@ def stats(
       streamfold state stats
       streamfold state stats --engine dynamodb --table main=shop --json
     """
-    progress = item_progress("reading", None, shown=not json_output)
-    with opened_state(application, tables, store) as opened, progress as advance:
+    with item_progress("reading", None, shown=not opened.given.json_output) as advance:
         sizes = state_sizes(opened.app, opened.engine, advance)
-    if json_output:
-        purposes = {
-            purpose: {"items": size.items, "bytes": size.size_bytes, "expiring": size.expiring}
-            for purpose, size in sizes.items()
-        }
-        echo(as_json({"purposes": purposes, **_total(sizes)}))
-        return
-    rows = [
-        [purpose, f"{size.items:,}", f"{size.size_bytes:,}", f"{size.expiring:,}", PURPOSES.get(purpose, "")]
-        for purpose, size in sizes.items()
-    ]
-    print_grid(("purpose", *NUMBERS, "what"), rows, right=NUMBERS)
-    total = _total(sizes)
-    echo(f"\n{counted(total['items'], 'item')}, {total['bytes']:,} bytes.")
+    counts = {name: (size.items, size.size_bytes, size.expiring) for name, size in sizes.items()}
+    items, size_bytes = (sum(each[column] for each in counts.values()) for column in (0, 1))
+    rows = [[name, *(f"{n:,}" for n in each), PURPOSES.get(name, "")] for name, each in counts.items()]
+    purposes = {name: dict(zip(NUMBERS, each, strict=True)) for name, each in counts.items()}
+    return Report(
+        [Grid(("purpose", *NUMBERS, "what"), rows, NUMBERS), f"\n{counted(items, 'item')}, {size_bytes:,} bytes."],
+        {"purposes": purposes, "items": items, "bytes": size_bytes},
+    )
 
 
-@command.command("gc", short_help="Let ledger items expire that hold nothing.")
-@state_options
-@click.option("--dry-run", is_flag=True, help="Print how many there are, and write nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object.")
-def collect(
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    dry_run: bool,
-    yes: bool,
-    json_output: bool,
-) -> None:
+@shell.command(
+    "gc",
+    "Let ledger items expire that hold nothing.",
+    shell.STATE_OPTIONS,
+    shell.flag("--dry-run", "Print how many there are, and write nothing."),
+    shell.yes_flag(),
+    shell.json_flag(),
+    group=state,
+    checks=True,
+)
+def collect(opened: Session) -> Report:
     """Give a time to live to ledger items that hold nothing of their items and have none. Reads all of the state.
 
     Nothing is deleted: such an item keeps late records away, for STREAMFOLD_RETENTION_DAYS from now on. The live stream
@@ -93,34 +88,118 @@ def collect(
       streamfold state gc --dry-run
       streamfold state gc --engine dynamodb --table main=shop --yes
     """
-    with opened_state(application, tables, store) as opened:
-        if not dry_run:
-            confirm_writes(opened.engine, opened.store, yes=yes)
-        garbage = StateGarbage(opened.app, opened.engine, opened.run)
-        with item_progress("marking", None, shown=not json_output) as advance:
-            for page in garbage.pages():
-                if not dry_run:
-                    garbage.mark(page)
-                advance(len(page))
-    _print_garbage(garbage.report, dry_run=dry_run, json_output=json_output)
-    sys.exit(REPORTED if garbage.report.busy else 0)
-
-
-def _total(sizes: dict[str, PurposeSize]) -> dict[str, int]:
-    return {
-        "items": sum(size.items for size in sizes.values()),
-        "bytes": sum(size.size_bytes for size in sizes.values()),
-    }
-
-
-def _print_garbage(report: GarbageReport, *, dry_run: bool, json_output: bool) -> None:
-    if json_output:
-        busy = [list(key) for key in report.busy]
-        echo(as_json({"dry_run": dry_run, "found": report.found, "marked": report.marked, "busy": busy}))
-        return
-    for key in report.busy[:SHOWN_MAX]:
-        echo(f"Busy: state item {' / '.join(map(name_text, key))}: others changed it at every try.", err=True)
+    dry_run = opened.given.dry_run
+    garbage = StateGarbage(opened.runtime)
+    if not dry_run:
+        opened.confirm_writes()
+    with item_progress("marking", None, shown=not opened.given.json_output) as advance:
+        for page in garbage.pages():
+            if not dry_run:
+                garbage.mark(page)
+            advance(len(page))
+    report = garbage.report
+    done = f"{report.marked:,} of {report.found:,} ledger items that hold nothing got a time to live."
     if dry_run:
-        echo(f"Dry run: {report.found:,} ledger items hold nothing and never expire. Nothing was written.")
-    else:
-        echo(f"{report.marked:,} of {report.found:,} ledger items that hold nothing got a time to live.")
+        done = f"Dry run: {report.found:,} ledger items hold nothing and never expire. Nothing was written."
+    lines = first_lines(
+        report.busy, lambda key: Note(f"Busy: state item {state_text(key)}: others changed it at every try."), err=True
+    )
+    counts = {"dry_run": dry_run, "found": report.found, "marked": report.marked}
+    return Report([*lines, done], {**counts, "busy": [list(key) for key in report.busy]}, bool(report.busy))
+
+
+@shell.command(
+    "retire",
+    "Remove what the state holds of a handler that is given up.",
+    click.argument("handler"),
+    shell.STATE_OPTIONS,
+    shell.choice(
+        "--rows",
+        ("keep", "remove"),
+        "keep: its rows stay as they are. remove: what it contributed is taken back.",
+        required=True,
+    ),
+    shell.flag("--dry-run", "Print how much there is, and write nothing."),
+    shell.yes_flag(),
+    shell.json_flag(),
+    checks=True,
+)
+def retire(opened: Session) -> Report:
+    """Remove what the state holds of HANDLER. Reads all of the state.
+
+    No record may reach the handler any more: a later record would count once more. For --rows remove, the code still
+    declares the handler, and STREAMFOLD_HANDLERS_OFF switches it off, in the function and here. For --rows keep, the
+    handler may be retired already, App(..., retired=[...]). A local state needs neither. The stream of other handlers
+    may go on. Doing it twice changes nothing.
+
+    For a feed, the mirrors of posts and edges and the open fan-outs are removed. For a search, the counters of
+    documents are removed. Both need --rows keep, because the ledger holds nothing of their rows.
+
+    Rows that other handlers add to keep what these added. Afterwards, take the handler out of the code, name it in
+    retired=, and never switch it on again.
+
+    \b
+    Exit codes:
+      0  nothing of the handler is left in the ledger
+      1  some parts were kept: they failed, or others changed them all the time
+      2  the command stopped early: an option, the application or the store is wrong, or the handler is not stopped
+
+    \b
+    Examples:
+      streamfold retire sales --rows remove --dry-run
+      STREAMFOLD_HANDLERS_OFF=sales streamfold retire sales --rows remove --engine dynamodb --table main=shop
+      streamfold retire old_index --rows keep --engine dynamodb --table main=shop --yes
+    """
+    app, handler, dry_run = opened.app, opened.given.handler, opened.given.dry_run
+    remove, offline = opened.given.rows == "remove", opened.local is not None
+    check_retirable(app, opened.settings, opened.manifest, handler, remove=remove, offline=offline)
+    check_no_run(Jobs.of(opened.runtime), handler)
+    if not dry_run:
+        opened.confirm_writes()
+    route = next((route for route in app.routes if route.name == handler), None)
+    kind = opened.manifest.handlers[handler]["kind"] if route is None else route.kind.name
+    retirement: Retirement | KeptRetirement = Retirement(opened.runtime, handler, remove)
+    if words := kept_words(kind):  # what its kind keeps is in no ledger item
+        retirement = KeptRetirement(opened.runtime, handler, words)
+    with item_progress("retiring", None, shown=not opened.given.json_output) as advance:
+        for looked_at in retirement.go(dry_run=dry_run):
+            advance(looked_at)
+    opened.runtime = replace(opened.runtime, handlers=frozenset(route.name for route in app.routes) - {handler})
+    chains = 0 if dry_run else len(followed_chains(opened))
+    report = retirement.report
+    found = {
+        "handler": handler,
+        "rows": "remove" if retirement.remove else "keep",
+        "dry_run": dry_run,
+        "parts": report.parts,
+        "stored": report.stored,
+        "row_writes": report.rows,
+        "dropped": report.dropped,
+        "kept": [{"state_key": list(kept.key), "why": kept.why} for kept in report.kept],
+        "chains_failed": chains,
+    }
+    return Report(_retired_lines(retirement, dry_run=dry_run), found, bool(report.kept or chains))
+
+
+def _retired_lines(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> Iterator[Printed]:
+    report = retirement.report
+
+    def kept_note(kept: PartKept) -> Note:
+        source = source_of(kept.key)
+        name = f"item {item_text(source.item)}" if source else f"state item {state_text(kept.key)}"
+        return Note(f"Kept: {name}: {printable(str(kept.why))}")
+
+    yield from first_lines(report.kept, kept_note, err=True)
+    found = f"{counted(report.parts, 'part')}, {report.stored:,} with a contribution"
+    if isinstance(retirement, KeptRetirement):
+        found = counted(report.parts, "state item")
+    if dry_run:
+        would = "Contributions would be taken back from rows" if retirement.remove else "Rows would stay as they are"
+        yield f"Dry run: {found}. {would}. Nothing was written."
+        return
+    yield (
+        f"Handler {retirement.handler}: {found}; {counted(report.rows, 'write')} of rows, {report.dropped:,} removed "
+        f"from the state, {len(report.kept):,} kept."
+    )
+    if not report.kept:
+        yield f'Next: take the handler out of the code, App(..., retired=["{retirement.handler}"]).'

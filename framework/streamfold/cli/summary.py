@@ -1,50 +1,103 @@
-"""What a replay prints at its end."""
+"""What a replay prints: the plans of a dry run, and at its end what became of the records and what to do next."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.cli.advice import Advice, print_next
-from streamfold.cli.application import program, user_frames
-from streamfold.cli.documents import DocumentSamples, print_samples, samples_json
-from streamfold.cli.grids import counted, print_grid
-from streamfold.cli.output import echo
-from streamfold.cli.plans import chunk_lines, deferred_lines, plan_lines, planned_lines, write_line
-from streamfold.cli.rows import Sample, print_items, samples
+from streamfold.cli.items import (
+    SAMPLE_ROWS,
+    Sample,
+    item_grid,
+    item_text,
+    name_text,
+    samples,
+    state_text,
+    text,
+    values_text,
+)
+from streamfold.cli.output import Grid, Note, Printed, counted
+from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, Session, program, user_frames
+from streamfold.cli.show import DocumentSamples, local_samples
 from streamfold.commit.outcome import Failure
-from streamfold.commit.plan import Plan
+from streamfold.commit.plan import Chunk, Deferred, Plan
 from streamfold.derivations import SAYS
-from streamfold.engines import Engine
+from streamfold.derivations.derivation import derivation
+from streamfold.derivations.search.indexes import searches_of
+from streamfold.derivations.search.options import options_of, shown_index
 from streamfold.errors import plain, printable
 from streamfold.records.encoded import to_json
-from streamfold.replay.replay import FailedRecord, Summary, as_counts
+from streamfold.records.images import hidden
+from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_counts
 from streamfold.settings import Settings
+from streamfold.writes import guarded
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
 FRAMES_SHOWN = 4
 """Lines of a handler's that are shown from the beginning, and as many from the end; a recursion has a thousand."""
 COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
+THE_SAME = "the same command"
+NextStep = tuple[str, str]
+"""A command, and what it does."""
 
 
-def print_json(
-    summary: Summary, app: App, engine: Engine | None, rows_max: int, documents: Sequence[DocumentSamples] = ()
-) -> None:
-    """The summary as one JSON object, with up to so many rows of each target; without an engine, that of a dry run."""
-    report = summary.report
-    done: dict[str, Any] = {}
-    if engine is None:
+class Written(NamedTuple):
+    """What a replay did, and where it wrote to."""
+
+    opened: Session
+    summary: Summary
+    real_names: Mapping[str, str]  # of tables on DynamoDB
+    parking: str | None  # the place of parked records
+
+    @property
+    def app(self) -> App:
+        return self.opened.app
+
+    @property
+    def rows_max(self) -> int:
+        """Rows of each target that are printed."""
+        given = self.opened.given
+        return given.samples if given.samples is not None else 0 if given.json_output else SAMPLE_ROWS
+
+    @property
+    def application(self) -> str:
+        """The option with which other commands find the application."""
+        named = self.opened.given.application
+        return f" --app {named}" if named != DEFAULT_APPLICATION else ""
+
+    @property
+    def store(self) -> str | None:
+        """The options with which other commands find what was made; None where nothing was kept."""
+        store = self.opened.store
+        if store.is_local:
+            if store.state is None:
+                return None
+            return "" if store.state == DEFAULT_STATE else f" --state {store.state}"
+        at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
+        return f" --engine dynamodb{at}{''.join(f' --table {name}={real}' for name, real in self.real_names.items())}"
+
+    def documents(self) -> list[DocumentSamples]:
+        """Documents of a local state that are printed."""
+        local = self.opened.store.is_local and self.opened.given.search_url is None
+        most = self.rows_max if local and not self.opened.given.dry_run else 0
+        return list(local_samples(self.app, self.opened.engine, self.opened.settings, most)) if most else []
+
+
+def summary_json(written: Written) -> str:
+    """The summary as one JSON object, with up to so many rows of each target, or of a dry run what was planned."""
+    opened, app, summary = written.opened, written.app, written.summary
+    report, done = summary.report, dict[str, Any]()
+    if opened.given.dry_run:
         done = asdict(summary.planned)
-    elif rows_max:
-        done = {
-            "samples": [
-                {"target": each.target.template, "rows": each.rows, "ended_after": each.ended_after}
-                for each in samples(app, engine, rows_max)
-            ]
-        }
+    elif written.rows_max:
+        rows = samples(app, opened.engine, written.rows_max)
+        done["samples"] = [
+            {"target": each.target.template, "rows": each.rows, "ended_after": each.ended_after} for each in rows
+        ]
     line = to_json(
         {
             "records": summary.records,
@@ -74,15 +127,9 @@ def print_json(
             **done,
         }
     )
-    echo(f'{line[:-1]},"documents":{samples_json(documents)}}}' if documents else line)
-
-
-def print_plan_json(plan: Plan, settings: Settings) -> None:
-    """The plan of one batch, as one JSON object."""
-    transactions = [chunk_lines(chunk) for chunk in plan.chunks]
-    puts = [write_line(put.row) for put in plan.puts]
-    deferred = [line for each in plan.deferred for line in deferred_lines(each, settings)]
-    echo(to_json({"transactions": transactions, "puts": puts, "deferred": deferred}))
+    documents = written.documents()
+    found = ",".join(each for sample in documents for each in sample.json())
+    return f'{line[:-1]},"documents":[{found}]}}' if documents else line
 
 
 def _failure(failed: FailedRecord) -> dict[str, Any]:
@@ -99,117 +146,102 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
     }
 
 
-def print_summary(
-    summary: Summary,
-    app: App,
-    engine: Engine,
-    advice: Advice,
-    rows_max: int,
-    documents: Sequence[DocumentSamples] = (),
-) -> None:
+def summary_lines(written: Written) -> Iterator[Printed]:
     """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
+    summary, app = written.summary, written.app
     counts = as_counts(summary, app)
     busy = [row for row in counts if any(row[column] for column in COLUMNS[1:])]
     if busy:
         headings = ["rows written" if column == "written" else column for column in COLUMNS]
-        print_grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), right=headings[1:])
+        yield Grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), headings[1:])
     if idle := len(counts) - len(busy):
-        echo(f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records.")
+        yield f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records."
     names = {row["handler"] for row in busy}
-    if rows_max:
-        for each in samples(app, engine, rows_max):
-            _print_sample(app, each, names, advice)
-    for sample in documents:
+    if written.rows_max:
+        for each in samples(app, written.opened.engine, written.rows_max):
+            yield from _sample_lines(written, each, names)
+    for sample in written.documents():
         if sample.found or sample.route.name in names:
-            print_samples(sample)
+            yield from sample.lines()
     whole = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
-    echo(f"\n{counted(summary.records, 'record')} replayed.{whole}")
-    _print_unwanted(summary)
-    _print_troubles(summary, "applied")
-    print_next(summary, advice)
+    yield f"\n{counted(summary.records, 'record')} replayed.{whole}"
+    yield from _unwanted_lines(summary)
+    yield from _trouble_lines(summary, "applied")
+    yield from _next_lines(written)
 
 
-def print_plan(plan: Plan, settings: Settings) -> None:
-    """The plan of one batch."""
-    for line in plan_lines(plan, settings):
-        echo(line)
-
-
-def print_dry_run(summary: Summary) -> None:
+def dry_run_lines(summary: Summary) -> Iterator[Printed]:
     """What a dry run would have written in all."""
-    for line in planned_lines(summary.records, summary.planned):
-        echo(line)
-    _print_unwanted(summary)
-    _print_troubles(summary, "planned")
+    yield from planned_lines(summary.records, summary.planned)
+    yield from _unwanted_lines(summary)
+    yield from _trouble_lines(summary, "planned")
     if summary.stopped:
-        echo("Next: mend the line; the same command with --keep-going skips bad lines, and reports them all.")
+        yield "Next: mend the line; the same command with --keep-going skips bad lines, and reports them all."
 
 
-def _print_sample(app: App, sample: Sample, busy: Collection[str], advice: Advice) -> None:
-    """Some rows of a target; that it has none is told only where a handler had records for it."""
+def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> Iterator[Printed]:
+    """Some rows of a target; that it has none is printed only where a handler had records for it."""
     target, rows, ended_after = sample
-    names = [route.name for route in app.routes if target in route.into]
+    names = [route.name for route in written.app.routes if target in route.into]
     if not rows and not any(name in busy for name in names):
         return
-    echo(f"\n{target.template}  ({', '.join(names)})")
+    yield f"\n{target.template}  ({', '.join(names)})"
     if rows:
-        print_items(target.table, rows, target.types)
+        yield item_grid(target.table, rows, target.types)
     if ended_after is not None:
-        place = " --state FILE" if advice.store is None else advice.store
-        echo(
+        store = " --state FILE" if written.store is None else written.store
+        yield (
             f"no {'more ' * bool(rows)}rows among the first {ended_after:,} items that were looked at. Next: "
-            f"{program()} show{advice.application}{place} --handler {names[0]}    looks at all of them"
+            f"{program()} show{written.application}{store} --handler {names[0]}    looks at all of them"
         )
     elif not rows:
-        echo("no rows")
+        yield "no rows"
 
 
-def _print_unwanted(summary: Summary) -> None:
+def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
+    report = summary.report
     if summary.derived:
-        echo(f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew.")
-    for prefix, count in summary.report.unrouted.most_common(UNROUTED_SHOWN_MAX):
-        echo(f"No handler wants {counted(count, 'record')} of {printable(prefix)}.")
-    for missed, miss in summary.report.first_near.items():
-        count, key = summary.report.near_misses[missed], miss.template
+        yield f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."
+    for prefix, count in report.unrouted.most_common(UNROUTED_SHOWN_MAX):
+        yield f"No handler wants {counted(count, 'record')} of {printable(prefix)}."
+    for missed, miss in report.first_near.items():
+        count, key = report.near_misses[missed], miss.template
         match, them, first = ("matches", "it", "") if count == 1 else ("match", "them", "the first: ")
         page = "docs/times.md" if miss.is_of_time else "docs/keys.md"
-        echo(
+        yield (
             f"{counted(count, 'record')} {match} {key.template} but for {miss.field!r}, and no handler of this key "
             f"read {them}: {first}{plain(miss.why)}. Next: mend {os.path.relpath(key.declared_at)}; see {page}"
         )
-    for name, count in summary.report.off.items():
-        echo(f"Handler {name} is switched off: {count} records were skipped.")
-    for word, said in SAYS.items():
-        for name, count in summary.report.counts.get(word, {}).items():
-            echo(said.text.format(name=name, count=count))
-    for name, count in summary.report.parked.items():
+    yield from (f"Handler {name} is switched off: {count} records were skipped." for name, count in report.off.items())
+    for word, message in SAYS.items():
+        for name, count in report.counts.get(word, {}).items():
+            yield message.text.format(name=name, count=count)
+    for name, count in report.parked.items():
         were = "record was" if count == 1 else "records were"
-        why = f"{'' if count == 1 else 'The first: '}{summary.report.first_parked[name]}"
-        echo(f"{count} {were} parked for handler {name}. {printable(why[0].upper() + why[1:])}", err=True)
+        why = f"{'' if count == 1 else 'The first: '}{report.first_parked[name]}"
+        yield Note(f"{count} {were} parked for handler {name}. {printable(why[0].upper() + why[1:])}")
 
 
-def _print_troubles(summary: Summary, done: str) -> None:
+def _trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
     causes: dict[tuple[str | None, int], list[FailedRecord]] = {}
-    said: dict[str, int] = {}
+    known: dict[str, int] = {}
     for failed in summary.failures:  # one row, or one store, that fails has one error for all records behind it
-        cause = said.setdefault(str(failed.failure), id(failed.failure.error))
+        cause = known.setdefault(str(failed.failure), id(failed.failure.error))
         causes.setdefault((failed.failure.handler, cause), []).append(failed)
     for first, *others in islice(causes.values(), FAILURES_SHOWN_MAX):
         where = f"{first.line}: " if first.line else ""
-        echo(f"Failed: {printable(f'{where}{first.failure}')}", err=True)
-        for place in _places(first.failure):
-            echo(f"    {printable(place)}", err=True)
+        yield Note(f"Failed: {printable(f'{where}{first.failure}')}")
+        yield from (Note(f"    {printable(line)}") for line in _frames(first.failure))
         if others:
-            echo(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.", err=True)
+            yield Note(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.")
     if summary.failure_count > len(summary.failures) or len(causes) > FAILURES_SHOWN_MAX:
-        echo(f"... {summary.failure_count} failures in all; --json lists more of them.", err=True)
-    for bad in summary.bad_lines:
-        echo(f"Bad line: {printable(f'{bad.line}: {bad.why}')}", err=True)
+        yield Note(f"... {summary.failure_count} failures in all; --json lists more of them.")
+    yield from (Note(f"Bad line: {printable(f'{bad.line}: {bad.why}')}") for bad in summary.bad_lines)
     if summary.stopped:
-        echo(f"Stopped at the bad line; everything before it is {done}.", err=True)
+        yield Note(f"Stopped at the bad line; everything before it is {done}.")
 
 
-def _places(failure: Failure) -> list[str]:
+def _frames(failure: Failure) -> list[str]:
     """The user's own lines that led to a failure: the first and the last of them where they are many."""
     if failure.held:
         return []
@@ -217,3 +249,160 @@ def _places(failure: Failure) -> list[str]:
     lines = [f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames]
     left_out = len(lines) - 2 * FRAMES_SHOWN
     return lines if left_out <= 0 else [*lines[:FRAMES_SHOWN], f"... {left_out} more ...", *lines[-FRAMES_SHOWN:]]
+
+
+def _next_lines(written: Written) -> Iterator[str]:
+    """What to do next, and how many of the records were known."""
+    summary, store = written.summary, written.opened.store
+    steps = [*(_mending(written) if summary.stopped else _showing(written)), *_remaining(written)]
+    for number, (command, what) in enumerate(steps):
+        yield f"{'      ' if number else f'{chr(10)}Next: '}{command}    {what}"
+    if summary.report.known and written.store is not None:
+        known = counted(summary.report.known, "record")
+        anew = "--fresh starts" if store.is_local else "a replay onto empty tables starts"
+        yield f"Known to the state before: {known}. Nothing counts twice; {anew} anew."
+
+
+def _mending(written: Written) -> Iterator[NextStep]:
+    """What leads past the bad line at which a replay stopped."""
+    again = f"{THE_SAME} without --fresh" if written.opened.given.fresh else THE_SAME
+    goes = "begins anew" if written.store is None else "applies the rest"
+    yield again, f"{goes}, once {written.summary.bad_lines[-1].line} is mended; nothing counts twice"
+    yield f"{again}, with --keep-going", "skips bad lines, and reports them all"
+
+
+def _showing(written: Written) -> Iterator[NextStep]:
+    opened, show = written.opened, f"{program()} show{written.application}"
+    has_rows = not opened.store.is_local or any(
+        each.rows or each.ended_after for each in samples(written.app, opened.engine, 1)
+    )
+    if written.store is None:
+        yield "the same with --state FILE", f"keeps the result, for {program()} show --state FILE"
+    elif has_rows:
+        yield f"{show}{written.store}", "prints all derived rows; add a partition key to see those of one"
+    if (documents := _documents(written)) is not None:
+        yield f"{show}{documents}", "prints documents"
+    yield f"{program()} routes{written.application}", "prints the key chart"
+
+
+def _remaining(written: Written) -> Iterator[NextStep]:
+    """What leads to the records that were not applied."""
+    summary, store = written.summary, written.store
+    if store is None:
+        return
+    if summary.report.parked and written.parking is not None:
+        redrive = f"{program()} redrive{written.application} {quote(written.parking)}{store} --apply"
+        yield redrive, "processes the parked records, once their cause is mended"
+    if summary.failures:
+        yield THE_SAME, "processes the failed records, once their cause is mended"
+    if summary.bad_lines and not summary.stopped:
+        yield THE_SAME, "applies the bad lines too, once they are mended"
+
+
+def _documents(written: Written) -> str | None:
+    """The options with which the documents of the first search that has some are shown; None if there are none."""
+    opened, url = written.opened, written.opened.given.search_url
+    if url:  # it alone knows what it holds: the searches that had records
+        records = written.summary.report.records
+        found = (route for route in searches_of(written.app.routes) if records[route.name])
+    elif not opened.store.is_local or written.store is None:
+        return None
+    else:
+        local = local_samples(written.app, opened.engine, opened.settings, 1)
+        found = (each.route for each in local if each.found)
+    route = next(found, None)
+    if route is None:
+        return None
+    name = "NAME" if options_of(route).index.fields else shown_index(route)
+    return f" --index {name}{f' --search-url {url}' if url else written.store}"
+
+
+def plan_lines(plan: Plan, settings: Settings) -> Iterator[str]:
+    """The plan of one batch, one line a write, with the row, the condition and what changes."""
+    for number, chunk in enumerate(plan.chunks, 1):
+        units, writes = len(chunk.units), len(chunk.writes)
+        yield f"transaction {number}: {units} unit{'s' * (units > 1)}, {writes} write{'s' * (writes > 1)}"
+        yield from (f"  {line}" for line in chunk_lines(chunk))
+    yield from (write_line(put.row) for put in plan.puts)
+    for deferred in plan.deferred:
+        yield from _deferred_lines(deferred, settings)
+
+
+def plan_object(plan: Plan, settings: Settings) -> dict[str, Any]:
+    """The same as JSON."""
+    deferred = [line for each in plan.deferred for line in _deferred_lines(each, settings)]
+    puts = [write_line(put.row) for put in plan.puts]
+    return {"transactions": list(map(chunk_lines, plan.chunks)), "puts": puts, "deferred": deferred}
+
+
+def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
+    """What the plans of all batches come to."""
+    within, them = planned.writes - planned.writes_behind, "it" if planned.transactions == 1 else "them"
+    behind = f" and {planned.writes_behind:,} behind {them}" if planned.writes_behind else ""
+    yield (
+        f"Dry run: {counted(records, 'record')} would make {counted(within, 'write')} in "
+        f"{counted(planned.transactions, 'transaction')}{behind}; nothing was written, chains were not followed, and "
+        "nothing was taken to be stored already."
+    )
+    left_out = (
+        (planned.made_of_entries, "row", "to be computed from entries"),
+        (planned.removed_if_empty, "row", "to be removed if empty"),
+        (planned.other_steps, "step", "of other kinds"),
+    )
+    if any(count for count, *_ in left_out):
+        counts = ", ".join(f"{counted(count, noun)} {what}" for count, noun, what in left_out if count)
+        yield f"Not counted, because the store decides how many writes they make: {counts}."
+
+
+def chunk_lines(chunk: Chunk) -> list[str]:
+    """The writes of one transaction."""
+    return list(map(write_line, chunk.writes))
+
+
+def _deferred_lines(deferred: Deferred, settings: Settings) -> Iterator[str]:
+    """What is done after the transactions: a write of a row of its own, or something else."""
+    row = getattr(deferred, "row", None)
+    if row is not None:
+        yield f"{deferred.route.kind}: {write_line(row)}"
+        return
+    for preview in derivation(deferred.route).preview(deferred, settings):
+        fields = "" if preview.fields is None else f": {_attributes(preview.fields)}"
+        yield f"{printable(plain(preview.text))}{fields}"
+
+
+def write_line(write: guarded.GuardedWrite) -> str:
+    """One write, with the condition that it is made on."""
+    match write:
+        case guarded.LedgerWrite():
+            return f"guard {state_text(write.key)}, if as before: {', '.join(part.handler for part in write.parts)}"
+        case guarded.Claim():
+            return f"guard {state_text(write.key)}, if there is none"
+        case guarded.AddRow():
+            return f"add to {item_text(write.key)}{', if none put it' * write.unversioned}: {_added(write)}"
+        case guarded.PutRow() | guarded.DeleteRow():
+            row = f"{item_text(write.key)}{', if nobody adds to it' if write.owner else ''}"
+            return (
+                f"put {row}: {_attributes(write.attributes)}" if isinstance(write, guarded.PutRow) else f"remove {row}"
+            )
+        case guarded.GuardedPut():
+            other = ", if it is no other item's" if write.owner else ""
+            row = f"{item_text(write.key)}, if older{other}"
+            return f"remove {row}" if write.attributes is None else f"put {row}: {_attributes(write.attributes)}"
+        case guarded.PutState():
+            return f"put state {state_text(write.key)}"
+        case guarded.DeleteState():
+            return f"remove state {state_text(write.key)}"
+    raise AssertionError(write)  # a plan has no others: they come after it, from what is found
+
+
+def _added(write: guarded.AddRow) -> str:
+    changes = [f"{name_text(name)} {amount:+}" for name, amount in write.amounts.items() if amount]
+    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.changed_entries]
+    changes += [f"{name_text(name)}={text(value)}" for name, value in write.values.items()]
+    changes += [f"without {name_text(name)}" for name in write.removed if not hidden(name)]
+    changes += [f"contributors {write.contributors:+}"] if write.contributors else []
+    return ", ".join(changes)
+
+
+def _attributes(attributes: Mapping[str, Any]) -> str:
+    return values_text({name: value for name, value in attributes.items() if not hidden(name)}, ", ")

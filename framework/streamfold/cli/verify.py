@@ -1,110 +1,142 @@
-"""``streamfold verify``: whether the state agrees with what handlers make of the items now."""
+"""``streamfold verify``: whether the state, the rows or exports agree with what handlers make of the items now."""
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import click
-from click.core import ParameterSource
-
-from streamfold.cli.engines import REPORTED, Store, as_json, confirm_writes, state_options
-from streamfold.cli.opened import OpenedState, chosen_routes, left_out, opened_state
-from streamfold.cli.output import echo
-from streamfold.cli.progress import item_progress
-from streamfold.cli.repaired import GivenItems, RepairedItems, counts_of, print_repaired, repaired_items
-from streamfold.cli.verified_exports import RUNNERS, SPARK, GivenExports, compare_exports
-from streamfold.cli.verified_items import print_verified, verified_report
-from streamfold.cli.verified_rows import (
-    ComparedRows,
-    NotCompared,
-    RowsOptions,
-    compared_report,
-    compared_rows,
-    not_compared,
-    not_compared_report,
-    print_compared,
-    print_not_compared,
+from streamfold.app import App
+from streamfold.cli import shell
+from streamfold.cli.explain import contribution_text
+from streamfold.cli.items import item_object, item_text, values_text
+from streamfold.cli.jobs import followed_chains
+from streamfold.cli.output import BOTH, SHOWN_MAX, Note, Printed, Report, counted, difference_lines, item_progress, warn
+from streamfold.cli.repair import (
+    FailedElsewhere,
+    GivenItems,
+    failed_lines,
+    failed_object,
+    repaired_items,
+    repaired_lines,
+    repaired_object,
 )
+from streamfold.cli.session import Session, chosen_routes, left_out
 from streamfold.derivations.audit.kind import audit_routes
-from streamfold.errors import SettingsError
-from streamfold.lifecycle.other_rows import is_compared
-from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.sources import pages, unfilled
+from streamfold.derivations.derivation import derivation
+from streamfold.derivations.search.kind import SEARCH
+from streamfold.errors import SettingsError, printable
+from streamfold.keys.table import MAIN, STATE
+from streamfold.ledger.contribution import stored_rows
+from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.other_rows import (
+    OtherRows,
+    VerifiedExports,
+    check_exports,
+    exported_routes,
+    is_compared,
+    verify_exports,
+)
+from streamfold.lifecycle.page import Difference, ItemFailed, Pages
+from streamfold.lifecycle.row_repair import RowLeft, RowMending, RowsLed, RowsMended
+from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
+from streamfold.lifecycle.sources import pages, unfilled, wanted_routes
 from streamfold.lifecycle.verify import Verified, Verifier
-from streamfold.records.change import ItemKey
+from streamfold.records.values import encode
+from streamfold.routes.application import Application
 from streamfold.routes.route import Route
+from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey
 
 SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
+HERE, SPARK = "here", "spark"
+STATE_NAME = "state"
+"""What the state table is called in ``--export``."""
+NEXT_ROWS = "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them."
+NEXT_ITEMS = "Next: streamfold explain --item shows one of them; the same command with --repair mends them."
+UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; a history keeps what it has."
 
 
-class VerifyOptions(NamedTuple):
-    """What the command line said of the run itself."""
+class NotCompared(NamedTuple):
+    """What a comparison did not look at."""
 
-    sample: int | None  # items; None for all
-    tolerance_seconds: float
-    shown: bool  # progress, on a terminal
-    every: bool  # no handler was named
+    handler: str | None  # None: rows of all handlers
+    why: str
+    command: str | None = None  # that compares it; None: none does
+
+    @property
+    def text(self) -> str:
+        what = self.why if self.handler is None else f"handler {self.handler!r} ({self.why})"
+        return f"{what}: {self.command}" if self.command else what
 
 
-@click.command("verify", short_help="Compare what the state holds of items with what handlers make of them now.")
-@click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
-@state_options
-@click.option(
-    "--sample",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"About so many items, in random parts of the tables. Default: {SAMPLE_ITEMS}.",
+class ComparedRows(NamedTuple):
+    """Rows that were compared, and corrected if that was asked for."""
+
+    handlers: Sequence[str]
+    found: VerifiedRows
+    mended: RowsMended | None
+    not_compared: Sequence[NotCompared]
+    unfilled: Mapping[Route, str]  # handlers that no backfill has filled, with the reason
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.found.different or self.found.failed)
+
+
+@shell.command(
+    "verify",
+    "Compare what the state holds of items with what handlers make of them now.",
+    shell.HANDLERS,
+    shell.STATE_OPTIONS,
+    shell.number("--sample", f"About so many items, in random parts of the tables. Default: {SAMPLE_ITEMS}.", 1),
+    shell.flag("--full", "Compare all items, then all rows."),
+    shell.decimal(
+        "--tolerance",
+        "SECONDS",
+        f"How long the stream may lag: what differs is read again after this time. Default: {TOLERANCE_SECONDS:.0f}, "
+        "and 0 for a local state.",
+        0,
+    ),
+    shell.flag("--rows", "Compare the rows themselves with what all sources add up to."),
+    shell.value(
+        "--export",
+        "[NAME=]MANIFEST",
+        "Compare exports of the tables, of one moment: the manifest-files.json of each, a file or s3://. The state "
+        "table's is state=MANIFEST. May be repeated.",
+        "exports",
+        multiple=True,
+    ),
+    shell.choice(
+        "--runner",
+        (HERE, SPARK),
+        "Who compares exports: this process (here), or Spark, which compares the rows. Default: here.",
+    ),
+    shell.SPARK_MASTER,
+    shell.flag("--repair", "Derive the items that differ again; with --rows, correct the rows."),
+    shell.exclusive("--full", "--sample", why="--full compares all items, and --sample some: give one of them."),
+    shell.belongs("--yes", "--repair", why="--yes belongs to --repair: nothing is written without it."),
+    shell.refuses(
+        "--export",
+        *("--state", "--engine", "--endpoint-url"),
+        why="--export compares exports with each other, and {other} names a store, which is not looked at: leave it "
+        "out. The state at the moment of the exports is --export state=MANIFEST, and a store is compared by verify "
+        "without --export.",
+    ),
+    shell.refuses(
+        "--export",
+        *("--rows", "--repair", "--full", "--sample", "--tolerance"),
+        why="--export compares all of the exports and repairs none: leave the other options out.",
+    ),
+    shell.belongs("--runner", "--export", why="--runner compares exports: expected --export too."),
+    shell.belongs("--spark-master", "--export", why="--runner compares exports: expected --export too."),
+    shell.belongs("--spark-master", "--runner spark"),
+    shell.refuses("--rows", "--full", "--sample", why="--rows compares all rows: leave --full and --sample out."),
+    shell.yes_flag(),
+    shell.json_flag("Print one JSON object with every difference, for repair --from-verify."),
+    checks=True,
 )
-@click.option("--full", is_flag=True, help="Compare all items, then all rows.")
-@click.option(
-    "--tolerance",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
-    help=f"How long the stream may lag: what differs is read again after this time. Default: {TOLERANCE_SECONDS:.0f}, "
-    "and 0 for a local state.",
-)
-@click.option("--rows", is_flag=True, help="Compare the rows themselves with what all sources add up to.")
-@click.option(
-    "--export",
-    "exports",
-    multiple=True,
-    metavar="[NAME=]MANIFEST",
-    help="Compare exports of the tables, of one moment: the manifest-files.json of each, a file or s3://. The state "
-    "table's is state=MANIFEST. May be repeated.",
-)
-@click.option(
-    "--runner",
-    type=click.Choice(RUNNERS),
-    help="Who compares exports: this process (here), or Spark, which compares the rows. Default: here.",
-)
-@click.option(
-    "--spark-master",
-    metavar="URL",
-    help="The master of --runner spark. Default: that of spark-submit, or this machine's cores.",
-)
-@click.option("--repair", is_flag=True, help="Derive the items that differ again; with --rows, correct the rows.")
-@click.option("--yes", is_flag=True, help="Do not ask before writing to AWS.")
-@click.option(
-    "--json", "json_output", is_flag=True, help="Print one JSON object with every difference, for repair --from-verify."
-)
-def command(
-    handlers: tuple[str, ...],
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    sample: int | None,
-    full: bool,
-    tolerance: float | None,
-    rows: bool,
-    exports: tuple[str, ...],
-    runner: str | None,
-    spark_master: str | None,
-    repair: bool,
-    yes: bool,
-    json_output: bool,
-) -> None:
+def verify(opened: Session) -> Report:
     """Compare what the state holds of items with what the handlers make of them now. Default: all handlers.
 
     It finds lost records, partial handlers, and rows of older code. Items are read from the source tables. Items that
@@ -149,79 +181,23 @@ def command(
       streamfold verify --export export/manifest-files.json --export state=state/manifest-files.json
       streamfold verify --sample 100000 --repair --yes --engine dynamodb --table main=shop
     """
-    if full and sample is not None:
-        raise SettingsError("--full compares all items, and --sample some: give one of them.")
-    if yes and not repair:
-        raise SettingsError("--yes belongs to --repair: nothing is written without it.")
-    if exports:
-        named = [name for name in ("state", "engine", "endpoint_url") if _is_given(name)]
-        if named:
-            option = "--" + named[0].replace("_", "-")
-            raise SettingsError(
-                f"--export compares exports with each other, and {option} names a store, which is not looked at: leave "
-                "it out. The state at the moment of the exports is --export state=MANIFEST, and a store is compared by "
-                "verify without --export."
-            )
-        if rows or repair or full or sample is not None or tolerance is not None:
-            raise SettingsError("--export compares all of the exports and repairs none: leave the other options out.")
-        given = GivenExports(application, tables, exports, runner == SPARK, spark_master)
-        sys.exit(compare_exports(given, handlers, json_output=json_output))
-    if runner or spark_master:
-        raise SettingsError("--runner compares exports: expected --export too.")
-    if rows and (full or sample is not None):
-        raise SettingsError("--rows compares all rows: leave --full and --sample out.")
-    with opened_state(application, tables, store) as opened:
-        if repair:
-            confirm_writes(opened.engine, opened.store, yes=yes)
-        tolerance_seconds = tolerance if tolerance is not None else 0 if opened.local else TOLERANCE_SECONDS
-        if rows:
-            wanted = RowsOptions(tolerance_seconds, repair, every=not handlers)
-            sys.exit(_run_rows(opened, _routes_with_rows(opened, handlers), wanted, json_output=json_output))
-        routes = [route for route in chosen_routes(opened, handlers) if _comparable(route, named=bool(handlers))]
-        items = None if full else sample or SAMPLE_ITEMS
-        options = VerifyOptions(items, tolerance_seconds, not json_output, every=not handlers)
-        sys.exit(_run(opened, routes, options, repair=repair))
+    given, names = opened.given, opened.given.handlers
+    if given.exports:
+        return _exports_report(opened)
+    if given.repair:
+        opened.confirm_writes()
+    if given.tolerance is None:
+        given.put(tolerance=0 if opened.local else TOLERANCE_SECONDS)
+    if given.rows:
+        rows = compared_rows(opened, _routes_with_rows(opened, names), every=not names)
+        lines = (*_compared_lines(rows), *_not_compared_lines(rows.not_compared))
+        return Report(lines, lambda: _compared_object(opened.app, rows), rows.differs)
+    return _items_report(opened, [each for each in chosen_routes(opened, names) if _contributes(each, bool(names))])
 
 
-def _is_given(option: str) -> bool:
-    """Whether an option stands on the command line."""
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
-
-
-def _run_rows(opened: OpenedState, routes: Sequence[Route], wanted: RowsOptions, *, json_output: bool) -> int:
-    found = compared_rows(opened, routes, wanted)
-    if json_output:
-        echo(as_json(compared_report(opened.app, found)))
-    else:
-        print_compared(found)
-        print_not_compared(found.left)
-    return found.exit_code
-
-
-def _run(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions, *, repair: bool) -> int:
-    found = _verified(opened, routes, options)
-    items = GivenItems.each_once(each.item for each in (*found.different, *found.pending))
-    wanted = repair and items.number > 0
-    repaired = repaired_items(opened, routes, items, dry_run=False, shown=options.shown) if wanted else None
-    rows, left = None, not_compared(opened, routes, every=options.every, rows=False)
-    # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
-    if routes and options.sample is None and (repair or not found.different):
-        rows = compared_rows(opened, routes, RowsOptions(options.tolerance_seconds, repair, every=False))
-    elif routes:
-        left.append(NotCompared(None, "the rows themselves", "streamfold verify --rows"))
-    if options.shown:
-        _print(opened, found, repaired)
-        if rows is not None:
-            print_compared(rows)
-        print_not_compared(left)
-    else:
-        _print_json(opened, routes, found, (repaired, rows, left))
-    return REPORTED if found.different or found.failed or (rows and rows.exit_code) else 0
-
-
-def _comparable(route: Route, *, named: bool) -> bool:
+def _contributes(route: Route, is_named: bool) -> bool:
     """Whether the ledger holds what a handler made of items. Raises ``SettingsError`` for a named one of others."""
-    if named and not route.kind.contributes:
+    if is_named and not route.kind.contributes:
         raise SettingsError(
             f"Handler {route.name!r} is of kind {route.kind}: what it made of an item is not in the state, and cannot "
             "be compared with the item. streamfold repair derives it again from the item."
@@ -229,59 +205,342 @@ def _comparable(route: Route, *, named: bool) -> bool:
     return route.kind.contributes
 
 
-def _routes_with_rows(opened: OpenedState, names: Sequence[str]) -> list[Route]:
-    """The routes whose rows are compared. Raises ``SettingsError`` as ``chosen_routes``, and for a named one of others.
+def _items_report(opened: Session, routes: Sequence[Route]) -> Report:
+    """Compares items, derives those that differ again if that is asked for, and compares the rows then."""
+    app, given, every = opened.app, opened.given, not opened.given.handlers
+    found = _verified(opened, routes)
+    items = GivenItems.each_once(each.item for each in (*found.different, *found.pending))
+    wanted = given.repair and items.number > 0
+    repaired = repaired_items(opened, routes, items, dry_run=False) if wanted else None
+    rows, missed = None, _not_compared(opened, routes, every=every, rows=False)
+    # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
+    if routes and given.full and (given.repair or not found.different):
+        rows = compared_rows(opened, routes, every=False)
+    elif routes:
+        missed.append(NotCompared(None, "the rows themselves", "streamfold verify --rows"))
 
-    Rows of histories follow from changes: their handlers are no others' that lead items.
-    """
-    app = opened.app
-    alone = {route.name: route for route in audit_routes(app) if is_compared(app, route)}
-    for name in names:
-        if name in alone and (why := left_out(opened, alone[name])):
-            raise SettingsError(f"Handler {name!r} {why}: its rows are not kept up to date.")
-    others = [name for name in names if name not in alone]
-    found = chosen_routes(opened, others) if others or not names else []
-    for route in found if names else ():
-        _ = is_compared(app, route) or _comparable(route, named=True)
-    found = [route for route in found if route.kind.contributes or is_compared(app, route)]
-    return found + [route for name, route in alone.items() if name in names or not (names or left_out(opened, route))]
+    def lines() -> Iterator[Printed]:
+        why = unfilled(opened.manifest, app.routes)
+        yield from _verified_lines(found, why)
+        if (found.pending or any(each.handler not in why for each in found.different)) and repaired is None:
+            yield NEXT_ITEMS
+        if repaired is not None:
+            yield from repaired_lines(repaired)
+        if rows is not None:
+            yield from _compared_lines(rows)
+        yield from _not_compared_lines(missed)
+
+    def json() -> dict[str, Any]:
+        report = _verified_object(app, [route.name for route in routes], found)
+        report["repaired"] = None if repaired is None else repaired_object(app, repaired)
+        return report | ({} if rows is None else {"rows": _compared_object(app, rows)}) | _missed_object(missed)
+
+    return Report(lines(), json, bool(found.different or found.failed or (rows and rows.differs)))
 
 
-def _verified(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Verified:
-    led = Pages(opened.app, opened.engine, opened.run, {route.name for route in routes}, dry_run=True)
-    verifier = Verifier(led, options.tolerance_seconds)
-    with item_progress("comparing", options.sample, shown=options.shown) as advance:
-        for page in pages(_items(opened, routes, options)):
+def _verified(opened: Session, routes: Sequence[Route]) -> Verified:
+    given = opened.given
+    sample = None if given.full else given.sample or SAMPLE_ITEMS
+    led = Pages(opened.runtime, {route.name for route in routes}, dry_run=True)
+    verifier, keys = Verifier(led, given.tolerance), opened.keys(routes)
+    items = keys.all() if sample is None else keys.sample(sample, Random())  # noqa: S311 - a sample
+    with item_progress("comparing", sample, shown=not given.json_output) as advance:
+        for page in pages(items) if routes else ():
             verifier.look(page)
             advance(len(page))
         verifier.settle()
     return verifier.found
 
 
-def _items(opened: OpenedState, routes: Sequence[Route], options: VerifyOptions) -> Iterator[ItemKey]:
-    if not routes:
-        return iter(())
-    keys = opened.keys(routes)
-    return keys.all() if options.sample is None else keys.sample(options.sample, Random())  # noqa: S311 - a sample
+def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed]:
+    """The first differences, and counts. Of handlers that no backfill has filled, only how many there are.
+
+    why: these handlers, with the reason.
+    """
+
+    def sides(each: Difference) -> dict[str, str]:
+        """Rows with what they get. The state keeps digests of plain and of ordered values, not the values."""
+        stored, expected = (stored_rows(text) if text else {} for text in (each.stored, each.expected))
+        return {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
+
+    different = [each for each in found.different if each.handler not in why]
+    yield from difference_lines(
+        different, lambda each: f"Different: {item_text(each.item)}, handler {each.handler!r}", sides
+    )
+    for name, count in Counter(each.handler for each in found.different if each.handler in why).items():
+        yield (
+            f"Handler {name!r} {why[name]}, and was not backfilled: {counted(count, 'item')} from before it "
+            f"{'is' if count == 1 else 'are'} not in its rows. Next: streamfold backfill {name}"
+        )
+    yield from failed_lines(found.failed)
+    yield (
+        f"{counted(found.items, 'item')}: {counted(found.equal, 'part')} equal, {len(found.different):,} different, "
+        f"{found.moving:,} moving, {len(found.failed):,} failed."
+    )
+    if found.pending:
+        yield f"{counted(len(found.pending), 'part')} with pending work: rows that a step left to be finished."
 
 
-def _print(opened: OpenedState, found: Verified, repaired: RepairedItems | None) -> None:
-    why = unfilled(opened.manifest, opened.app.routes)
-    print_verified(found, why)
-    if (found.pending or any(each.handler not in why for each in found.different)) and repaired is None:
-        echo("Next: streamfold explain --item shows one of them; the same command with --repair mends them.")
-    if repaired is not None:
-        print_repaired(opened.app, repaired, json_output=False)
+def _verified_object(app: Application, handlers: Sequence[str], found: Verified) -> dict[str, Any]:
+    """The same as JSON, which ``repair --from-verify`` takes."""
+    pending = [item_object(app, each.item) | {"handler": each.handler} for each in found.pending]
+    return {
+        "application": app.name,
+        "handlers": list(handlers),
+        "items": found.items,
+        "equal": found.equal,
+        "moving": found.moving,
+        "different": [
+            item_object(app, each.item) | {"handler": each.handler, "stored": each.stored, "expected": each.expected}
+            for each in found.different
+        ],
+        "failed": [failed_object(app, failed) for failed in found.failed],
+        **({"pending": pending} if pending else {}),
+    }
 
 
-def _print_json(
-    opened: OpenedState,
-    routes: Sequence[Route],
-    found: Verified,
-    done: tuple[RepairedItems | None, ComparedRows | None, Sequence[NotCompared]],
-) -> None:
-    repaired, rows, left = done
-    report = verified_report(opened.app, [route.name for route in routes], found)
-    counts = None if repaired is None else counts_of(opened.app, repaired)
-    compared = {} if rows is None else {"rows": compared_report(opened.app, rows)}
-    echo(as_json({**report, "repaired": counts, **compared, **not_compared_report(left)}))
+def _routes_with_rows(opened: Session, names: Sequence[str]) -> list[Route]:
+    """The routes whose rows are compared. Raises ``SettingsError`` as ``chosen_routes``, and for a named one of others.
+
+    Rows of histories follow from changes: ``chosen_routes`` has none of their handlers.
+    """
+    app = opened.app
+    histories = {route.name: route for route in audit_routes(app) if is_compared(app, route)}
+    for name in names:
+        if name in histories and (why := left_out(opened, histories[name])):
+            raise SettingsError(f"Handler {name!r} {why}: its rows are not kept up to date.")
+    others = [name for name in names if name not in histories]
+    found = chosen_routes(opened, others) if others or not names else []
+    found = [route for route in found if is_compared(app, route) or _contributes(route, bool(names))]
+    return found + [
+        route for name, route in histories.items() if name in names or not (names or left_out(opened, route))
+    ]
+
+
+def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> ComparedRows:
+    """Compares the rows of these routes, and corrects what differs if that is asked for.
+
+    every: no handler was named, so that others than these were asked for.
+    """
+    app, runtime = opened.app, opened.runtime
+    how: dict[str, Any] = {"live": opened.local is None, "tolerance_seconds": opened.given.tolerance}
+    verifier = RowsVerifier(runtime, routes, **how)
+    found = verifier.verify() if any(route.kind.contributes for route in routes) else VerifiedRows()
+    mended = None
+    if opened.given.repair:
+        mended = RowMending(runtime, verifier.expiring).mend([each.row for each in found.different])
+        followed_chains(opened)
+    found.add(unsummed := OtherRows(runtime, **how).verify(routes))
+    if mended is not None:
+        mended.left.extend(RowLeft(each.row, UNSUMMED) for each in unsummed.different)
+    names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
+    compared = [route for route in app.routes if route.name in names]
+    why = unfilled(opened.manifest, compared)
+    new = {route: why[route.name] for route in compared if route.name in why}
+    return ComparedRows([*names], found, mended, _not_compared(opened, compared, every=every), new)
+
+
+def _compared_lines(rows: ComparedRows) -> Iterator[Printed]:
+    """The first differences, counts, and what is to be done, or was. Of rows of handlers that no backfill has filled,
+    only how many there are: to correct them by what the state holds would leave them as they are.
+    """
+    new = {each.row: route for each in rows.found.different for route in rows.unfilled if _writes(route, each.row)}
+    yield from _rows_lines(rows.found, new)
+    for route, why in rows.unfilled.items():
+        if count := sum(1 for each in new.values() if each is route):
+            yield (
+                f"Handler {route.name!r} {why}, and was not backfilled: {counted(count, 'row')} may lack items "
+                f"from before it. Next: streamfold backfill {route.name}"
+            )
+    if rows.mended is not None:
+        yield from _mended_lines(rows.mended)
+    elif len(new) < len(rows.found.different):
+        yield NEXT_ROWS
+
+
+def _writes(route: Route, row: RowKey) -> bool:
+    """Whether a row has a key that a handler writes."""
+    return any(
+        key.table.name == row[0] and key.match(dict(zip(key.table.attributes, row[1:], strict=False))) is not None
+        for key in route.writes
+    )
+
+
+def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> Iterator[Printed]:
+    """The first differences, but for rows that are passed over, and counts."""
+
+    def row(shown: ShownRow | None) -> str:
+        return "" if shown is None else values_text(dict(sorted(shown.items()))) or "no attributes"
+
+    def sides(each: RowDifference) -> dict[str, str]:
+        if each.what == UNFOUNDED:  # both are the same, and the row lacks the entries below it
+            return {BOTH: f"{row(each.shown)}  (entries below it are missing)"}
+        return {"shown": row(each.shown), "expected": row(each.expected)}
+
+    different = [each for each in found.different if each.row not in passed_over]
+    yield from difference_lines(different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", sides)
+    yield from failed_lines(found.failed)
+    yield (
+        f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
+        f"on {counted(len(found.failed), 'item')}."
+    )
+
+
+def _mended_lines(mended: RowsMended) -> Iterator[Printed]:
+    for each in mended.left[:SHOWN_MAX]:
+        yield Note(f"Left: {item_text(each.row)}: {printable(str(each.why))}")
+    rows = counted(len(mended.mended), "row")
+    yield f"Led to what the state holds of their items: {rows}, {len(mended.left):,} left."
+
+
+def led_lines(rows: RowsLed) -> Iterator[Printed]:
+    """What became of rows at the end of a rebuild."""
+    yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
+    yield from _mended_lines(rows.mended)
+
+
+def led_object(app: Application, rows: RowsLed | None) -> dict[str, Any]:
+    """The same as JSON; nothing where rows were not compared."""
+    return {} if rows is None else {"rows": rows.compared.rows, **_mended_object(app, rows.mended)}
+
+
+def _compared_object(app: Application, rows: ComparedRows) -> dict[str, Any]:
+    report = _rows_object(app, rows.handlers, rows.found) | _mended_object(app, rows.mended)
+    return report | _missed_object(rows.not_compared)
+
+
+def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows) -> dict[str, Any]:
+    def row(each: ShownRow | None) -> Any:
+        return None if each is None else encode(dict(each))["M"]
+
+    different = [
+        item_object(app, each.row) | {"what": each.what, "shown": row(each.shown), "expected": row(each.expected)}
+        for each in found.different
+    ]
+    failed = [failed_object(app, each) for each in found.failed]
+    counts = {"rows": found.rows, "moving": found.moving}
+    return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
+
+
+def _mended_object(app: Application, mended: RowsMended | None) -> dict[str, Any]:
+    return {
+        "mended": None if mended is None else [item_object(app, row) for row in mended.mended],
+        "left": None if mended is None else [item_object(app, each.row) | {"why": each.why} for each in mended.left],
+    }
+
+
+def _not_compared(opened: Session, routes: Collection[Route], *, every: bool, rows: bool = True) -> list[NotCompared]:
+    """What a comparison with these routes does not look at. ``rows``: it looks at rows, and not at the ledger.
+
+    every: all handlers were asked for; otherwise no other than these were.
+    """
+    others = [route for route in opened.app.routes if every and route not in routes]
+    found = [_why_not(opened, route, rows=rows) for route in others]
+    audits = [route for route in routes if rows and route in audit_routes(opened.app)]
+    if audits:
+        found.append(
+            NotCompared(None, "rows of histories but the newest of each item", "streamfold audit verify --all")
+        )
+    for route in audits:
+        if (since := opened.manifest.partial_since(route.name)) is not None:
+            why = f"items without a history of {route.name!r}, which is partial since {since}"
+            found.append(NotCompared(None, why, f"streamfold backfill {route.name} --opening"))
+    return found
+
+
+def _why_not(opened: Session, route: Route, *, rows: bool) -> NotCompared:
+    kind = f"it is of kind {route.kind}"
+    if why := left_out(opened, route):
+        return NotCompared(route.name, f"it {why}")
+    if not rows and is_compared(opened.app, route):
+        why = f"{kind}, and the state holds nothing of it to compare"
+        return NotCompared(route.name, why, f"streamfold verify --rows {route.name}")
+    if route.kind is SEARCH:
+        return NotCompared(route.name, "its documents are in an index", f"streamfold search verify {route.name}")
+    if derivation(route).reconciles:
+        return NotCompared(route.name, f"{kind}, and what it made is not read back")
+    return NotCompared(route.name, f"{kind}, and follows from changes, which no item tells")
+
+
+def _not_compared_lines(missed: Sequence[NotCompared]) -> list[str]:
+    return [f"Not compared: {'; '.join(each.text for each in missed)}."] if missed else []
+
+
+def _missed_object(missed: Sequence[NotCompared]) -> dict[str, Any]:
+    return {"not_compared": [each._asdict() for each in missed]} if missed else {}
+
+
+def _exports_report(opened: Session) -> Report:
+    """Compares exports. No store is opened."""
+    app, settings, given = opened.app, opened.settings, opened.given
+    spark, wanted = given.runner == SPARK, wanted_routes(app, dict.fromkeys(given.handlers))
+    routes = [route for route in exported_routes(wanted) if route.kind.contributes or not spark]
+    missed = {
+        route.name: _why_not_exported(route)
+        for route in (wanted if given.handlers else app.routes)
+        if route not in routes
+    }
+    for name, why in missed.items() if given.handlers else ():
+        raise SettingsError(f"Handler {name!r} cannot be compared by exports: {why}.")
+    exports = _opened_exports(app, settings, given.exports)
+    found = _on_spark(opened, routes, exports) if spark else verify_exports(app, settings, routes, exports, warn)
+
+    def lines() -> Iterator[Printed]:
+        yield from _rows_lines(found.rows)
+        if found.items is not None:
+            yield from _verified_lines(found.items, {})
+        yield from (f"Not compared: handler {name!r}: {why}." for name, why in missed.items())
+        yield f"The exports are of {found.time or 'an unknown time'}: what the stream had not brought by then differs."
+
+    handlers = [route.name for route in routes]
+    report = {
+        **_verified_object(app, handlers, found.items or Verified()),
+        "time": found.time,
+        "rows": _rows_object(app, handlers, found.rows),
+        "not_compared": [{"handler": name, "why": why} for name, why in missed.items()],
+    }
+    items = found.items and (found.items.different or found.items.failed)
+    return Report(lines(), report, bool(found.rows.different or found.rows.failed or items))
+
+
+def _why_not_exported(route: Route) -> str:
+    """Why exports do not tell whether a handler's work is right."""
+    if not derivation(route).reconciles:
+        return f"it is of kind {route.kind}, and follows from changes, which no export holds"
+    if derivation(route).joins_items:
+        return "--runner spark adds up rows, and those of a feed are no sums: leave --runner out"
+    return f"it is of kind {route.kind}, and what it made is not accounted for in the state"
+
+
+def _opened_exports(app: App, settings: Settings, given_exports: Sequence[str]) -> Mapping[str, Export]:
+    """The exports by the names of their tables, of which the only one may be left out."""
+    exports: dict[str, Export] = {}
+    for given in given_exports:
+        name, equals, manifest = given.partition("=")
+        if not equals or "/" in name:
+            name, manifest = next(iter(app.tables)) if len(app.tables) == 1 else MAIN.name, given
+        if name == STATE_NAME and name not in app.tables:
+            exports[STATE.name] = open_export(manifest, STATE, settings.state_table)
+        elif name in app.tables:
+            exports[name] = open_export(manifest, app.tables[name], settings.real_name(name))
+        else:
+            raise SettingsError(
+                f"--export {given!r}: the application has no table {name!r}; expected MANIFEST or NAME=MANIFEST, NAME "
+                f"one of {', '.join(app.tables)} or {STATE_NAME}."
+            )
+    return exports
+
+
+def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Export]) -> VerifiedExports:
+    """The rows, compared by a cluster. Raises ``SettingsError`` for an export of the state."""
+    from streamfold.cli.spark import AppPlace, verified_on_spark
+
+    app = opened.app
+    if STATE.name in exports:
+        raise SettingsError("--runner spark compares rows: leave the export of the state out, or --runner.")
+    time = check_exports(app, routes, exports)
+    manifests = {name: export.place for name, export in exports.items()}
+    place = AppPlace.here(opened.given.application, opened.given.tables)
+    rows, failed = verified_on_spark(place, app, routes, manifests, opened.given.spark_master)
+    rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]
+    return VerifiedExports(time, rows, None)

@@ -1,39 +1,33 @@
-"""``streamfold work``: one process of a run that others carry too."""
+"""``streamfold work``: one process of a run over all items, the lines that it prints, and how such processes are begun.
 
+A process is given one part of a run at a time, and prints its pages. Nothing is pickled. One that is killed costs a
+page, and another takes its place. One whose input ends, because the process that began it is gone, ends after its page.
+"""
+
+import json
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, redirect_stdout
-from pathlib import Path
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from queue import SimpleQueue
-from threading import Event, Thread
-from typing import IO, TYPE_CHECKING, Any
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli.engines import (
-    REPORTED,
-    Store,
-    application_and_settings,
-    as_json,
-    make_run,
-    open_store,
-    state_options,
-)
-from streamfold.cli.fan_outs import tell_failed, with_fan_outs
-from streamfold.cli.filling_output import print_led
-from streamfold.cli.jobs import keys_text
-from streamfold.cli.metered import metered
-from streamfold.cli.output import echo
-from streamfold.cli.repaired import check_failed_file, failed_keys
-from streamfold.cli.shared_options import FilePath, check_one
-from streamfold.cli.stream_lag import check_lag, lag_of, lag_options
-from streamfold.cli.verified_rows import mended_report
-from streamfold.cli.work_lines import failed_line, page_line, part_line
-from streamfold.engines import Engine
-from streamfold.errors import NotStarted, SettingsError, shortened
+from streamfold.cli import shell
+from streamfold.cli.items import item_of
+from streamfold.cli.jobs import keys_text, note_failed, with_fan_outs
+from streamfold.cli.output import Report, echo, note, write
+from streamfold.cli.repair import FailedElsewhere, check_failed_file, failed_keys, failed_object
+from streamfold.cli.session import GivenOptions, Session, metered
+from streamfold.cli.verify import led_lines, led_object
+from streamfold.errors import EngineError, NotStarted, SettingsError, shortened
 from streamfold.jobs.job import Jobs
+from streamfold.jobs.rates import StreamLag, iterator_age
 from streamfold.lifecycle.backfill import (
     REBUILD,
     FillingProgress,
@@ -44,63 +38,69 @@ from streamfold.lifecycle.backfill import (
     job_parts,
     job_to_carry,
 )
-from streamfold.lifecycle.page import ItemFailed
+from streamfold.lifecycle.page import ItemFailed, PageReport
 from streamfold.lifecycle.row_repair import lead_rows
 from streamfold.lifecycle.state_machine import definition
-from streamfold.run import Run
-
-LINE_LETTERS_MAX = 100
-"""Of a line that is no number, in a message."""
+from streamfold.records.encoded import to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from streamfold.cli.output import Printed
     from streamfold.commit.outcome import Failure
     from streamfold.lifecycle.backfill import Filling
 
+LINE_LETTERS_MAX = 100
+"""Of a line that is no number, in a message."""
+PART, DONE = "part", "done"
+COUNTS = ("items", "written", "equal", "uncompared", "rows")
+DEATHS_MAX = 3
+"""Processes in a row that may die of one part, before the run stops."""
+LOOK_SECONDS = 0.2
+STOP_SECONDS = 30
+"""How long a process may take to end its page, before it is killed."""
+TakesLine = Callable[[Mapping[str, Any]], None]
 
-@click.command("work", short_help="Do parts of a run that backfill or rebuild began, here or on any machine.")
-@click.argument("job", required=False, metavar="JOB")
-@state_options
-@click.option("--part", "parts", type=click.IntRange(min=0), multiple=True, metavar="N", help="Do this part only.")
-@click.option(
-    "--sharing",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="So many processes carry the run: this one takes its share of the rates.",
+
+def _lag_error(_: object, values: Mapping[str, Any]) -> str | None:
+    if (values["max_lag"] is None) != (values["function"] is None):
+        return "--max-lag SECONDS and --function NAME belong together: give both, or none."
+    if values["function"] is not None and values["engine"] == "embedded":
+        return "--max-lag looks at a function's lag, and no function works on a local state."
+    return None
+
+
+LAG_RULE = shell.Rule(_lag_error)
+
+
+def lag_of(seconds_max: float | None, function: str | None, clock: Callable[[], float]) -> Callable[[], str]:
+    """Why a run has to wait for the live stream, if that was asked for."""
+    if seconds_max is None or function is None:
+        return lambda: ""
+    return StreamLag(function, seconds_max, iterator_age(function), clock)
+
+
+@shell.command(
+    "work",
+    "Do parts of a run that backfill or rebuild began, here or on any machine.",
+    click.argument("job", required=False, metavar="JOB"),
+    shell.STATE_OPTIONS,
+    shell.number("--part", "Do this part only.", 0, variable="parts", multiple=True, show_default=False),
+    shell.number("--sharing", "So many processes carry the run: this one takes its share of the rates.", 1, default=1),
+    shell.LAG,
+    shell.file("--failed", "Add the keys of items that failed to this file, which repair --keys takes."),
+    shell.flag("--end", "Do nothing but end the job. Its handlers are then filled, if all is done."),
+    shell.json_flag("Print one JSON object a line."),
+    shell.flag("--from-input", "Take the numbers of parts from standard input.", hidden=True),
+    shell.flag("--asl", "Print the Step Functions state machine that carries a run, and exit."),
+    shell.exclusive("--part", "--end", "--from-input", "--asl"),
+    shell.exclusive("--asl", "JOB"),
+    shell.refuses(
+        *("--end", "--failed", "--max-lag", "--sharing"),
+        why="{other} is for parts that are done, and --end does none: leave it out.",
+    ),
+    LAG_RULE,
+    outside=True,
 )
-@lag_options
-@click.option(
-    "--failed",
-    type=FilePath(),
-    metavar="FILE",
-    help="Add the keys of items that failed to this file, which repair --keys takes.",
-)
-@click.option("--end", is_flag=True, help="Do nothing but end the job. Its handlers are then filled, if all is done.")
-@click.option("--json", "json_output", is_flag=True, help="Print one JSON object a line.")
-@click.option("--from-input", is_flag=True, hidden=True, help="Take the numbers of parts from standard input.")
-@click.option(
-    "--asl",
-    is_flag=True,
-    help="Print the Step Functions state machine that carries a run, and exit.",
-)
-def command(
-    job: str | None,
-    application: str,
-    store: Store,
-    tables: tuple[str, ...],
-    parts: tuple[int, ...],
-    sharing: int,
-    max_lag: float | None,
-    function: str | None,
-    failed: Path | None,
-    end: bool,
-    json_output: bool,
-    from_input: bool,
-    asl: bool,
-) -> None:
+def work(opened: Session) -> Report:
     """Do parts of a run that backfill or rebuild began, on this machine or any other.
 
     Without --part, every part that is left, in any order, and then end the job. A part is a segment of a table or a
@@ -119,118 +119,97 @@ def command(
       streamfold work 20260301-100000-a1b2 --engine dynamodb --table main=orders-prod --sharing 10
       streamfold work --asl > backfill.asl.json
     """
-    check_one({"--part": parts, "--end": end, "--from-input": from_input, "--asl": asl})
-    if asl:
-        check_one({"--asl": asl, "JOB": job})
-        echo(definition(), nl=False)
-        return
-    if job is None:
+    given = opened.given
+    if given.asl:
+        text = definition().removesuffix("\n")
+        return Report([text], text)
+    if given.job is None:
         raise click.UsageError("Missing argument 'JOB'.")
-    check_lag(max_lag, function, is_local=store.engine == "embedded")
-    check_failed_file(failed)
-    app, settings = application_and_settings(application, tables)
-    with closing(open_store(app, settings, store)) as opened:
-        worker = _Worker(app, opened, make_run(store, settings, outside=True), job, sharing)
-        worker.json_output = json_output
-        worker.lag = lag_of(max_lag, function, worker.run.clock)
-        if from_input:
-            worker.from_input()
-        elif end:
-            sys.exit(worker.end())
-        else:
-            with failed_keys(app, failed, goes_on=True) as keep:
-                sys.exit(worker.do(parts, keep))
+    check_failed_file(given.failed)
+    worker = _Worker(opened)
+    if given.from_input:
+        worker.from_input()
+        return Report()
+    if given.end:
+        return worker.end()
+    with failed_keys(opened.app, given.failed, goes_on=True) as keep:
+        return worker.do(given.parts, keep)
 
 
 class _Worker:
     """One process of a run."""
 
-    def __init__(self, app: App, engine: Engine, run: Run, identity: str, sharing: int) -> None:
-        self.app = app
-        self.engine = engine
-        self.gone = Event()  # whoever gives the parts
-        self.json_output = False
-        self.lag: Callable[[], str] = lambda: ""
+    def __init__(self, opened: Session) -> None:
+        self.opened = opened
+        self.app = opened.app
+        self.gone = Event()  # the process that gives the parts
         self.left: list[Failure] = []  # fan-outs that failed
-        self.run = run
-        self.run.seconds_left = lambda: 0.0 if self.gone.is_set() else float("inf")
-        check_application(app, engine, self.run, write=False)
-        job = job_to_carry(Jobs(app.name, engine, self.run.clock), identity)
-        self.parts: Filling = job_parts(app, engine, self.run, job, metered=metered(engine), sharing=sharing)
+        self.runtime = opened.runtime.until(lambda: 0.0 if self.gone.is_set() else float("inf"))
+        check_application(self.runtime, write=False)
+        job, spent = job_to_carry(Jobs.of(self.runtime), opened.given.job), metered(opened.engine)
+        self.parts: Filling = job_parts(self.runtime, job, metered=spent, sharing=opened.given.sharing)
 
-    def do(self, numbers: Sequence[int], keep: KeepFailed) -> int:
-        """Does these parts, or all that are left; returns the exit code. ``keep`` takes what failed."""
-        self._heed(lambda _: None, keep)
+    def do(self, numbers: Sequence[int], keep: KeepFailed) -> Report:
+        """Does these parts, or all that remain. ``keep`` takes what failed."""
+        self._hook(lambda _: None, keep)
         if wrong := [number for number in numbers if number >= self.parts.job.segments]:
             raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.parts.job.segments - 1}.")
         for number in numbers or _shuffled(self.parts.left()):
             self.parts.run_part(number)
         found = self.parts.progress
         failed = len(found.report.failed)
-        told = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
         keys = keys_text(found.read, exported=self.parts.export is not None)
-        self._tell(told, f"{keys}, {found.report.written:,} parts of items written, {failed:,} failed.")
-        code = 0 if numbers else self.end()
-        tell_failed(self.left)
-        return REPORTED if failed or self.left else code
+        line = f"{keys}, {found.report.written:,} parts of items written, {failed:,} failed."
+        counts = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
+        write(Report([line], counts), self.opened.json_file)  # now: the job may not be ended yet
+        ended = Report() if numbers else self.end()
+        note_failed(self.left)
+        return ended._replace(reported=bool(failed or self.left or ended.reported))
 
-    def _heed(self, tell: Tell, keep: KeepFailed) -> None:
-        """Has each page told and kept, and its fan-outs worked on."""
-        self.parts.hooks = RunHooks(with_fan_outs(self.app, self.engine, self.run, tell, self.left), keep, self.lag)
+    def _hook(self, tell: Tell, keep: KeepFailed) -> None:
+        """Has each page printed and kept, and its fan-outs worked on."""
+        given = self.opened.given
+        lag = lag_of(given.max_lag, given.function, self.runtime.clock)
+        following = with_fan_outs(self.runtime, tell, self.left)
+        self.parts.hooks = RunHooks(following, keep, lag)
 
-    def end(self) -> int:
-        """Ends the job, a rebuild with its rows led to their items; returns the exit code.
-
-        Raises ``SettingsError`` while parts are left.
-        """
-        if left := self.parts.left():
-            raise SettingsError(f"{len(left)} parts of job {self.parts.job.id} are not done, {left[0]} is the first.")
+    def end(self) -> Report:
+        """Ends the job, a rebuild with its rows led to their items. Raises ``SettingsError`` while parts remain."""
         job = self.parts.job
-        rows = lead_rows(self.app, self.engine, self.run, job.handlers) if job.what == REBUILD else None
-        ended = end_job(self.app, self.engine, self.run, self.parts.job.id)
+        if left := self.parts.left():
+            raise SettingsError(f"{len(left)} parts of job {job.id} are not done, {left[0]} is the first.")
+        rows = lead_rows(self.runtime, job.handlers) if job.what == REBUILD else None
+        ended = end_job(self.runtime, job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
-        led = {} if rows is None else {"rows": rows.compared.rows, **mended_report(self.app, rows.mended)}
-        self._tell({"job": ended.id, "ended": True, **ended.counts, **led}, f"Job {ended.id} has ended: {counts}.")
-        if rows is not None and not self.json_output:
-            print_led(rows)
-        return REPORTED if rows is not None and rows.mended.left else 0
-
-    def _tell(self, told: Mapping[str, Any], text: str) -> None:
-        echo(as_json(told) if self.json_output else text)
+        lines: list[Printed] = [f"Job {ended.id} has ended: {counts}.", *(led_lines(rows) if rows else ())]
+        found = {"job": ended.id, "ended": True, **ended.counts, **led_object(self.app, rows)}
+        return Report(lines, found, bool(rows and rows.mended.left))
 
     def from_input(self) -> None:
         """Does the parts whose numbers come in, and prints what became of each page.
 
         What handlers print goes to standard error. When the input ends, the page that was begun is the last.
         """
-        told = sys.stdout
-        self._heed(self._teller(told), self._keeper(told))
-        with redirect_stdout(sys.stderr):
-            for number in self._given():
-                done = self._done(number)
-                echo(part_line(number, done=done), file=told)
-        tell_failed(self.left)
+        output = sys.stdout
 
-    def _done(self, number: int) -> bool:
-        try:
-            return self.parts.run_part(number, self.run).done
-        except NotStarted:
-            return False
-
-    def _teller(self, told: IO[str]) -> Tell:
         def tell(progress: FillingProgress) -> None:
-            progress.report.failed = []  # they were told before
-            echo(page_line(self.app, progress), file=told)
+            progress.report.failed = []  # they were printed before
+            echo(page_line(self.app, progress), file=output)
             self.parts.progress = FillingProgress()
 
-        return tell
-
-    def _keeper(self, told: IO[str]) -> KeepFailed:
         def keep(failed: Sequence[ItemFailed]) -> None:
             if failed:
-                echo(failed_line(self.app, failed), file=told)
+                echo(failed_line(self.app, failed), file=output)
 
-        return keep
+        self._hook(tell, keep)
+        with redirect_stdout(sys.stderr):
+            for number in self._given():
+                try:
+                    done = self.parts.run_part(number, self.runtime).done
+                except NotStarted:
+                    done = False
+                echo(to_json({PART: number, DONE: done}), file=output)
+        note_failed(self.left)
 
     def _given(self) -> Iterator[int]:
         """The numbers of standard input, until it ends."""
@@ -259,3 +238,179 @@ def _shuffled(numbers: list[int]) -> list[int]:
 
     shuffle(numbers)
     return numbers
+
+
+def page_line(app: App, found: FillingProgress) -> str:
+    """What became of a page, as one process gives it to another."""
+    report = found.report
+    failed = [failed_object(app, each) for each in report.failed]
+    counts = {name: getattr(report, name) for name in COUNTS}
+    return to_json({"read": found.read, "unkeyed": found.unkeyed, "waits": found.waits, **counts, "failed": failed})
+
+
+def failed_line(app: App, failed: Sequence[ItemFailed]) -> str:
+    """The failed items of a page, printed before its cursor moves: a kill then repeats them, and loses none."""
+    return page_line(app, FillingProgress(report=PageReport(failed=list(failed))))
+
+
+def add_page(app: App, parts: "Filling", line: Mapping[str, Any]) -> None:
+    """Adds the line of another process to the progress of these parts, and keeps what failed."""
+    progress = parts.progress
+    failed = [
+        ItemFailed(item_of(app, each, "a line of another process"), each["handler"], FailedElsewhere(each["error"]))
+        for each in line["failed"]
+    ]
+    parts.hooks.keep(failed)
+    progress.waits = line["waits"]
+    progress.unkeyed += line["unkeyed"]
+    parts.count(line["read"], PageReport(failed=failed, **{name: line[name] for name in COUNTS}))
+
+
+def joined(app: App, parts: "Filling", given: GivenOptions, processes: int) -> None:
+    """Carries the parts of a run by several processes, and joins their lines in its progress.
+
+    Raises ``EngineError`` if one of them stops for another reason than a kill; it has printed why.
+    """
+
+    def take(line: Mapping[str, Any]) -> None:
+        if PART in line:
+            parts.progress.done += bool(line[DONE])
+            return
+        add_page(app, parts, line)
+        parts.hooks.tell(parts.progress)
+
+    Workers(worker_command(parts.job.id, given, processes), parts.left(), processes, take).run()
+
+
+def worker_command(job: str, given: GivenOptions, processes: int) -> list[str]:
+    """The command of one process of a run."""
+    store, lag = given.store, given.max_lag
+    place = ["--engine", store.engine, *(["--endpoint-url", store.endpoint_url] if store.endpoint_url else [])]
+    named = [text for table in given.tables for text in ("--table", table)]
+    heeds = ["--max-lag", str(lag), "--function", str(given.function)] if lag is not None else []
+    return [
+        *(sys.executable, "-m", "streamfold", "work", job, "--app", given.application, *place, *named, *heeds),
+        *("--from-input", "--sharing", str(processes)),
+    ]
+
+
+class Workers:
+    """Processes that do the parts of a run. ``take`` is given each line of theirs, one at a time."""
+
+    def __init__(self, command: Sequence[str], parts: Iterable[int], processes: int, take: TakesLine) -> None:
+        self.command = command
+        self.parts = deque(parts)
+        self.take = take
+        self.threads = [Thread(target=self._work, daemon=True) for _ in range(min(processes, len(self.parts)))]
+        self.running: list[subprocess.Popen[str]] = []
+        self.deaths: Counter[int] = Counter()
+        self.errors: list[Exception] = []
+        self.stopped = Event()
+        self._lock = Lock()
+
+    def run(self) -> None:
+        """Has every part done. Raises the first error, after all processes have ended."""
+        for thread in self.threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in self.threads):
+                for thread in self.threads:
+                    thread.join(LOOK_SECONDS)
+        finally:
+            self._stop()
+        if self.errors:
+            raise self.errors[0]
+
+    def _work(self) -> None:
+        """The work of one thread: gives parts to a process, and begins another process when that one ends."""
+        process: subprocess.Popen[str] | None = None
+        try:
+            while not self.stopped.is_set() and self.parts:
+                try:
+                    part = self.parts.popleft()
+                except IndexError:
+                    break
+                process = process or self._begin()
+                if not self._done(process, part):
+                    self._died(process, part)
+                    process = None
+        except Exception as error:  # noqa: BLE001 - a thread's error is raised by the one that waits for it
+            self.errors.append(error)
+            self.stopped.set()
+        finally:
+            if process is not None:
+                _end(process, read=False)
+
+    def _begin(self) -> "subprocess.Popen[str]":
+        """A new process, which a Ctrl-C of the terminal does not reach: its input ends, and it ends after its page."""
+        process = subprocess.Popen(  # noqa: S603 - this very command
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        with self._lock:
+            self.running.append(process)
+        return process
+
+    def _done(self, process: "subprocess.Popen[str]", part: int) -> bool:
+        """Whether a process did a part to its end."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(f"{part}\n")
+            process.stdin.flush()
+        except (OSError, ValueError):
+            return False
+        for text in process.stdout:
+            try:
+                line = json.loads(text)
+            except ValueError:
+                line = None
+            if not isinstance(line, dict):
+                raise EngineError(f"A process of the run wrote what is no line of it: {shortened(text)}")
+            with self._lock:
+                self.take(line)
+            if PART in line:
+                return bool(line[DONE])
+        return False
+
+    def _died(self, process: "subprocess.Popen[str]", part: int) -> None:
+        """A process ended before its part did: another does the part, unless the process printed why."""
+        _end(process, read=False)
+        if self.stopped.is_set():
+            return
+        self.deaths[part] += 1
+        if process.returncode >= 0 or self.deaths[part] >= DEATHS_MAX:
+            raise EngineError(
+                f"A process of the run stopped with code {process.returncode} at part {part}: see what it said above. "
+                "What was done is kept; the same command goes on from there."
+            )
+        note(f"A process was killed (signal {-process.returncode}); another goes on with its part.")
+        self.parts.append(part)
+
+    def _stop(self) -> None:
+        self.stopped.set()
+        with self._lock:
+            running = list(self.running)
+        for process in running:
+            _end(process)
+        for thread in self.threads:
+            thread.join(LOOK_SECONDS)
+
+
+def _end(process: "subprocess.Popen[str]", *, read: bool = True) -> None:
+    """Ends a process after its page, and waits for it. ``read``: somebody reads on what it prints."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(OSError):  # it is gone already
+        process.stdin.close()
+    if not read:
+        process.stdout.close()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

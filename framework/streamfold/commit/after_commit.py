@@ -1,26 +1,24 @@
-"""What follows the transactions: keyed puts, removal of empty rows, and rows that are recomputed from their entries."""
+"""What follows the transactions: keyed puts, and rows that are recomputed from their entries."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
-from streamfold.commit.pending import MovedByRow, Progress
+from streamfold.commit.pending import ChangedByRow, Progress
 from streamfold.commit.plan import KeyedPut
 from streamfold.commit.transactions import by_table, in_lanes, may_pass, not_shown, read_rows
 from streamfold.engines import Engine, Entries, Inserted
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, told
 from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
-from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, made, order_of
+from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, order_of, values_of
 from streamfold.records.values import encode
-from streamfold.routes.ordered import DISTINCT_MAX
-from streamfold.routes.orderings import FORMS, Ordering
-from streamfold.run import TRIES_MAX, Lanes, Run
-from streamfold.run.pace import Emptying
+from streamfold.routes.aggregates import ALL_MAX, Ordering, ordering_of, shown_of
+from streamfold.runtime import Runtime
 from streamfold.settings.limits import STATEMENTS_MAX
-from streamfold.writes.guarded import Moved, RecomputedRow, RowKey
+from streamfold.writes.guarded import ChangedEntries, RecomputedRow, RowKey
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import PutRow
@@ -45,15 +43,15 @@ class Shows(NamedTuple):
     places: tuple[str, ...] = ()  # the place of each
 
 
-def recompute(
-    engine: Engine, touched: MovedByRow, run: Run, written: set[RowKey] | None = None
-) -> dict[RowKey, Exception]:
+def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
     """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
+    if not touched:
+        return failed
     left, written = touched, set() if written is None else written
     try:
-        for _ in run.tries(TRIES_MAX if touched else 0):
-            left = _round(engine, run.lanes, left, failed, written)
+        for _ in runtime.tries():
+            left = _round(runtime, left, failed, written)
             if not left:
                 break
     except EngineError as error:
@@ -63,18 +61,20 @@ def recompute(
 
 
 def _round(
-    engine: Engine, lanes: Lanes, touched: MovedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
-) -> MovedByRow:
+    runtime: Runtime, touched: ChangedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
+) -> ChangedByRow:
     """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
 
     ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
     """
-    rows = read_rows(engine, lanes, touched, failed)
+    rows = read_rows(runtime, touched, failed)
     calls = (
-        (key, partial(_recomputed, engine, key, rows[key], moved)) for key, moved in touched.items() if key in rows
+        (key, partial(_recomputed, runtime.engine, key, rows[key], moved))
+        for key, moved in touched.items()
+        if key in rows
     )
     settled = {key for key in touched if key not in rows}
-    for key, done in in_lanes(lanes, calls, stops=lambda error: isinstance(error, TableThrottled)):
+    for key, done in in_lanes(runtime.slots, calls, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(done, TableThrottled):
             continue
         if isinstance(done, EngineError | HandlerError):
@@ -87,14 +87,14 @@ def _round(
     return {key: moved for key, moved in touched.items() if key not in settled}
 
 
-def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Moved]) -> str:
+def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[ChangedEntries]) -> str:
     """Makes the row what its entries make of it. Tells if another process moved entries meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
     values: dict[str, Any] = {}
     removed: list[str] = []
     for each in concerned:
-        _show(row, each, _read(engine, each.partition, Ordering.of(each.ordering)), values, removed)
+        _show(row, each, _read(engine, each.partition, ordering_of(each.ordering)), values, removed)
     differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
     gone = tuple(name for name in removed if name in row and name not in values)
     if not differing and not gone:
@@ -108,7 +108,7 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Mov
     return AGAIN
 
 
-def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
+def _as_ordered(row: RowValues, moved: ChangedEntries) -> ChangedEntries | None:
     """What moved, with the ordering that the row knows if the code at hand knows none; None if neither knows one."""
     if moved.ordering:
         return moved
@@ -116,28 +116,46 @@ def _as_ordered(row: RowValues, moved: Moved) -> Moved | None:
     return moved._replace(ordering=ordering) if ordering else None
 
 
-def _concerns(row: RowValues, moved: Moved) -> bool:
+def _concerns(row: RowValues, moved: ChangedEntries) -> bool:
     """Whether an entry that counts may have moved, as far as the row's life and cut-off tell."""
     if row.get(LIFE, "") != moved.life:
         return False  # the row expired, and the one that is there has entries of its own
     ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
     if ordering != moved.ordering or not edge:
         return True
-    form = FORMS[Ordering.of(ordering).form]
+    form = ordering_of(ordering).form
     return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in moved.places)
 
 
 def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
     """The entries that count."""
-    form = FORMS[ordering.form]
+    form = ordering.form
     if form.once:
         return _read_once_each(engine, partition, ordering)
+    if not ordering.most:
+        found = engine.read_entries(Entries(partition, ALL_MAX + 1, descending=form.descending))
+        if len(found) > ALL_MAX:
+            raise _too_many(ordering)
+        return _shows(found if form.in_store else in_order(form, found), "")
     more = form.collects or not form.in_store  # one more tells whether there are more, or whether there is a tie
     found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
     shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
-    edge = shown[-1][0] if shown and len(found) >= ordering.most + form.collects else ""
-    places, contents = zip(*shown, strict=True) if shown else ((), ())
+    return _shows(shown, shown[-1][0] if shown and len(found) >= ordering.most + form.collects else "")
+
+
+def _shows(entries: Sequence[EntryRead], edge: str) -> Shows:
+    places, contents = zip(*entries, strict=True) if entries else ((), ())
     return Shows(contents, edge, places)
+
+
+def _too_many(ordering: Ordering) -> HandlerError:
+    """Why a row is refused of which all entries count."""
+    form = ordering.form
+    last = "count. Count on a row for each value, or on more rows" if form.once else "value. Spread them over more rows"
+    return HandlerError(
+        f"{form.aggregate.__name__} has more than {ALL_MAX} values on one row, all of which each change reads: the row "
+        f"keeps its last {last}."
+    )
 
 
 def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:
@@ -145,7 +163,7 @@ def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[E
 
     ``found`` has one entry more than count, which tells whether there is a tie at the cut-off.
     """
-    form, shown, beyond = FORMS[ordering.form], found[: ordering.most], found[ordering.most :]
+    form, shown, beyond = ordering.form, found[: ordering.most], found[ordering.most :]
     if beyond and (tied := order_of(beyond[0][0])) == order_of(shown[-1][0]):
         shown = [entry for entry in shown if order_of(entry[0]) != tied]
         rest = ordering.most - len(shown)
@@ -161,11 +179,8 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
         for place, content in page:
             found.setdefault(order_of(place), content)
         after = order_of(page[-1][0]) + BEYOND  # greater each time, so that this ends
-        if not ordering.most and len(found) > DISTINCT_MAX:
-            raise HandlerError(
-                f"Distinct has more than {DISTINCT_MAX} values on one row, all of which each change reads: the row "
-                "keeps its last count. Count on a row for each value, or on more rows."
-            )
+        if not ordering.most and len(found) > ALL_MAX:
+            raise _too_many(ordering)
         if len(page) < PAGE_ENTRIES or 0 < ordering.most < len(found):
             break
     if 0 < ordering.most < len(found):
@@ -174,7 +189,7 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
     return Shows(tuple(found.values()), "")
 
 
-def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
+def _show(row: RowValues, moved: ChangedEntries, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
     """Adds to ``values`` and ``removed`` what one attribute's entries make of the row."""
     edge, names = EDGE + moved.name, [moved.name]
     if moved.name == PLAIN_ENTRY:
@@ -184,11 +199,11 @@ def _show(row: RowValues, moved: Moved, shows: Shows, values: dict[str, Any], re
         # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
         removed += [*names, edge] if edge in row else []
         return
-    ordering = Ordering.of(moved.ordering)
-    value = made(ordering, shows.contents)
+    form, contents = ordering_of(moved.ordering).form, values_of(shows.contents)
+    value = shown_of(form, contents)
     values[edge] = f"{moved.ordering} {shows.edge}"
-    if FORMS[ordering.form].placed:
-        values[PLACES + moved.name] = list(shows.places)
+    if form.keeps:
+        values[PLACES + moved.name] = form.aggregate.keep(form, shows.places, contents)
     if moved.name == PLAIN_ENTRY:
         values.update(value)
         values[PLAIN_NAMES] = sorted(value)
@@ -203,8 +218,10 @@ def _equal(one: Any, other: Any) -> bool:
     return encode(one) == encode(other)
 
 
-def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: Progress) -> None:
+def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> None:
     """Writes rows whose key contains the change, each where none is."""
+    if not puts:
+        return
     rows: dict[RowKey, PutRow] = {}
     for put in puts:
         rows.setdefault(put.row.key, put.row)
@@ -213,9 +230,9 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
     known: set[RowKey] = set()
 
     def insert(keys: Sequence[RowKey]) -> Inserted:
-        return engine.insert_rows([rows[key] for key in keys])
+        return runtime.engine.insert_rows([rows[key] for key in keys])
 
-    for keys, inserted in by_table([*rows], insert, lanes, STATEMENTS_MAX):
+    for keys, inserted in by_table(runtime, [*rows], insert, STATEMENTS_MAX):
         if isinstance(inserted, EngineError):
             failed |= dict.fromkeys(keys, inserted)
             progress.note_fatal(inserted)
@@ -232,36 +249,15 @@ def put_rows(engine: Engine, lanes: Lanes, puts: Sequence[KeyedPut], progress: P
             progress.put(put, is_known=put.row.key in known)
 
 
-def remove_empty(engine: Engine, lanes: Lanes, progress: Progress, emptying: Emptying) -> None:
-    """Removes rows that nothing contributes to, and learns whose rows become empty."""
-    unfinished, emptied = progress.unfinished, set[str]()
-    for keys, removed in by_table(unfinished.maybe_empty(), engine.remove_empty, lanes, STATEMENTS_MAX):
-        if isinstance(removed, EngineError):
-            failures = _failures(keys, removed, progress)
-            emptied.update(failed.route.name for failed in failures)  # for all that is known
-            progress.report(failures)
-            continue
-        progress.lives.removed(removed)
-        for key in removed:
-            for handler in unfinished.handlers(key):
-                progress.outcome.tally(handler).removed += 1
-                emptied.add(handler)
-    emptying.finished(Counter([handler for _, handler in unfinished.left]), emptied)
-
-
-def recompute_rows(engine: Engine, run: Run, progress: Progress) -> None:
+def recompute_rows(runtime: Runtime, progress: Progress) -> None:
     """Recomputes rows whose entries moved.
 
     It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
     """
     changed: set[RowKey] = set()
-    wrong = recompute(engine, progress.unfinished.moved, run, changed)
+    wrong = recompute(runtime, progress.unfinished.changed_entries, changed)
     for key in changed - progress.written:
         for handler in progress.unfinished.handlers(key):
             progress.outcome.tally(handler).written += 1
     progress.unfinished.wrong = wrong.keys()
-    progress.report(failed for key, error in wrong.items() for failed in _failures([key], error, progress))
-
-
-def _failures(keys: Iterable[RowKey], error: Exception, progress: Progress) -> list[Failed]:
-    return [Failed(*cause, error) for key in keys for cause in progress.unfinished.causes(key)]
+    progress.report(failed for key, error in wrong.items() for failed in progress.unfinished.failures([key], error))

@@ -14,6 +14,9 @@
 | a fatal ``EngineError``             | one table                 | the units fail with the error                   |
 | another ``EngineError``             |                           | the units fail with the error                   |
 
+A unit of a visit is never planned again from what a refusal shows, which is newer than its source: ledger item and
+source are read again, and the unit goes alone.
+
 After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. Nothing is corrected by an opposite write: whatever an
 earlier attempt did or did not do, the guards decide.
 
@@ -21,62 +24,170 @@ Transactions are in flight together where they share no item, and no changes of 
 What an answer asks for is done in one thread.
 """
 
-from collections.abc import Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import groupby
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, NamedTuple
 
-from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
+from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.replanning import Named, OlderChanges, Replanner, writes_any
-from streamfold.commit.transactions import (
-    SENDS_MAX,
-    Attempt,
-    Attempts,
-    is_throttled,
-    join_all,
-    most_shared_first,
-    only_empty,
-)
-from streamfold.engines import Engine
+from streamfold.commit.replanning import Named, OlderChanges, Replanner, Revisit, writes_any
+from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
+from streamfold.engines.call_slots import Flight
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
 from streamfold.ledger.lives import Lives
-from streamfold.run import TRIES_MAX, Flight, Run
+from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
-from streamfold.writes.sizes import too_large
+from streamfold.writes.sizes import SURELY_FIT, too_large
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
+VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
+LOOKED_AT_MAX = 100
+"""Chunks that wait and are looked at for one that shares nothing with those in flight."""
+NOWHERE: frozenset[object] = frozenset()
+
+
+class Attempt(NamedTuple):
+    """A chunk that waits to be sent, or is in flight."""
+
+    chunk: Chunk
+    rounds: int = 0  # times that it was planned again
+    conflicts: int = 0  # times that it was sent and met a conflict
+    throttled: bool = False  # the last of these was a throttled table
+
+
+class Places(NamedTuple):
+    """What a chunk shares with no other in flight."""
+
+    items: frozenset[object]  # that it writes
+    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Places":
+        orders = frozenset((unit.item, unit.routes[0].name) for unit in chunk.units if not unit.steps)
+        return cls(frozenset(write.key for write in chunk.writes), orders)
+
+    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
+        """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
+        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
+
+
+def most_shared_first(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    """Chunks in the order in which most are in flight together: those that hold up most others come first.
+
+    Chunks with changes that are told in their order come after the others, as they stand.
+    """
+    times = Counter([write.key for chunk in chunks for write in chunk.writes])
+
+    def in_the_way(chunk: Chunk) -> tuple[bool, int]:
+        if not all(unit.steps for unit in chunk.units):
+            return True, 0
+        return False, -sum([times[write.key] - 1 for write in chunk.writes])
+
+    return sorted(chunks, key=in_the_way)
+
+
+class Attempts:
+    """Those that wait, in the order of their changes, and those in flight."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Attempt] = deque()
+        self.flying: dict[int, Attempt] = {}  # in flight, by a number
+        self._taken: dict[int, Places] = {}  # the places of these
+        self._known: dict[int, tuple[Chunk, Places]] = {}  # the places of chunks, by their identity
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.flying)
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        """Chunks that come after all that wait."""
+        self.waiting.extend(map(Attempt, chunks))
+
+    def add_first(self, attempts: Sequence[Attempt]) -> None:
+        """Attempts that come before all that wait, in their order."""
+        self.waiting.extendleft(reversed(attempts))
+
+    def next_free(self) -> Attempt | None:
+        """Takes the first that shares nothing with those in flight, and is the first of its items' changes."""
+        if not self.flying:
+            return self.waiting.popleft() if self.waiting else None
+        flying = NOWHERE.union(*(part for places in self._taken.values() for part in places))
+        earlier: set[object] = set()
+        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
+            places = self._places(attempt.chunk)
+            if places.are_free(flying, earlier):
+                del self.waiting[index]
+                return attempt
+            earlier |= places.orders
+        return None
+
+    def begin(self, attempt: Attempt, *, beside: bool) -> int:
+        """Takes the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
+        self._number += 1
+        self.flying[self._number] = attempt
+        if beside:
+            self._taken[self._number] = self._places(attempt.chunk)
+        return self._number
+
+    def end(self, number: int) -> Attempt:
+        """The attempt of this number, which is in flight no more."""
+        self._taken.pop(number, None)
+        return self.flying.pop(number)
+
+    def taken_back(self) -> list[Attempt]:
+        """All that wait; none does then."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def _places(self, chunk: Chunk) -> Places:
+        known = self._known.get(id(chunk))
+        if known is None or known[0] is not chunk:
+            known = self._known[id(chunk)] = (chunk, Places.of(chunk))
+        return known[1]
 
 
 class Committer:
-    """Carries out one plan on one engine.
+    """Carries out one plan.
 
     named: the rows of an item that an earlier attempt may have left unfinished. lives: of rows that expire.
     unfinished: takes the rows to be finished after the commit; it may hold some already.
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
+    first_alone: the plan may have been carried out before, as the answer to the first transaction tells.
+    revisit: plans units again that lead items to their sources (``batch.visits``).
     """
 
     def __init__(
         self,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         named: Named,
         unfinished: Unfinished,
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
         lives: Lives | None = None,
+        *,
+        first_alone: bool = False,
+        revisit: Revisit | None = None,
     ) -> None:
-        self.engine, self.run = engine, run
+        self.runtime = runtime
         self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
-        self.replanner = Replanner(engine, run, self.progress, named, retired)
+        self.replanner = Replanner(runtime, self.progress, named, retired, revisit)
+        self.visits = revisit is not None
+        self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts()
-        self.lanes = 1 if run.pace.careful else run.lanes.count
+        # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
+        self.slots = 1 if first_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
 
@@ -85,44 +196,47 @@ class Committer:
 
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
-        older = OlderChanges(self.engine, self.run, self.progress)
-        chunks = older.without_newer(plan.chunks)
-        self.attempts.add(most_shared_first(chunks) if self.run.lanes.count > 1 else chunks)
-        self._send_all()
-        older.take_back()
-        put_rows(self.engine, self.run.lanes, plan.puts, self.progress)
-        self.progress.raise_fatal()
-        remove_empty(self.engine, self.run.lanes, self.progress, self.run.pace.emptying)
-        recompute_rows(self.engine, self.run, self.progress)
-        return self.progress.outcome
-
-    def _send_all(self) -> None:
-        flight = self.run.lanes.flight()
+        runtime, older = self.runtime, None
+        chunks: Sequence[Chunk] = plan.chunks
+        if not all(unit.steps for chunk in chunks for unit in chunk.units):
+            older = OlderChanges(runtime, self.progress)
+            chunks = older.without_newer(chunks)
+        self.attempts.add(most_shared_first(chunks) if runtime.slots.count > 1 else chunks)
+        flight = runtime.slots.flight()
         try:
             self._send_through(flight)
         except Exception:
             join_all(flight, len(self.attempts.flying))
             raise
+        if older is not None:
+            older.take_back()
+        if plan.puts:
+            put_rows(runtime, plan.puts, self.progress)
+        self.progress.raise_fatal()
+        remove_empty(runtime, self.progress)
+        if self.progress.unfinished.changed_entries:
+            recompute_rows(runtime, self.progress)
+        return self.progress.outcome
 
     def _send_through(self, flight: Flight) -> None:
         attempts = self.attempts
         while attempts or self.replanner.behind:
             if not attempts:
                 behind, self.replanner.behind = self.replanner.behind, []
-                attempts.add(self._chunks(behind, alone=True))
-            while len(attempts.flying) < self.lanes and (free := attempts.next_free()) is not None:
-                attempt = self._without_held(free)
+                attempts.add(_chunks(behind, self.runtime, alone=True))
+            while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
+                attempt = self._without_held(free) if self.progress.held else free
                 if attempt.chunk.units:
                     self._begin(flight, attempt)
             if attempts.flying:
-                self.lanes = self.run.lanes.count  # one answer tells whether the batch came before
+                self.slots = self.runtime.slots.count
                 self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:
         units = self.progress.hold(attempt.chunk.units)
         if len(units) == len(attempt.chunk.units):
             return attempt
-        chunks = pack(units, self.run.chunk_actions)
+        chunks = pack(units, self.runtime.chunk_actions)
         self.attempts.add_first([Attempt(chunk, attempt.rounds) for chunk in chunks[1:]])
         return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
 
@@ -133,24 +247,26 @@ class Committer:
             except EngineError as error:
                 self._fail(attempt, error)
             return
-        number = self.attempts.begin(attempt, beside=self.run.lanes.count > 1)
-        flight.begin(number, partial(self._sent, attempt), (write.key for write in attempt.chunk.writes))
+        number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
+        flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.chunk.writes])
 
     def _sent(self, attempt: Attempt) -> Refused | None:
         """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
         if attempt.conflicts:
-            self.run.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
-        return self.engine.transact(attempt.chunk.writes, self.run.expires_at)
+            self.runtime.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
+        return self.runtime.engine.transact(attempt.chunk.writes, self.runtime.expires_at)
 
     def _join(self, number: int, refused: Refused | None, error: BaseException | None) -> None:
         attempt = self.attempts.end(number)
         try:
             if error is not None:
                 raise error
-            if refused is None:
-                self._succeed(attempt)
-            else:
+            if refused is not None:
                 self._refused(attempt, refused)
+                return
+            self.progress.commit(attempt.chunk)
+            if pages := [unit for unit in attempt.chunk.units if unit.partial]:
+                self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
         except EngineError as failed:
             self._fail(attempt, failed)
 
@@ -158,39 +274,56 @@ class Committer:
         if not (is_fatal(error) and self._split_by_table(attempt)):
             self.progress.fail(attempt.chunk.units, error)
 
-    def _succeed(self, attempt: Attempt) -> None:
-        self.progress.commit(attempt.chunk)
-        if pages := [unit for unit in attempt.chunk.units if unit.partial]:
-            self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
-
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
         passing = codes <= set(CONFLICT)
-        if CONDITION in codes and attempt.rounds >= TRIES_MAX:
-            self.progress.fail(attempt.chunk.units, Contended(REFUSED_OFTEN))
+        if CONDITION in codes and attempt.rounds >= self.rounds_max:
+            self.progress.fail(attempt.chunk.units, self._contended())
+        elif CONDITION in codes and self.visits:
+            self._revisit(attempt, refused)
         elif CONDITION in codes:
-            self._resend(self.replanner.decide(attempt.chunk, refused), attempt.rounds + self.replanner.rounds)
+            units = self.replanner.decide(attempt.chunk, refused)
+            self._resend(units, attempt.rounds + self.replanner.rounds)
             if only_empty(attempt.chunk.writes, refused):
                 self._note_rest()
             elif not self.read_ahead:
                 self._read_rest()
         elif passing and self.away is not None:
             self.progress.fail(attempt.chunk.units, self.away)
-        elif passing and attempt.conflicts < SENDS_MAX:
+        elif passing and attempt.conflicts < self._sends_max(attempt):
             self._send_again(attempt, throttled=is_throttled(refused))
         elif passing and is_throttled(refused):
             self._stop(attempt)
         else:
             self._split(attempt, refused)
 
+    def _contended(self) -> Contended:
+        return Contended(VISITED_OFTEN if self.visits else REFUSED_OFTEN)
+
+    def _revisit(self, attempt: Attempt, refused: Refused) -> None:
+        """Sends what was read again alone: an item that moves all the time takes no other along.
+
+        A refusal that takes units out of the chunk is no round of the others, which would fail in the end.
+        """
+        read = {id(unit.found) for unit in attempt.chunk.units}
+        units = self.replanner.decide(attempt.chunk, refused)
+        rest = [unit for unit in units if id(unit.found) in read]
+        rounds = attempt.rounds + self.replanner.rounds
+        self._resend([unit for unit in units if id(unit.found) not in read], rounds, alone=True)
+        self._resend(rest, attempt.rounds if len(rest) < len(attempt.chunk.units) else rounds)
+
+    def _sends_max(self, attempt: Attempt) -> int:
+        """How often an attempt is sent again after conflicts. Nobody brings a visit again: alone it is tried longer."""
+        return TRIES_MAX - 1 if self.visits and len(attempt.chunk.units) == 1 else SENDS_MAX
+
     def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
         """Sends an attempt once more; after a conflict in smaller transactions, which meet others less often."""
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
         chunks: Sequence[Chunk] = [attempt.chunk]
         if not throttled:
-            self.run.pace.met(len(attempt.chunk.writes))
-            if len(attempt.chunk.writes) > self.run.chunk_actions:
-                chunks = pack(attempt.chunk.units, self.run.chunk_actions)
+            self.runtime.pace.met(len(attempt.chunk.writes))
+            if len(attempt.chunk.writes) > self.runtime.chunk_actions:
+                chunks = pack(attempt.chunk.units, self.runtime.chunk_actions)
         self.attempts.add_first([again._replace(chunk=chunk) for chunk in chunks])
 
     def _stop(self, attempt: Attempt) -> None:
@@ -206,30 +339,31 @@ class Committer:
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
         parts = by_handler(units[0]) if len(units) == 1 else units
         if len(parts) == 1:
-            self.progress.fail(parts, _not_taken(next(iter(reasons.values()))))
+            passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
+            self.progress.fail(parts, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
         for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
-            chunks = self._chunks([*some], alone=guilty)
-            attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
+            chunks = _chunks([*some], self.runtime, alone=guilty)
+            conflicts = attempt.conflicts if guilty and not self.visits else 0
+            attempts += [Attempt(chunk, attempt.rounds + 1, conflicts) for chunk in chunks]
         self.attempts.add_first(attempts)
 
     def _split_by_table(self, attempt: Attempt) -> bool:
         """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
         if len(groups := _by_tables(attempt.chunk.units)) == 1:
             return False
-        chunks = (chunk for units in groups for chunk in self._chunks(units, alone=False))
+        chunks = (chunk for units in groups for chunk in _chunks(units, self.runtime, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for chunk in chunks])
         return True
 
     def _replan_alone(self, attempt: Attempt) -> None:
         """Sends a step that is too large for one transaction page by page, each planned from what the ledger holds."""
-        for unit, found in self.replanner.found(attempt.chunk.units):
-            for planned in self.replanner.planned(unit, found):
-                if exceeds_transaction(planned):
-                    self.progress.fail([unit], _too_many(planned))
-                else:
-                    self._resend([planned], attempt.rounds)
+        for planned in self.replanner.again(attempt.chunk.units):
+            if exceeds_transaction(planned):
+                self.progress.fail([planned], _too_many(planned))
+            else:
+                self._resend([planned], attempt.rounds)
 
     def _read_rest(self) -> None:
         """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
@@ -242,17 +376,18 @@ class Committer:
 
     def _note_rest(self) -> None:
         """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
-        units = ((attempt, self.replanner.noted(attempt.chunk.units)) for attempt in self.attempts.taken_back())
-        chunks = ((attempt, chunk) for attempt, some in units for chunk in self._chunks(some, alone=False))
+        units = ((attempt, self.replanner.with_notes(attempt.chunk.units)) for attempt in self.attempts.taken_back())
+        chunks = ((attempt, chunk) for attempt, some in units for chunk in _chunks(some, self.runtime, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
 
-    def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        alone = rounds > ROUNDS_TOGETHER_MAX
-        self.attempts.add_first([Attempt(chunk, rounds) for chunk in self._chunks(units, alone=alone)])
+    def _resend(self, units: Sequence[Unit], rounds: int, *, alone: bool = False) -> None:
+        alone = alone or rounds > ROUNDS_TOGETHER_MAX
+        self.attempts.add_first([Attempt(chunk, rounds) for chunk in _chunks(units, self.runtime, alone=alone)])
 
-    def _chunks(self, units: Sequence[Unit], *, alone: bool) -> list[Chunk]:
-        groups = [[unit] for unit in units] if alone else [units]
-        return [chunk for some in groups for chunk in pack(some, self.run.chunk_actions)]
+
+def _chunks(units: Sequence[Unit], runtime: Runtime, *, alone: bool) -> list[Chunk]:
+    groups = [[unit] for unit in units] if alone else [units]
+    return [chunk for some in groups for chunk in pack(some, runtime.chunk_actions)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:
@@ -281,4 +416,5 @@ def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
 
 def _goes_page_by_page(chunk: Chunk) -> bool:
     """Whether one item's step through the ledger is too much for one transaction."""
-    return bool(chunk.units[0].steps) and (len(chunk.writes) > ACTIONS_MAX or too_large(chunk.writes))
+    count = len(chunk.writes)
+    return count > SURELY_FIT and bool(chunk.units[0].steps) and (count > ACTIONS_MAX or too_large(chunk.writes))

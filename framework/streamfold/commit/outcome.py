@@ -8,7 +8,6 @@ from decimal import DecimalException
 from traceback import walk_tb
 from typing import NamedTuple, Self
 
-from streamfold.engines import Engine
 from streamfold.errors import (
     NOT_TOLD,
     EngineError,
@@ -32,7 +31,7 @@ from streamfold.ledger.state_keys import event_key
 from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.records.change import Change
 from streamfold.routes.route import Policy, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 ITEM_LENGTH_MAX = 400
 """Letters of an item's key in a message; a key may have 3,072 bytes."""
@@ -191,10 +190,8 @@ def add_tallies(tallies: dict[str, Tallies], others: dict[str, Tallies]) -> None
 class Triage:
     """Decides for the failures of one batch, once for each record and handler."""
 
-    def __init__(self, application: str, engine: Engine, run: Run) -> None:
-        self.application = application
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.parked: Counter[str] = Counter()  # records by handler
         self.first: dict[str, str] = {}  # by handler: which record was parked first, and why
         self._throttled: TableThrottled | None = None
@@ -202,7 +199,7 @@ class Triage:
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a record that is safe in its parking place."""
-        if self.run.handlers is not None or says_nothing_of_the_record(failed.error):
+        if self.runtime.handlers is not None or says_nothing_of_the_record(failed.error):
             return failed
         known = (failed.route.name, id(failed.change))
         if known not in self._decided:
@@ -237,13 +234,13 @@ class Triage:
         """
         if policy.attempts_max is None:
             return None
-        key = event_key("attempt", self.application, route.name, change.item, change.identity_text)
+        key = event_key("attempt", self.runtime.application.name, route.name, change.item, change.identity_text)
         if self._throttled:
             raise self._throttled
         try:
-            for _ in self.run.tries():
-                before = int(self.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
-                if self.engine.swap_state(key, {"ttl": self.run.expires_at}, before):
+            for _ in self.runtime.tries():
+                before = int(self.runtime.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
+                if self.runtime.engine.swap_state(key, {"ttl": self.runtime.expires_at}, before):
                     return before + 1
         except TableThrottled as error:
             self._throttled = error
@@ -252,17 +249,17 @@ class Triage:
 
     def _age_seconds(self, change: Change) -> float:
         try:
-            return self.run.clock() - change.at.timestamp()
+            return self.runtime.clock() - change.at.timestamp()
         except RecordError:  # no time, no age
             return 0.0
 
     def _park(self, failed: Failed, attempts: int | None) -> Failed | None:
         change, route, error = failed
-        if self.run.parking is None:
+        if self.runtime.parking is None:
             return Failed(change, route, _unparked(failed, NO_PLACE))
         try:
-            self.run.begin()
-            self.run.parking.park(self._document(failed, attempts))
+            self.runtime.begin()
+            self.runtime.parking.park(self._document(failed, attempts))
         except (NotStarted, ParkingError) as why:
             return Failed(change, route, _unparked(failed, reason(why)))
         self.parked[route.name] += 1
@@ -272,7 +269,7 @@ class Triage:
     def _document(self, failed: Failed, attempts: int | None) -> Parked:
         change, route, error = failed
         return Parked(
-            self.application,
+            self.runtime.application.name,
             route.name,
             change.table.name,
             change.name,
@@ -280,7 +277,7 @@ class Triage:
             type(error).__name__,
             str(error)[:ERROR_LETTERS_MAX],
             attempts,
-            datetime.fromtimestamp(int(self.run.clock()), UTC).isoformat().replace("+00:00", "Z"),
+            datetime.fromtimestamp(int(self.runtime.clock()), UTC).isoformat().replace("+00:00", "Z"),
             change.record,
         )
 

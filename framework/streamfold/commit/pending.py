@@ -5,30 +5,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamfold.commit.emptying import LoweredRows
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
 from streamfold.commit.plan import Chunk, KeyedPut, Unit, WrittenKey
 from streamfold.commit.transactions import Several, in_lanes, slices
-from streamfold.engines import Engine
 from streamfold.errors import EngineError, is_fatal
 from streamfold.keys.table import STATE, is_in_state
 from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, holds_row, left_rows, stored_rows
-from streamfold.ledger.difference import moved_by
+from streamfold.ledger.difference import entries_by_row
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import ROWS_LOST, Route
-from streamfold.run import Lanes
+from streamfold.runtime import Runtime
 from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     AddRow,
+    EntriesOfRow,
     GuardedWrite,
     LedgerPart,
     LedgerWrite,
     LeftBehind,
-    Moved,
     RowKey,
     StateKey,
-    all_moved,
+    all_changed_entries,
 )
 
 if TYPE_CHECKING:
@@ -38,23 +38,23 @@ Cause = tuple[Change, Route]
 Causes = tuple[Sequence[Route], Sequence[Change]]
 """Changes, each of which went to each of these handlers: kept together, because they are asked for seldom."""
 ItemAndHandler = tuple[ItemKey, str]
-MovedByRow = Mapping[RowKey, tuple[Moved, ...]]
+ChangedByRow = Mapping[RowKey, EntriesOfRow]
 
 
 class NamedRows:
     """The rows that an item names, and that an attempt that died may have left unfinished."""
 
-    __slots__ = ("moved", "rows", "state_rows")
+    __slots__ = ("changed_entries", "rows", "state_rows")
 
     def __init__(self) -> None:
         self.rows: set[RowKey] = set()  # counted rows, which may stand empty
-        self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # rows whose entries moved
+        self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # below the rows
         self.state_rows: set[RowKey] = set()  # stored attributes, to be copied onto their items
 
     def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
         """Adds the rows that the code makes of one image of an item."""
         self.rows.update(key for key, part in parts.items() if not part.digest)
-        self._add_all(parts, moved_by(application, route, item, parts))
+        self._add_all(parts, entries_by_row(application, route, item, parts))
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
         """Adds the rows that a ledger item holds, and those that its steps left behind."""
@@ -63,29 +63,29 @@ class NamedRows:
             left = left_rows(part.left)
             self.rows.update(left)
             for parts in (stored_rows(part.text), left):
-                self._add_all(parts, moved_by(application, route, item, parts))
+                self._add_all(parts, entries_by_row(application, route, item, parts))
 
     def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
         """Adds what the item contributes now, which decides how the entries of its rows are ordered."""
-        for key, moved in moved_by(application, route, item, held, held=True).items():
-            self.take(key, moved)
+        for key, entries in entries_by_row(application, route, item, held, held=True).items():
+            self.take(key, entries)
 
-    def _add_all(self, parts: Contribution, moved_by_row: MovedByRow) -> None:
+    def _add_all(self, parts: Contribution, changed_by_row: ChangedByRow) -> None:
         self.state_rows.update(filter(is_in_state, parts))
-        for key, moved in moved_by_row.items():
-            self.take(key, moved)
+        for key, entries in changed_by_row.items():
+            self.take(key, entries)
 
     def join(self, other: "NamedRows") -> None:
         """Adds all that another names."""
         self.rows |= other.rows
         self.state_rows |= other.state_rows
-        for row, moved in other.moved.items():
-            self.take(row, moved)
+        for row, entries in other.changed_entries.items():
+            self.take(row, entries)
 
-    def take(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
-        """Adds entries that moved below a row."""
-        if moved:
-            self.moved[row] = all_moved(self.moved.get(row, ()), moved)
+    def take(self, row: RowKey, entries: EntriesOfRow) -> None:
+        """Adds entries of a row that were written or deleted."""
+        if entries:
+            self.changed_entries[row] = all_changed_entries(self.changed_entries.get(row, ()), entries)
 
 
 NamedByHandler = tuple[Sequence[Route], NamedRows]
@@ -96,20 +96,25 @@ class Unfinished:
     """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it."""
 
     def __init__(self) -> None:
-        self.moved: dict[RowKey, tuple[Moved, ...]] = {}  # entries that moved
-        self.changed: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
-        self.lowered: set[RowKey] = set()  # of these, rows that a write may have left empty
+        self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # of rows that are to be recomputed
+        self.lowered = LoweredRows()
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
         self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
-        self._causes: dict[RowKey, list[Causes]] = {}  # of rows in ``moved`` and ``lowered`` that attempts left
+        self._causes: dict[
+            RowKey, list[Causes]
+        ] = {}  # of rows in ``changed_entries`` and ``lowered`` that attempts left
         self._units: defaultdict[RowKey, list[Unit]] = defaultdict(list)  # that were committed, by such rows of theirs
         self._committed: list[Unit] = []  # that are not among these yet: few are ever asked for
 
     def causes(self, row: RowKey) -> list[Cause]:
         """What led to the work of a row in ``moved`` or ``lowered``."""
         return [cause for causes in self._causes_of(row) for cause in _each(causes)]
+
+    def failures(self, rows: Iterable[RowKey], error: Exception) -> list[Failed]:
+        """The failures of all that led to the work of such rows."""
+        return [Failed(change, route, error) for row in rows for change, route in self.causes(row)]
 
     def handlers(self, row: RowKey) -> set[str]:
         """The names of the handlers that led to the work of such a row."""
@@ -119,7 +124,7 @@ class Unfinished:
         units = self._units
         for unit in self._committed:
             for effect in unit.effects:
-                if type(effect) is AddRow and (effect.contributors or effect.moved):
+                if type(effect) is AddRow and (effect.contributors or effect.changed_entries):
                     units[effect.key].append(unit)
         self._committed.clear()
         committed = [(writers(unit, row), unit.changes) for unit in self._units.get(row, ())]
@@ -131,10 +136,10 @@ class Unfinished:
         in_state = False
         for write in writes:
             if type(write) is AddRow:
-                if write.moved:
-                    self._move(write.key, write.moved)
+                if write.changed_entries:
+                    self._add_entries(write.key, write.changed_entries)
                 if write.contributors:
-                    self._count(write)
+                    self.lowered.add(write)
             in_state = in_state or write.key[0] == STATE.name
         for unit in units:
             if in_state:
@@ -148,12 +153,10 @@ class Unfinished:
         """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
         causes = routes, changes
         for row in named.rows:
-            if row not in self.changed:
-                self.changed[row] = -1
-            self.lowered.add(row)
+            self.lowered.add_noted(row)
             self._causes.setdefault(row, []).append(causes)
-        for row, moved in named.moved.items():
-            self._move(row, moved)
+        for row, entries in named.changed_entries.items():
+            self._add_entries(row, entries)
             self._causes.setdefault(row, []).append(causes)
         self._add_state_rows(named.state_rows, causes)
 
@@ -162,10 +165,6 @@ class Unfinished:
         for route in routes:
             if route.name in found.parts:
                 self._note(item, LeftBehind(key, route.name, found.parts[route.name].left))
-
-    def maybe_empty(self) -> list[RowKey]:
-        """The rows that may be empty now: something lowered them, and as much was not added to them."""
-        return [row for row, contributors in self.changed.items() if contributors < 0 and row in self.lowered]
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes whose work failed, before it is decided what becomes of the records."""
@@ -188,31 +187,28 @@ class Unfinished:
         for row in filter(is_in_state, rows):
             self.state_rows.setdefault(row, []).extend(_each(causes))
 
-    def _move(self, row: RowKey, moved: tuple[Moved, ...]) -> None:
-        self.moved[row] = all_moved(self.moved.get(row, ()), moved)
-
-    def _count(self, write: AddRow) -> None:
-        self.changed[write.key] = self.changed.get(write.key, 0) + write.contributors
-        if write.may_empty:
-            self.lowered.add(write.key)
+    def _add_entries(self, row: RowKey, entries: EntriesOfRow) -> None:
+        self.changed_entries[row] = all_changed_entries(self.changed_entries.get(row, ()), entries)
 
     def _note(self, item: ItemKey, left: LeftBehind) -> None:
         if left.text:
             self.left[item, left.handler] = left
 
 
-def forget_left(engine: Engine, lanes: Lanes, unfinished: Unfinished) -> None:
-    """Removes from the ledger what is finished now.
+def clear_pending(runtime: Runtime, unfinished: Unfinished) -> None:
+    """Removes from the ledger the pending work that is done now.
 
-    If the store refuses, nothing is lost: the work is done once more when the item comes again, and changes nothing.
+    If the store refuses, nothing is lost: the work is done once more when the item is redelivered, and changes nothing.
     """
     finished = unfinished.finished()
+    if not finished:
+        return
 
     def forget(keys: Sequence[StateKey]) -> None:
-        engine.forget({key: finished[key] for key in keys})
+        runtime.engine.forget({key: finished[key] for key in keys})
 
-    calls = ((Several(some), partial(forget, some)) for some in slices(lanes, [*finished], STATEMENTS_MAX))
-    deque(in_lanes(lanes, calls, stops=lambda _: True), maxlen=0)
+    calls = ((Several(some), partial(forget, some)) for some in slices(runtime.slots, [*finished], STATEMENTS_MAX))
+    deque(in_lanes(runtime.slots, calls, stops=lambda _: True), maxlen=0)
 
 
 def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:

@@ -5,7 +5,7 @@ step of one source item through the ledger, or the effects of one change behind 
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from itertools import groupby
@@ -16,7 +16,7 @@ from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
-from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
+from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconciled, replanned
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread
@@ -122,20 +122,10 @@ def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -
     Its steps note the rows that they may leave empty: whoever was refused once is not to be refused again.
     """
     assert isinstance(unit.guard, LedgerWrite)
-    steps = tuple([step._replace(stays=False) if step.stays else step for step in unit.steps])
+    steps = tuple(
+        [step._replace(requires_contributor=False) if step.requires_contributor else step for step in unit.steps]
+    )
     return ledger_unit(unit.guard.key, unit.item, steps, unit.changes, found, unit.added, retired, unit.lives)
-
-
-def noted(unit: Unit, emptying: Container[str] | None, retired: Collection[str] = ()) -> Unit:
-    """A ledger unit, with a note of the rows that steps of these handlers may leave empty; None: of all."""
-    if not any(type(effect) is AddRow and effect.stays for effect in unit.effects):
-        return unit
-    steps = [step._replace(stays=emptying is not None and step.route.name not in emptying) for step in unit.steps]
-    key, changes = unit.guard.key, unit.changes
-    assert isinstance(key, StateKey)
-    planned = ledger_unit(key, unit.item, tuple(steps), changes, unit.found, unit.added, retired, unit.lives)
-    assert planned is not None, "it was planned from the same ledger item before"
-    return planned
 
 
 def by_handler(unit: Unit) -> list[Unit]:
@@ -144,12 +134,17 @@ def by_handler(unit: Unit) -> list[Unit]:
         return [unit]
     guard = unit.guard
     assert isinstance(guard, LedgerWrite)
-    # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
-    steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
-    planned = (
-        optimistic(guard.key, unit.item, (step._replace(stays=False),), unit.added, unit.lives) for step in steps
-    )
-    return [unit_of(unit.item, transition, unit.changes, unit.added, None, unit.lives) for transition in planned]
+    key, item, added, found, lives = guard.key, unit.item, unit.added, None, unit.lives
+    if guard.fence:
+        # A visit, which never takes an item for new: once one handler moved the revision, the next visits it again.
+        found = unit.found
+        assert found is not None
+        planned = [reconciled(key, item, (step,), found, added, lives) for step in unit.steps]
+    else:
+        # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
+        steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
+        planned = [optimistic(key, item, (step._replace(requires_contributor=False),), added, lives) for step in steps]
+    return [unit_of(item, transition, unit.changes, added, found, lives) for transition in planned]
 
 
 def unit_of(
@@ -195,14 +190,25 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
         if not amends(effect) or effect.key != key:
             left.append(effect)
         elif there:
-            stamp, moved, life = effect.stamp, effect.moved, effect.life
-            left.append(AddRow(effect.key, {}, 0, stamp=stamp, moved=moved, least=0, removed=(OWNER,), life=life))
+            stamp, moved, life = effect.stamp, effect.changed_entries, effect.life
+            left.append(
+                AddRow(
+                    effect.key,
+                    {},
+                    0,
+                    stamp=stamp,
+                    changed_entries=moved,
+                    contributors_min=0,
+                    removed=(OWNER,),
+                    life=life,
+                )
+            )
     return tuple(left)
 
 
 def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
     """Whether a write amends or takes back what was added to a row before."""
-    return isinstance(effect, AddRow) and effect.least is not None
+    return isinstance(effect, AddRow) and effect.contributors_min is not None
 
 
 def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:

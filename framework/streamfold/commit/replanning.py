@@ -4,8 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
+from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, Progress, writers
-from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, noted, pack, without, without_row
+from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, pack, without, without_row
 from streamfold.commit.transactions import (
     counts_contributors,
     in_lanes,
@@ -15,7 +17,6 @@ from streamfold.commit.transactions import (
     read_rows,
     read_state,
     send,
-    would_be_empty,
 )
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, told
@@ -24,7 +25,7 @@ from streamfold.ledger.contribution import Contribution, LedgerItem, elsewhere, 
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import claimed_identity, names_of_rows, part_key, row_name, version_of
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import (
     CONDITION,
     AddRow,
@@ -55,6 +56,8 @@ Newer = Mapping[RowKey, str]
 """Rows of an older change, each with the version of the newest change whose claim names it."""
 
 Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
+Revisit = Callable[[Sequence[Unit]], tuple[list[Unit], list[Failed]]]
+"""Plans units of visits again, from newer reads of ledger items and sources; returns the handlers that raise then."""
 
 
 def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
@@ -111,9 +114,8 @@ class ClaimsPlace(NamedTuple):
 class OlderChanges:
     """Finds the changes of one plan that are older than what their rows were, and leaves out or takes back the rows."""
 
-    def __init__(self, engine: Engine, run: Run, progress: Progress) -> None:
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime, progress: Progress) -> None:
+        self.runtime = runtime
         self.progress = progress
         self.redriven: list[Unit] = []  # as they were planned, with all of their rows
 
@@ -123,14 +125,14 @@ class OlderChanges:
         if not late:
             return chunks
         newer, failed = self._newer(late)
-        if self.run.late:
+        if self.runtime.late:
             self.redriven = [unit for unit in late if unit.guard.key not in failed]
         if not failed and not any(newer.values()):
             return chunks
         self._fail(late, failed)
         units = [unit for chunk in chunks for unit in chunk.units if unit.guard.key not in failed]
         wanted = [without(unit, newer[unit.guard.key]) if newer.get(unit.guard.key) else unit for unit in units]
-        return pack(wanted, self.run.chunk_actions)
+        return pack(wanted, self.runtime.chunk_actions)
 
     def take_back(self) -> None:
         """Takes back the rows of older changes that a newer change, as its claim now says, wrote or deleted."""
@@ -140,7 +142,7 @@ class OlderChanges:
         newer, wrong = self._newer(units)
         unread: dict[RowKey, Exception] = {}
         keys = dict.fromkeys(row for named in newer.values() for row in named)
-        rows = read_rows(self.engine, self.run.lanes, keys, unread) if keys else {}
+        rows = read_rows(self.runtime, keys, unread) if keys else {}
         for unit in units:
             named = newer.get(unit.guard.key, {})
             try:
@@ -160,11 +162,11 @@ class OlderChanges:
             row, newest = rows.get(effect.key, {}), named[effect.key]
             if row.get(CONTRIBUTORS) != 0 and row.get(VERSION, newest) < newest:
                 # Refused if the row is newer by now, or another item's: then there is nothing to be taken back.
-                refused = send(self.engine, [effect._replace(attributes=None, version=newest)], self.run)
+                refused = send(self.runtime, [effect._replace(attributes=None, version=newest)])
                 self.progress.outcome.tally(unit.routes[0].name).removed += refused is None
 
     def _may_be_late(self, unit: Unit) -> bool:
-        return (self.run.late or not unit.changes[0].in_order) and _puts(unit)
+        return (self.runtime.late or not unit.changes[0].in_order) and _puts(unit)
 
     def _overtaken(self) -> list[Unit]:
         """Units that were new, and are older than a change of their table that was known. So this batch came before."""
@@ -186,8 +188,9 @@ class OlderChanges:
             places.setdefault(ClaimsPlace.of(unit), []).append(unit)
         newer: dict[StateKey, Newer] = {}
         failed: EngineError | HandlerError | None = None
-        calls = ((place, partial(_named, self.engine, place, own)) for place, own in places.items())
-        for _, answer in in_lanes(self.run.lanes, calls, stops=lambda _: True, count=self.run.lanes.reads):
+        calls = ((place, partial(_named, self.runtime.engine, place, own)) for place, own in places.items())
+        slots = self.runtime.slots
+        for _, answer in in_lanes(slots, calls, stops=lambda _: True, count=slots.reads):
             if isinstance(answer, EngineError | HandlerError):
                 failed = failed or answer
             else:
@@ -236,17 +239,16 @@ class Replanner:
 
     def __init__(
         self,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         progress: Progress,
         named: Named,
         retired: Collection[str],
+        revisit: Revisit | None,
     ) -> None:
-        self.engine = engine
-        self.lanes = run.lanes
-        self.emptying = run.pace.emptying  # handlers that leave rows empty every now and then
+        self.runtime = runtime
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
+        self.revisit = revisit  # the units are of visits, which nobody plans again from the images at hand
         self.lives = progress.lives
         self.rounds = 1  # that the last refusal counts for: none where it showed a life that is over
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
@@ -262,10 +264,16 @@ class Replanner:
             for write, reason in zip(chunk.writes[count:], failing[count:], strict=True)
             if reason is not None and self.lives.refused(write, reason.item)
         }
+        guarded = [*zip(chunk.units, failing, strict=False)]
         units: list[Unit] = []
-        for unit, reason in zip(chunk.units, failing, strict=False):
-            units += [unit] if reason is None else self._decided(unit, reason)
-        assumed = any(reason for unit, reason in zip(chunk.units, failing, strict=False) if unit.steps)
+        for unit, reason in guarded:
+            if reason is None:
+                units.append(unit)
+            elif self.revisit is None:
+                units += self._decided(unit, reason)
+        if self.revisit is not None:  # what the refusal shows is newer than the source that was read
+            units += self.again([unit for unit, reason in guarded if reason is not None])
+        assumed = any(reason for unit, reason in guarded if unit.steps)
         for write, reason in zip(chunk.writes[count:], failing[count:], strict=True):
             # What a row refused to units that assumed another contribution says nothing of what they do now.
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
@@ -275,6 +283,9 @@ class Replanner:
 
     def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:
         """Units planned again that assumed another life of their rows."""
+        if self.revisit is not None:
+            wrong = [unit for unit in units if writes_any(unit, outlived)]
+            return [unit for unit in units if not writes_any(unit, outlived)] + self.again(wrong)
         planned = (again(unit, unit.found, self.retired) if writes_any(unit, outlived) else unit for unit in units)
         return [unit for unit in planned if unit is not None]
 
@@ -291,9 +302,10 @@ class Replanner:
         if is_stale(write, reason):
             return [without(unit, [write.key]) for unit in units]
         if would_be_empty(write, reason):
-            self._learn(units, write.key)
-            return [noted(unit, None, self.retired) for unit in units]  # a refusal may not tell of every row
-        if isinstance(write, AddRow) and write.least is not None:
+            note_refused(self.runtime.pace.emptying, units, write.key)
+            # Of all handlers: a refusal may not tell of every row.
+            return [with_notes(unit, [route.name for route in unit.routes], self.retired) for unit in units]
+        if isinstance(write, AddRow) and write.contributors_min is not None:
             return self._without_lost(units, write.key, there=counts_contributors(reason))
         left: list[Unit] = []
         for unit in units:
@@ -316,15 +328,9 @@ class Replanner:
                 self.progress.lose(row, writers(unit, row))
         return [unit._replace(effects=without_row(unit.effects, row, there=there)) for unit in units]
 
-    def _learn(self, units: Sequence[Unit], row: WrittenKey) -> None:
-        """Notes whose steps would have left a row empty."""
-        for step in (step for unit in units for step in unit.steps):
-            if row in (step.before or ()) and row not in step.after:
-                self.emptying.met(step.route.name)
-
-    def noted(self, units: Iterable[Unit]) -> list[Unit]:
-        """Units with a note of the rows that they may leave empty, where their handlers do so every now and then."""
-        return [noted(unit, self.emptying, self.retired) for unit in units]
+    def with_notes(self, units: Iterable[Unit]) -> list[Unit]:
+        """Units whose steps note the rows that they may leave empty, if their handlers do so every now and then."""
+        return [with_notes(unit, self.runtime.pace.emptying, self.retired) for unit in units]
 
     def _taken(self, unit: Unit, error: HandlerError) -> None:
         """Tries a unit again behind the others while these get through: one of them may give the row up."""
@@ -337,8 +343,21 @@ class Replanner:
 
     def again(self, units: Sequence[Unit], *, consistent: bool = False) -> list[Unit]:
         """Ledger units planned again from what the ledger holds."""
+        if self.revisit is not None:
+            return self._revisited(self.revisit, units)
         found = self.found(units, consistent=consistent)
         return [planned for unit, item in found for planned in self.planned(unit, item)]
+
+    def _revisited(self, revisit: Revisit, units: Sequence[Unit]) -> list[Unit]:
+        if not units:
+            return []
+        try:
+            planned, failed = revisit(units)
+        except EngineError as error:
+            self.progress.fail(units, error)
+            return []
+        self.progress.report(failed)
+        return planned
 
     def planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
         """A unit planned again, or nothing if the ledger has all of it already.
@@ -360,7 +379,7 @@ class Replanner:
         if not claims:
             return units
         try:
-            taken = read_state(self.engine, self.lanes, [unit.guard.key for unit in claims])
+            taken = read_state(self.runtime, [unit.guard.key for unit in claims])
         except EngineError as error:
             self.progress.fail(claims, error)
             return [unit for unit in units if unit.steps]
@@ -375,7 +394,7 @@ class Replanner:
             return []
         try:
             keys = [unit.guard.key for unit in units]
-            items = read_state(self.engine, self.lanes, keys, consistent=consistent)
+            items = read_state(self.runtime, keys, consistent=consistent)
         except EngineError as error:
             self.progress.fail(units, error)
             return []
@@ -384,7 +403,7 @@ class Replanner:
 
     def _filled(self, unit: Unit, found: LedgerItem) -> LedgerItem | None:
         try:
-            return filled(self.engine, unit.guard.key, found, {route.name for route in unit.routes})
+            return filled(self.runtime.engine, unit.guard.key, found, {route.name for route in unit.routes})
         except EngineError as error:
             self.progress.fail([unit], error)
             return None

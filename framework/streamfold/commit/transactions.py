@@ -1,22 +1,17 @@
 """Transactions: which may be in flight together, how often they are sent, and why the store refused them."""
 
-from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from decimal import Decimal
 from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
-from streamfold.commit.plan import Chunk
-from streamfold.engines import Engine
+from streamfold.engines.call_slots import CallSlots, Flight
 from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, told
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
 from streamfold.records.values import encode
 from streamfold.routes.route import Route
-from streamfold.run import Flight, Lanes, Run
+from streamfold.runtime import Runtime
 from streamfold.settings.limits import KEYS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
@@ -44,13 +39,9 @@ SENDS_MAX = 4
 
 SliceAnswer = TypeVar("SliceAnswer")
 
-LOOKED_AT_MAX = 100
-"""Chunks that wait and are looked at for one that shares nothing with those in flight."""
-NOWHERE: frozenset[object] = frozenset()
-
 
 def in_lanes(
-    lanes: Lanes,
+    slots: CallSlots,
     calls: Iterable[tuple[Tag, Callable[[], Result]]],
     stops: Callable[[BaseException], bool] = lambda _: False,
     at: Callable[[Tag], Hashable] = lambda tag: tag,
@@ -58,14 +49,14 @@ def in_lanes(
 ) -> Iterator[tuple[Tag, Result | EngineError | HandlerError]]:
     """What comes of each call, as it ends: its answer, or the error of the store or of a handler.
 
-    calls: are asked for one by one, as lanes get free.
+    calls: are asked for one by one, as slots get free.
     stops: once an error stops them, no further call is begun; nothing is told of calls that were not begun.
     at: the place that a call touches; a call waits for another one of the same place.
-    count: how many calls are made side by side; as many as there are lanes if not given.
+    count: how many calls are made side by side; as many as there are call slots if not given.
 
     Other errors are raised when all that was begun has ended.
     """
-    flight, flying, flying_max = lanes.flight(), set[Hashable](), count or lanes.count
+    flight, flying, flying_max = slots.flight(), set[Hashable](), count or slots.count
     given = iter(calls)
     waiting: tuple[Tag, Callable[[], Result]] | None = None
     stopped: BaseException | None = None
@@ -108,9 +99,9 @@ class Several(tuple[object, ...]):
     __slots__ = ()
 
 
-def slices(lanes: Lanes, keys: Sequence[Result], size: int) -> Iterator[Sequence[Result]]:
+def slices(slots: CallSlots, keys: Sequence[Result], size: int) -> Iterator[Sequence[Result]]:
     """Keys as calls take them: all in one call, or what one request takes where calls are made side by side."""
-    step = size if lanes.count > 1 else max(len(keys), 1)
+    step = size if slots.count > 1 else max(len(keys), 1)
     return (keys[start : start + step] for start in range(0, len(keys), step))
 
 
@@ -128,22 +119,6 @@ def _owner(reason: Reason) -> Any:
     """The owner of the row that refused a write. The mark of a row that is being corrected is none."""
     owner = (reason.item or {}).get(OWNER)
     return None if isinstance(owner, str) and owner.startswith(MARK) else owner
-
-
-def would_be_empty(write: GuardedWrite, reason: Reason) -> bool:
-    """Whether an addition was refused only because the row would count no contributor then."""
-    if not (isinstance(write, AddRow) and write.stays and counts_contributors(reason)):
-        return False
-    found = reason.item or {}
-    has_version = write.unversioned and VERSION in found
-    counted = found[CONTRIBUTORS]
-    enough = isinstance(counted, int | Decimal) and counted >= (write.least or 0)
-    return reason.code == CONDITION and not has_version and enough
-
-
-def only_empty(writes: Sequence[GuardedWrite], refused: Refused) -> bool:
-    """Whether nothing but rows that would be empty refused a transaction."""
-    return all(would_be_empty(write, reason) for write, reason in zip(writes, refused.reasons, strict=True) if reason)
 
 
 def counts_contributors(reason: Reason) -> bool:
@@ -208,7 +183,7 @@ def _name(key: RowKey | StateKey) -> str:
     return " / ".join(str(part) for part in key[1:] if part is not None)
 
 
-def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | None:
+def send(runtime: Runtime, writes: Sequence[GuardedWrite]) -> Refused | None:
     """Sends writes as one transaction, and again after a conflict; returns the refusal if a condition failed.
 
     Raises ``Contended`` after ``SENDS_MAX`` conflicts, ``TableThrottled`` if the table was throttled at the last, and
@@ -217,8 +192,8 @@ def send(engine: Engine, writes: Sequence[GuardedWrite], run: Run) -> Refused | 
     throttled = False
     for number in range(SENDS_MAX):
         if number:
-            run.back_off(number - 1, throttled=throttled)
-        refused = engine.transact(writes, run.expires_at)
+            runtime.back_off(number - 1, throttled=throttled)
+        refused = runtime.engine.transact(writes, runtime.expires_at)
         if refused is None:
             return None
         if any(reason is not None and reason.code == CONDITION for reason in refused.reasons):
@@ -250,14 +225,14 @@ def may_pass(reason: Reason) -> bool:
 
 
 def by_table(
-    rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], SliceAnswer], lanes: Lanes, size: int
+    runtime: Runtime, rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], SliceAnswer], size: int
 ) -> Iterator[tuple[Sequence[RowKey], SliceAnswer | EngineError]]:
-    """What a call answers for rows, ``size`` of them in a lane. What is wrong for good for one table is asked by table.
+    """What a call answers for rows, ``size`` of them in a call. What is wrong for good for one table is asked by table.
 
     Raises the errors of handlers.
     """
-    calls = ((Several(some), partial(call, some)) for some in slices(lanes, rows, size))
-    for place, answer in in_lanes(lanes, calls):
+    calls = ((Several(some), partial(call, some)) for some in slices(runtime.slots, rows, size))
+    for place, answer in in_lanes(runtime.slots, calls):
         some = cast("tuple[RowKey, ...]", place)
         if isinstance(answer, HandlerError):
             raise answer
@@ -266,15 +241,15 @@ def by_table(
             yield some, answer
             continue
         for table in tables:
-            yield from by_table([row for row in some if row[0] == table], call, lanes, size)
+            yield from by_table(runtime, [row for row in some if row[0] == table], call, size)
 
 
 def read_rows(
-    engine: Engine, lanes: Lanes, keys: Iterable[RowKey], failed: dict[RowKey, Exception]
+    runtime: Runtime, keys: Iterable[RowKey], failed: dict[RowKey, Exception]
 ) -> dict[RowKey, dict[str, Any]]:
     """The rows of keys. ``failed`` takes the keys whose table cannot be read."""
     rows: dict[RowKey, dict[str, Any]] = {}
-    for some, found in by_table([*keys], engine.read_rows, lanes, KEYS_MAX):
+    for some, found in by_table(runtime, [*keys], runtime.engine.read_rows, KEYS_MAX):
         if isinstance(found, EngineError):
             failed.update(dict.fromkeys(some, found))
         else:
@@ -283,128 +258,27 @@ def read_rows(
 
 
 def read_state(
-    engine: Engine, lanes: Lanes, keys: Iterable[StateKey], *, consistent: bool = False
+    runtime: Runtime, keys: Iterable[StateKey], *, consistent: bool = False
 ) -> dict[StateKey, dict[str, Any]]:
     """State items, read side by side. Raises the first error of a read, when all have ended."""
     found: dict[StateKey, dict[str, Any]] = {}
-    for some in read_state_in_parts(engine, lanes, keys, consistent=consistent):
+    for some in read_state_in_parts(runtime, keys, consistent=consistent):
         found.update(some)
     return found
 
 
 def read_state_in_parts(
-    engine: Engine, lanes: Lanes, keys: Iterable[StateKey], *, consistent: bool = False
+    runtime: Runtime, keys: Iterable[StateKey], *, consistent: bool = False
 ) -> Iterator[dict[StateKey, dict[str, Any]]]:
     """State items as they come, read side by side. Raises the first error of a read, when all have ended."""
     failed: EngineError | HandlerError | None = None
-    read = partial(engine.read_state, consistent=consistent)
-    some = enumerate(slices(lanes, [*dict.fromkeys(keys)], KEYS_MAX))
+    read = partial(runtime.engine.read_state, consistent=consistent)
+    some = enumerate(slices(runtime.slots, [*dict.fromkeys(keys)], KEYS_MAX))
     calls = ((number, partial(read, part)) for number, part in some)  # reads may touch what others read
-    for _, answer in in_lanes(lanes, calls, stops=lambda _: True, count=lanes.reads):
+    for _, answer in in_lanes(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
         if isinstance(answer, EngineError | HandlerError):
             failed = failed or answer
         else:
             yield answer
     if failed is not None:
         raise failed
-
-
-class Attempt(NamedTuple):
-    """A chunk that waits to be sent, or is in flight."""
-
-    chunk: Chunk
-    rounds: int = 0  # times that it was planned again
-    conflicts: int = 0  # times that it was sent and met a conflict
-    throttled: bool = False  # the last of these was a throttled table
-
-
-class Places(NamedTuple):
-    """What a chunk shares with no other in flight."""
-
-    items: frozenset[object]  # that it writes
-    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
-
-    @classmethod
-    def of(cls, chunk: Chunk) -> "Places":
-        orders = frozenset((unit.item, unit.routes[0].name) for unit in chunk.units if not unit.steps)
-        return cls(frozenset(write.key for write in chunk.writes), orders)
-
-    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
-        """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
-        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
-
-
-def most_shared_first(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-    """Chunks in the order in which most are in flight together: those that hold up most others come first.
-
-    Chunks with changes that are told in their order come after the others, as they stand.
-    """
-    times = Counter([write.key for chunk in chunks for write in chunk.writes])
-
-    def in_the_way(chunk: Chunk) -> tuple[bool, int]:
-        if not all(unit.steps for unit in chunk.units):
-            return True, 0
-        return False, -sum([times[write.key] - 1 for write in chunk.writes])
-
-    return sorted(chunks, key=in_the_way)
-
-
-class Attempts:
-    """Those that wait, in the order of their changes, and those in flight."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Attempt] = deque()
-        self.flying: dict[int, Attempt] = {}  # in flight, by a number
-        self._taken: dict[int, Places] = {}  # the places of these
-        self._known: dict[int, tuple[Chunk, Places]] = {}  # the places of chunks, by their identity
-        self._number = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.waiting or self.flying)
-
-    def add(self, chunks: Iterable[Chunk]) -> None:
-        """Chunks that come after all that wait."""
-        self.waiting.extend(map(Attempt, chunks))
-
-    def add_first(self, attempts: Sequence[Attempt]) -> None:
-        """Attempts that come before all that wait, in their order."""
-        self.waiting.extendleft(reversed(attempts))
-
-    def next_free(self) -> Attempt | None:
-        """Takes the first that shares nothing with those in flight, and is the first of its items' changes."""
-        if not self.flying:
-            return self.waiting.popleft() if self.waiting else None
-        flying = NOWHERE.union(*(part for places in self._taken.values() for part in places))
-        earlier: set[object] = set()
-        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
-            places = self._places(attempt.chunk)
-            if places.are_free(flying, earlier):
-                del self.waiting[index]
-                return attempt
-            earlier |= places.orders
-        return None
-
-    def begin(self, attempt: Attempt, *, beside: bool) -> int:
-        """Takes the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
-        self._number += 1
-        self.flying[self._number] = attempt
-        if beside:
-            self._taken[self._number] = self._places(attempt.chunk)
-        return self._number
-
-    def end(self, number: int) -> Attempt:
-        """The attempt of this number, which is in flight no more."""
-        self._taken.pop(number, None)
-        return self.flying.pop(number)
-
-    def taken_back(self) -> list[Attempt]:
-        """All that wait; none does then."""
-        waiting = list(self.waiting)
-        self.waiting.clear()
-        return waiting
-
-    def _places(self, chunk: Chunk) -> Places:
-        known = self._known.get(id(chunk))
-        if known is None or known[0] is not chunk:
-            known = self._known[id(chunk)] = (chunk, Places.of(chunk))
-        return known[1]

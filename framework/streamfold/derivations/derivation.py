@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import localcontext
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from streamfold.errors import is_fatal
+from streamfold.errors import ItemFault
+from streamfold.records.values import EXACT
 from streamfold.routes.route import ROUTES_KEPT_MAX, ROWS_LOST, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from streamfold.commit.outcome import Failed, Outcome, Triages
-    from streamfold.commit.pending import NamedRows, Unfinished
+    from streamfold.commit.pending import Unfinished
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.expected import Expected, History, Stored
-    from streamfold.engines import Engine
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
@@ -24,9 +25,8 @@ if TYPE_CHECKING:
     from streamfold.ledger.forms import Forms
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
-    from streamfold.routes.application import Application
     from streamfold.routes.route import Fields, Route
-    from streamfold.run import Run
+    from streamfold.runtime import Runtime
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey, StateKey
 
@@ -68,13 +68,12 @@ class Planning:
 
     def __init__(
         self,
-        application: Application,
-        run: Run,
+        runtime: Runtime,
         fails: Callable[[Change, Route, Exception], bool],
         hold: Callable[[Route, Collection[Change]], None],
         count: Callable[[str, Route], None],
     ) -> None:
-        self.application, self.run = application, run
+        self.runtime = runtime
         self.fails = fails  # notes a failure; False where the record was parked
         self.hold = hold  # notes that changes wait for an earlier one of their item
         self.count = count  # counts under a word of ``says``
@@ -83,10 +82,7 @@ class Planning:
 class Finishing(NamedTuple):
     """What finishing is given beside what was deferred."""
 
-    application: Application
-    engine: Engine  # begins no call behind the deadline of the run
-    store: Engine  # the same without a deadline, for notes of what was done already
-    run: Run
+    runtime: Runtime
     triage: Triages
     unfinished: Unfinished  # the rows that the commit moved, with their causes
     heard: Sequence[Work] = ()  # items for which no handler is called
@@ -96,10 +92,10 @@ class Finishing(NamedTuple):
         from streamfold.engines.own_records import is_own
         from streamfold.records.envelope import Origins
 
-        app, settings = self.application, self.run.settings
+        app, settings = self.runtime.application, self.runtime.settings
         if is_own(record):
             settings = settings._replace(tables={name: name for name in app.tables})
-        return Origins(app.source_tables, settings, self.run.warn).change(record)
+        return Origins(app.source_tables, settings, self.runtime.warn).change(record)
 
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
         """What is to be reported where changes failed for a handler: nothing of records that are parked."""
@@ -196,12 +192,11 @@ class Derivation(Kind):
 
         outcome = Outcome()
         for work in works:
-            try:
+            with ItemFault() as fault:
                 outcome += self.reconcile(work, finishing)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                outcome.failed += [Failed(change, work.route, explained(work.route, error)) for change in work.changes]
+            if fault.error is not None:
+                error = explained(work.route, fault.error)
+                outcome.failed += [Failed(change, work.route, error) for change in work.changes]
         return outcome
 
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
@@ -268,10 +263,13 @@ class Contributing(Derivation):
         return False
 
     def reconciled(
-        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+        self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        """Finishes one reconciled item; returns its conflicts. Raises the error that prevented it."""
-        del route, item, after, named, finishing
+        """Finishes one reconciled item, of which a dry run left nothing unfinished; returns its conflicts.
+
+        Raises the error that prevented it.
+        """
+        del route, item, after, finishing
         return ()
 
     def parks_conflicts(self, route: Route) -> bool:
@@ -297,9 +295,31 @@ def contributing(route: Route) -> Contributing:
     return route.kind
 
 
-def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
-    """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
-    return contributing(route).contribution(route, image, fields, forms) if image else {}
+class Derived(NamedTuple):
+    """What a handler makes of an item: rows, or the error that it raised."""
+
+    rows: Contribution
+    error: Exception | None = None
+
+    def checked(self) -> Contribution:
+        """The rows. Raises the handler's error."""
+        if self.error is not None:
+            raise self.error
+        return self.rows
+
+
+def derived(route: Route, image: Image, fields: Fields, forms: Forms) -> Derived:
+    """What an item contributes; no rows if it is absent. ``forms`` learns the forms of the attributes.
+
+    Raises what is no item's fault. A batch calls its handlers by itself (``batch.steps``): it derives each record, and
+    skips old images that read alike.
+    """
+    with ItemFault() as fault, localcontext(EXACT):
+        return Derived(contributing(route).contribution(route, image, fields, forms) if image else {})
+    from streamfold.commit.outcome import explained
+
+    assert fault.error is not None
+    return Derived({}, explained(route, fault.error))
 
 
 class Expiring(Contributing):

@@ -119,9 +119,9 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
         if twice := values.keys() & effect.attributes.keys():
             raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
         values = {**values, **effect.attributes}
-        may_be_set = may_be_set and not any(_is_ours(table, name) for name in effect.attributes)
+        may_be_set = may_be_set and not any(is_ours(table, name) for name in effect.attributes)
     if not may_be_set:
-        name = next(name for name in values if _is_ours(table, name))
+        name = next(name for name in values if is_ours(table, name))
         raise HandlerError(
             f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
             "are the framework's."
@@ -144,7 +144,8 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
     return (table.name, *key), values
 
 
-def _is_ours(table: Table, name: str) -> bool:
+def is_ours(table: Table, name: str) -> bool:
+    """Whether an attribute of a row is part of its key, or the framework's own."""
     return name in table.attributes or name.startswith(HIDDEN)
 
 

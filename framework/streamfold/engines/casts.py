@@ -73,6 +73,6 @@ def add_cast(write: AddRow, partition: str) -> dict[str, Any]:
         conditions.append(f"{use.name(LIFE)} = {use.value(write.life)}")
     elif write.life is not None:
         conditions.append(f"attribute_not_exists({use.name(LIFE)})")
-    if write.contributors_least is not None:
-        conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.contributors_least)}")
+    if write.contributors_required is not None:
+        conditions.append(f"{use.name(CONTRIBUTORS)} >= {use.value(write.contributors_required)}")
     return update | use.condition(*conditions)

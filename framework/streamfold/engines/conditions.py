@@ -37,7 +37,7 @@ def takes(write: AddRow, row: Mapping[str, Any] | None) -> bool:
         return row is None
     if write.life is not None and (row or {}).get(LIFE) != ({"S": write.life} if write.life else None):
         return False
-    least = write.contributors_least
+    least = write.contributors_required
     if least is None:
         return True
     return row is not None and CONTRIBUTORS in row and decode_number(row[CONTRIBUTORS]["N"]) >= least

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.engines import Counter, Finished, Inserted
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.dynamodb_calls import plain_item, said
 from streamfold.engines.dynamodb_client import unreachable
 from streamfold.engines.dynamodb_reads import Reads, cut
@@ -30,7 +31,6 @@ from streamfold.engines.statements import (
 )
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
 from streamfold.records.values import encode
-from streamfold.run import TRIES_MAX
 from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,

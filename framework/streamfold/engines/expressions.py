@@ -197,7 +197,7 @@ class Requests:
         return self._of_key(write.key) | update | use.condition(same)
 
     def _add(self, write: AddRow) -> dict[str, Any]:
-        least = write.contributors_least
+        least = write.contributors_required
         shape = (
             ("add", tuple(write.amounts), tuple(write.values), write.removed),
             (bool(write.contributors), bool(write.stamp), write.unversioned, least is not None),

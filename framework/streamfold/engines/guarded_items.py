@@ -184,7 +184,7 @@ class GuardedItems(ABC):
             return after
         key = write.key
         if after is not None:
-            counted = type(write) is PutRow and write.fits
+            counted = type(write) is PutRow and write.size_checked
             if why := key_too_long(key) or (None if counted else item_too_large(key, after)):
                 return why
             if self._with_indexes and (why := self._no_index_key(write, after)):

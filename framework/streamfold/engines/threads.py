@@ -7,8 +7,8 @@ from queue import SimpleQueue
 from time import sleep
 from typing import Any
 
+from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
 from streamfold.records.values import EXACT
-from streamfold.run import Flight, Joined, LaneCall, Lanes, made
 from streamfold.settings.limits import LANES_MAX, READ_LANES_MAX
 
 GIVE_WAY_SECONDS = 0.001
@@ -16,8 +16,8 @@ GIVE_WAY_SECONDS = 0.001
 (``sys.getswitchinterval``)."""
 
 
-class Threads(Lanes):
-    """Lanes that are threads. They are started when they are first needed, and kept for the next batch."""
+class Threads(CallSlots):
+    """CallSlots that are threads. They are started when they are first needed, and kept for the next batch."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -30,7 +30,7 @@ class Threads(Lanes):
     def flight(self) -> Flight:
         return _ThreadFlight(self) if self.count > 1 else Flight()
 
-    def submit(self, call: LaneCall) -> None:
+    def submit(self, call: SlotCall) -> None:
         """Makes a call in one of the threads."""
         if self._pool is None:
             # Numbers are exact in a thread of their own too.
@@ -50,7 +50,7 @@ class _ThreadFlight(Flight):
         self._threads = threads
         self._ended: SimpleQueue[Joined] = SimpleQueue()
 
-    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
+    def begin(self, tag: Any, call: SlotCall, places: Iterable[object]) -> None:
         del places
         self._threads.submit(lambda: self._ended.put(_made_surely(tag, call)))
 
@@ -61,7 +61,7 @@ class _ThreadFlight(Flight):
         return self._ended.get()
 
 
-def _made_surely(tag: Any, call: LaneCall) -> Joined:
+def _made_surely(tag: Any, call: SlotCall) -> Joined:
     """Makes a call. Whatever it raises is told: the thread that joins it would wait for ever."""
     try:
         return made(tag, call)

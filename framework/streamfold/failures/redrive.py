@@ -15,7 +15,7 @@ from streamfold.batch.fan_outs import with_own_version
 from streamfold.batch.process import check_application, plan_changes, process_changes
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import contributing, derivation
-from streamfold.engines import OWN_VERSION, Engine, OwnStream
+from streamfold.engines import OWN_VERSION, OwnStream
 from streamfold.engines.own_records import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.failures.failed_records import Delivered, LeftDocument, StreamRange, Waiting, left_of
@@ -26,9 +26,9 @@ from streamfold.parking import Parked
 from streamfold.records.change import BY_OURSELVES, Change, Version
 from streamfold.records.envelope import Origins, RawRecord, Seen
 from streamfold.replay.replay import PutSources, newest_sources
-from streamfold.routes.application import Application, unknown_handler
+from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]
 """What became of a record for a handler:
@@ -72,16 +72,14 @@ class Redriven(NamedTuple):
 
 @dataclass(slots=True)
 class Redrive:
-    """Redrives documents of one application on one engine.
+    """Redrives documents of one application.
 
     fetch: reads the records of a range from their stream.
     dry_run: only reports what a redrive would do.
     put_sources: stores the images of records as source items, on a local state. None: the tables are real.
     """
 
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     origins: Origins
     fetch: Fetch
     dry_run: bool = False
@@ -141,13 +139,14 @@ class Redrive:
     def _check_parked(self, parked: Parked) -> None:
         if not VERSION.fullmatch(str(parked.version)):
             raise RecordError(f"It was parked as {shown(parked.version)}: expected EPOCH/LABEL/SEQUENCE.")
-        if parked.application != self.app.name:
+        app = self.runtime.application
+        if parked.application != app.name:
             raise RecordError(
-                f"It was parked by application {parked.application!r}, and this one is {self.app.name!r}: name the "
+                f"It was parked by application {parked.application!r}, and this one is {app.name!r}: name the "
                 "other with --app."
             )
-        names = [route.name for route in self.app.routes]
-        if parked.handler in self.app.retired:
+        names = [route.name for route in app.routes]
+        if parked.handler in app.retired:
             raise RecordError(f"Handler {parked.handler!r} is retired: nothing is done for it any more.")
         if parked.handler not in names:
             raise unknown_handler("The parked record", parked.handler, names)
@@ -157,9 +156,12 @@ class Redrive:
         version = Version(parked.version)
         settings = self.origins.settings._replace(epoch=version.epoch)
         if is_local(parked):
-            if not isinstance(self.engine, OwnStream):
+            if not isinstance(self.runtime.store, OwnStream):
                 raise RecordError("It comes from the own stream of a local state: redrive it there, with --state FILE.")
-            return Origins(self.app.tables, settings._replace(tables={name: name for name in self.app.tables}))
+            return Origins(
+                self.runtime.application.tables,
+                settings._replace(tables={name: name for name in self.runtime.application.tables}),
+            )
         if version.epoch == self.origins.settings.epoch:
             return self.origins
         known = self._parked_origins.get(version.epoch)
@@ -175,7 +177,7 @@ class Redrive:
         except RecordError as error:
             yield Redriven(place, "bad", why=str(error))
             return
-        if isinstance(self.engine, OwnStream) and self.app.derived(change.item):
+        if isinstance(self.runtime.store, OwnStream) and self.runtime.application.derived(change.item):
             why = "It is of a declared target: its rows are made anew by a local state."
             yield Redriven(place, "unwanted", change.name, change.sequence, why=why)
             return
@@ -184,7 +186,7 @@ class Redrive:
     def _change(self, place: str, change: Change, handler: str | None) -> Iterator[Redriven]:
         self._check()
         told = Redriven(place, "unwanted", change.name, change.sequence, handler)
-        heard = dict.fromkeys(each.route for each, _ in self.app.listeners(change.item))
+        heard = dict.fromkeys(each.route for each, _ in self.runtime.application.listeners(change.item))
         routes = [route for route in heard if handler in (None, route.name)]
         if not routes:
             yield told._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
@@ -205,43 +207,43 @@ class Redrive:
         """Checks the application, and the tables seen so far, against the state."""
         if self._checked is None or self._checked != self.origins.sources:
             self._checked = dict(self.origins.sources)
-            check_application(self.app, self.engine, self.run, self._checked, write=not self.dry_run)
+            check_application(self.runtime, self._checked, write=not self.dry_run)
 
     def _left_out(self, route: Route) -> str | None:
-        settings = self.run.settings
+        settings = self.runtime.settings
         if route.name in settings.handlers_off:
             return "The handler is switched off, STREAMFOLD_HANDLERS_OFF."
         if not settings.serves(route.group):
             return f"The handler is of group {route.group!r}, and STREAMFOLD_GROUP is {settings.group!r}."
-        if derivation(route).outside and not self.run.outside:
+        if derivation(route).outside and not self.runtime.outside:
             return "The handler is external: --external calls it."
         return None
 
     def _put_source(self, change: Change) -> None:
         """Plays the application's table on a local state: its handlers read the item as the change left it."""
-        if self.put_sources is not None and not self.app.derived(change.item):
-            self.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
+        if self.put_sources is not None and not self.runtime.application.derived(change.item):
+            self.runtime.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
             self.put_sources(newest_sources([change]))
 
     def _reconciled(self, told: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
         if not handlers:
             return []
-        repair = Repair(self.app, self.engine, self.run, self.dry_run)
+        repair = Repair(self.runtime, self.dry_run)
         found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
-        own = (route for route in self.app.routes if route.kind.contributes)
+        own = (route for route in self.runtime.application.routes if route.kind.contributes)
         parking = {route.name for route in own if contributing(route).parks_conflicts(route)}
         return [_of_repair(told, repaired, parking) for repaired in found]
 
     def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler without a ledger."""
-        run = replace(self.run, handlers=frozenset([route.name]), outside=True, late=True)
+        runtime = replace(self.runtime, handlers=frozenset([route.name]), outside=True, late=True)
         if not self.dry_run:
-            report = process_changes(self.app, [change], self.engine, run)
+            report = process_changes(runtime, [change])
         else:
-            claim = claim_key(self.app.name, route.name, change.item, change.identity_text)
-            if claim in self.engine.read_state([claim], consistent=True):
+            claim = claim_key(self.runtime.application.name, route.name, change.item, change.identity_text)
+            if claim in self.runtime.engine.read_state([claim], consistent=True):
                 return told._replace(what="known")
-            plan, report = plan_changes(self.app, [change], self.engine, run)
+            plan, report = plan_changes(runtime, [change])
             later = sum(not derivation(each.route).outside for each in plan.deferred)
             effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
             told = told._replace(written=effects + len(plan.puts) + later)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamfold.engines import Engine, Entries
+from streamfold.engines import Entries
 from streamfold.errors import Contended, RecordError, refusal, shown, told
 from streamfold.jobs.job import Job, JobSegment, loaded, read_job, read_segments, text_of
 from streamfold.ledger.state_keys import fan_outs_partition, segment_key
 from streamfold.parking import queue_client
 from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
-from streamfold.run import Run, Rung
+from streamfold.runtime import Rung, Runtime
 from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 
 LANES = 16
@@ -62,10 +62,10 @@ def is_over(lane: JobSegment) -> bool:
 class FanOuts:
     """The fan-outs of an application in a state. Each method raises what the engine raises."""
 
-    def __init__(self, application: str, engine: Engine, run: Run) -> None:
-        self.application = application
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.application = runtime.application.name
+        self.engine = runtime.engine
 
     def open(self, job: Job, version: str, *, again: bool = False) -> bool:
         """Opens a fan-out for a version of its item, or leads an open one to it; returns whether it is to be worked on.
@@ -74,24 +74,24 @@ class FanOuts:
         again: where the lanes have the version already, every place is passed once more.
         Raises ``Contended`` if others change the lanes at every try.
         """
-        for _ in self.run.tries():
+        for _ in self.runtime.tries():
             lanes = self.lanes(job)
             known_version = max(lane.version for lane in lanes)  # all were opened together
             if known_version > version or (known_version == version and not again):
                 return not all(map(is_over, lanes))
-            known, now = self.read(job.id), int(self.run.clock())
+            known, now = self.read(job.id), int(self.runtime.clock())
             started = job.started if known is None else known.started  # it is open since then
             begun = replace(job, started=started, version=version)
             put = PutState(self._key(job.id), text_of(begun))
             opened = [self._write(job, _renewed(lane, version, now), lane.revision) for lane in lanes]
-            if self.engine.transact([put, *opened], self.run.expires_at) is None:
+            if self.engine.transact([put, *opened], self.runtime.expires_at) is None:
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
 
     def start(self, job: Job, version: str, *, again: bool = False) -> None:
         """Opens a fan-out for a version of its item, or leads an open one to it, and rings for its lanes."""
         if self.open(job, version, again=again):
-            self.run.ring(job.id, range(job.segments))
+            self.runtime.ring(job.id, range(job.segments))
 
     def all(self) -> Iterator[Job]:
         """The fan-outs that are open."""
@@ -122,10 +122,10 @@ class FanOuts:
         lane = self.lane(job, number)
         while lane.version and not lane.done:
             if lane.version != job.version:
-                self.run.ring(job.id, [number])
+                self.runtime.ring(job.id, [number])
                 return
-            self.run.begin()
-            moved = _moved(lane, page(lane), int(self.run.clock()))
+            self.runtime.begin()
+            moved = _moved(lane, page(lane), int(self.runtime.clock()))
             found = self._store(job, lane, moved)
             if found != moved and found.version == job.version:
                 return  # another has moved it, and goes on: two at once would write every row twice
@@ -133,20 +133,20 @@ class FanOuts:
 
     def end(self, job: Job) -> bool:
         """Takes a fan-out whose lanes are done from those that are open; False if it was opened again meanwhile."""
-        refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job))], self.run.expires_at)
+        refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job))], self.runtime.expires_at)
         return refused is None
 
     def drop(self, job: Job) -> bool:
         """Takes an open fan-out out of the state, with its lanes; False if it was opened again meanwhile."""
         gone = [DeleteState(self._lane_key(job, number)) for number in range(job.segments)]
-        refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job)), *gone], self.run.expires_at)
+        refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job)), *gone], self.runtime.expires_at)
         return refused is None
 
     def _store(self, job: Job, lane: JobSegment, moved: JobSegment) -> JobSegment:
         """Moves a lane on; returns how far it is then, by this move or by another."""
         attributes: dict[str, Any] = {"s": text_of(moved)}
         if moved.done:  # one that stands still has to be there when somebody goes on
-            attributes["ttl"] = self.run.expires_at
+            attributes["ttl"] = self.runtime.expires_at
         stored = self.engine.swap_state(self._lane_key(job, lane.number), attributes, lane.revision)
         return moved if stored else self.lane(job, lane.number)
 

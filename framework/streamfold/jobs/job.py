@@ -10,9 +10,10 @@ from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
 from streamfold.engines import Engine, Entries
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import Contended, SettingsError, damaged
 from streamfold.ledger.state_keys import jobs_partition, segment_key, segments_partition
-from streamfold.run import Deadline
+from streamfold.runtime import Runtime
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.writes.guarded import StateKey
 
@@ -83,6 +84,11 @@ class Jobs:
         self.engine = engine
         self.clock = clock
         self.deadline = deadline or Deadline()
+
+    @classmethod
+    def of(cls, runtime: Runtime) -> "Jobs":
+        """The jobs of a runtime's application."""
+        return cls(runtime.application.name, runtime.store, runtime.clock, runtime)
 
     def create(self, what: str, handlers: tuple[str, ...], table: str, segments: int, **given: Any) -> Job:
         """Stores a new job. ``given``: ``by``, and what else a job may be given (``Job``).

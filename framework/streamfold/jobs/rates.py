@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any
 
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import EngineError, told
 from streamfold.parking import Clients, make_client
-from streamfold.run import Deadline
 
 UNLIMITED = float("inf")
 BURST_SECONDS = 1.0

@@ -1,276 +1,30 @@
-"""The AWS Lambda entry: one batch in, the partial batch response out.
+"""The entries of AWS Lambda: a stream's, a queue's, a schedule's, and that of a part of a run.
 
-Log, metrics and tracer are each on or off by setting. Lines of log and metrics are written here; Powertools is
-imported only where a setting asks for it. What is logged are counts, names of handlers and templates, sequence
-numbers, error types, places in the code, and messages without what they tell of an item: never keys or other contents
-of items, at any level.
+Python looks for cycles rarely here. A start makes some 170,000 containers that are never given back: boto3's,
+botocore's and those of this package. Python would look through them over a hundred times on the way, which takes a
+tenth of a cold start, and through all of them now and then as long as the environment lives. A batch of 1,000 records
+keeps some 60,000 for a moment, and hardly any cycles: one look at them takes as long as a tenth of the batch.
 """
 
-import logging
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
+import gc
 
-import streamfold.lambda_entry.garbage  # first: before what makes containers that stay
-from streamfold.batch.process import (
-    Beginning,
-    begin_with_records,
-    check_settings,
-    process_changes,
-    read_changes,
-    undeclared_names,
-)
-from streamfold.batch.report import Response, response_of
-from streamfold.derivations.derivation import contributing, derivation
-from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.dynamodb_client import make_client, table_id
-from streamfold.engines.threads import Threads
-from streamfold.errors import NOT_TOLD, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
-from streamfold.keys.table import MAIN
-from streamfold.lambda_entry.lines import log
-from streamfold.lambda_entry.observing import observer
-from streamfold.parking import FileParking, Parking, open_parking
-from streamfold.records.envelope import Origins, RawRecord, records_of
-from streamfold.routes.application import Application
-from streamfold.run import Run, time_left
-from streamfold.run.pace import SendingPace
-from streamfold.settings import Settings
-
-if TYPE_CHECKING:
-    from streamfold.jobs.fan_outs import Doorbell
-    from streamfold.run import Learned, Rung
-
-TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
-"""Loggers of libraries that tell requests, and so items, below INFO (botocore.endpoint, "Making request")."""
-TOO_LITTLE_TIME = (
-    "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "
-    "is processed: the function's timeout has to be longer, for example 60 seconds."
-)
+AT_START = 500_000
+"""New containers after which Python looks for cycles; 700 by default."""
+IN_BATCHES = 200_000
+"""New containers in a batch, some 40 MB if all of them were cycles."""
 
 
-SAMPLE_TABLE = "ExampleTableWithStream"
-"""The table of the sample event that Lambda's console and documentation give."""
-LOCAL_ACCOUNT = "000000000000"
-"""The account of DynamoDB Local and of LocalStack: an event of theirs is called with by hand, and is no sample."""
+def collect_rarely() -> None:
+    """Looks for cycles once in ``AT_START`` containers. A threshold that was set higher, or to 0 (never), stays."""
+    if 0 < gc.get_threshold()[0] < IN_BATCHES:
+        gc.set_threshold(AT_START)
 
 
-class Function:
-    """One application in one execution environment: settings read once, one client, one engine.
-
-    What was seen stays known from batch to batch: the table that was adopted, and what was warned about.
-    """
-
-    def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
-        self.app = app
-        self.settings = settings
-        self.client = client or make_client()
-        self.engine: DynamoEngine | None = None
-        self.doorbell: Doorbell | None = None
-        self.function_arn: object = None  # of the invocation
-        self.origins = self._new_origins()
-        self.warned: set[object] = set()
-        self.parking = _parking(settings)
-        self.opened: dict[str, Any] = {}
-        self.learned: Learned = WeakKeyDictionary()
-        self.lanes = Threads(settings.lanes)
-        self.pace = SendingPace()
-        for route in app.routes:
-            derivation(route).check_settings(route, settings)
-        _check_parking(app, settings)
-        self.observe = observer(app.name, settings)
-        check_settings(app, settings)
-        for text in undeclared_names(app, settings):
-            self.warn(text)
-        keep_quiet()
-        streamfold.lambda_entry.garbage.started()
-
-    def __call__(self, event: Any, context: Any) -> Response:
-        try:
-            return self._processed(event, context)
-        except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
-            stopped = in_public(error)
-        raise stopped
-
-    def _processed(self, event: Any, context: Any) -> Response:
-        self.function_arn = getattr(context, "invoked_function_arn", None)
-        run, records = self.run_of(context), records_of(event)
-        begun = self._begun(records, run)
-        changes, malformed = read_changes(records, self.origins)
-        engine = self.engine_of(run)
-        if not run.enough_time():
-            run.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
-        try:
-            report = process_changes(self.app, changes, engine, run, self.origins.sources, begun)
-        except ManifestError:  # what was learnt from records that are not taken says nothing about others
-            self.origins = self._new_origins()
-            raise
-        self.ring(run)
-        report.failures[:0] = malformed
-        self.observe(report, len(changes) + len(malformed), self.pace)
-        return response_of(report.failures)
-
-    def _begun(self, records: Sequence[RawRecord], run: Run) -> Beginning | None:
-        """What can be read while records are parsed: without an engine, they have to tell the table's name first."""
-        return begin_with_records(self.app, records, self.origins, self.engine_of(run), run) if self.engine else None
-
-    def run_of(self, context: Any) -> Run:
-        """The run of one invocation."""
-        run = Run(self.settings, outside=True, warn=self.warn, warned=self.warned, context=context)
-        run.parking, run.opened, run.learned = self.parking, self.opened, self.learned
-        run.pace = self.pace
-        run.seconds_left = time_left(context)
-        return run
-
-    def engine_of(self, run: Run) -> DynamoEngine:
-        """The engine, which waits no longer than this run."""
-        engine = self.engine or self._engine()
-        engine.deadline = run
-        if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
-            run.lanes = self.lanes
-            run.fans_out = self.settings.jobs is not None
-        return engine
-
-    def ring(self, run: Run, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":
-        """Rings for the lanes that wait; returns those that were not rung for. The doorbell is made when it is used."""
-        rung, run.rung = run.rung, []
-        if not rung or self.settings.jobs is None:
-            return rung
-        if self.doorbell is None:
-            from streamfold.jobs.fan_outs import Doorbell
-
-            self.doorbell = Doorbell(self.app.name, self.settings.jobs, self.warn)
-        return self.doorbell.ring(rung, enough_time or run.enough_time)
-
-    def _new_origins(self) -> Origins:
-        return Origins(
-            self.app.source_tables,
-            self.settings,
-            self.warn,
-            self.app.watched_tables,
-            identify=lambda name: table_id(self.client, name),
-            check_adopted=self._check_adopted,
-        )
-
-    def _check_adopted(self, real: str, arn: Any) -> None:
-        """Raises ``RecordError`` for a table that a test event may have made up.
-
-        The event that the console's Test offers is a sample: of a table that nobody has, in another account. A state
-        that was bound to that table would refuse the records of the real one.
-        """
-        own, source = _region_and_account(self.function_arn), _region_and_account(arn)
-        is_local = source is not None and source[1] == LOCAL_ACCOUNT
-        if real != SAMPLE_TABLE and (own is None or source == own or is_local):
-            return
-        raise RecordError(
-            f"A record of table {real!r} comes from {arn}, which is no event source in the function's own account and "
-            "region: it may be a test event, so the function does not take that table for the application's, and "
-            f"nothing is derived. Is it the application's table? Then set STREAMFOLD_TABLE_MAIN={real}."
-        )
-
-    def warn(self, text: str) -> None:
-        """Logs what a warning says without the item, once: of two items that is the same."""
-        if (said := public(text)) not in self.warned:
-            self.warned.add(said)
-            log.warning(said)
-
-    def _engine(self) -> DynamoEngine:
-        """The engine, with the real names of the tables: set, or for an application without tables that of its
-        stream.
-        """
-        real = self.origins.real_names()
-        tables = {
-            name: (table, self.settings.real_name(name) or real.get(name, name))
-            for name, table in self.app.tables.items()
-        }
-        state_table = self.settings.state_table or f"{self.app.name}-state"
-        engine = DynamoEngine(self.client, tables, state_table)
-        if MAIN.name not in tables or real.get(MAIN.name):
-            self.engine = engine
-        return engine
+def collect_in_batches() -> None:
+    """Leaves out the containers of the start from now on, and looks for cycles among those of batches."""
+    if gc.get_threshold()[0] == AT_START:
+        gc.freeze()
+        gc.set_threshold(IN_BATCHES)
 
 
-def _region_and_account(arn: object) -> list[str] | None:
-    """The region and the account of an ARN; None for what is none."""
-    parts = arn.split(":") if isinstance(arn, str) else []
-    return parts[3:5] if len(parts) > 5 and all(parts[3:5]) else None
-
-
-SomeFunction = TypeVar("SomeFunction", bound=Function)
-_functions: dict[tuple[type[Function], str], Function] = {}
-
-
-def handle(app: Application, event: Any, context: Any) -> Response:
-    """Processes one invocation; the first in an execution environment reads the settings and makes the client."""
-    return function_of(app, Function)(event, context)
-
-
-def function_of(app: Application, made: type[SomeFunction]) -> SomeFunction:
-    """The function of an application; the first call in an execution environment reads the settings and makes it."""
-    function = _functions.get((made, app.name))
-    if not isinstance(function, made) or function.app is not app:
-        function = _functions[made, app.name] = made(app, Settings.from_environment(os.environ))
-    return function
-
-
-def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
-    """Does a part of a run, as far as the invocation's time goes. What it raises tells nothing of an item."""
-    from streamfold.lifecycle.state_machine import work
-
-    function = function_of(app, Function)
-    run = Run(function.settings, outside=True, warn=function.warn, warned=function.warned, learned=function.learned)
-    run.opened, run.seconds_left = function.opened, time_left(context)
-    try:
-        answer = work(app, function.engine_of(run), run, event)
-        function.ring(run)
-        return answer
-    except Exception as error:  # noqa: BLE001 - Lambda logs the text of whatever is raised
-        stopped = in_public(error)
-    raise stopped
-
-
-def in_public(error: Exception) -> Exception:
-    """What ends the invocation, as Lambda may log it: without what it tells of an item, nor what caused it."""
-    said = public(reason(error))
-    if said == NOT_TOLD:
-        stopped: Exception = StreamfoldError(
-            f"{type(error).__name__} ended the invocation; what it says may be of an item."
-        )
-    else:
-        stopped = type(error)(said)
-    return stopped.with_traceback(error.__traceback__)
-
-
-def keep_quiet() -> None:
-    """Libraries log what they send and receive, with items in it, where the root logger's level is DEBUG."""
-    for name in TALKATIVE:
-        logging.getLogger(name).setLevel(logging.INFO)
-
-
-def _parking(settings: Settings) -> Parking | None:
-    """The parking place. A function's own disk goes with its environment: a file there would lose what it takes."""
-    if settings.park is None:
-        return None
-    parking = open_parking(settings.park)
-    if isinstance(parking, FileParking):
-        raise SettingsError(
-            f"STREAMFOLD_PARK={settings.park!r} is a file, which goes when the function's environment does: expected "
-            "s3://BUCKET/PREFIX or the URL of an SQS queue."
-        )
-    return parking
-
-
-def _check_parking(app: Application, settings: Settings) -> None:
-    """Refuses handlers that park, without a parking place: their failing records would come again until they are lost.
-
-    Handlers of other groups run in other functions.
-    """
-    for route in app.routes if settings.park is None else ():
-        parks_conflicts = route.kind.contributes and contributing(route).parks_conflicts(route)
-        option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if parks_conflicts else None
-        if option is not None and settings.serves(route.group):
-            raise SettingsError(
-                f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
-                "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "
-                f"{option.replace('park', 'report' if 'conflict' in option else 'retry')}."
-            )
+collect_rarely()  # a package runs before its modules: the imports of all entries below are covered

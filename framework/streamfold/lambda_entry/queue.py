@@ -7,18 +7,17 @@ length: however long a lane is, only what fails comes again, and ends in the dea
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from streamfold.batch.fan_outs import Open, watch_open, work_on
+from streamfold.batch.fan_outs import watch_open, work_on
 from streamfold.batch.report import Report, Response, merge, response_of
 from streamfold.commit.outcome import Failure
-from streamfold.engines import Engine
+from streamfold.engines.deadline import TIME_OVER
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.jobs.fan_outs import read_message
 from streamfold.keys.table import MAIN
-from streamfold.lambda_entry import Function, function_of
-from streamfold.lambda_entry.lines import log
-from streamfold.lambda_entry.observing import log_failures, measuring
+from streamfold.lambda_entry.function import Function, function_of
+from streamfold.lambda_entry.telemetry import log, log_failures, measuring
 from streamfold.routes.application import Application
-from streamfold.run import TIME_OVER, Run, Rung
+from streamfold.runtime import Rung, Runtime
 from streamfold.settings import Settings
 from streamfold.settings.limits import CALL_SECONDS_MAX
 
@@ -53,23 +52,22 @@ class QueueFunction(Function):
         self.emit = measuring(app.name, settings)
 
     def _processed(self, event: Any, context: Any) -> Response:
-        run = self.run_of(context)
-        run.stop_seconds += CALL_SECONDS_MAX  # leaves time for the ring that hands over
-        engine = self.engine_of(run)
+        # The longer stop leaves time for the ring that hands over.
+        runtime = self.runtime_of(context, self.settings.stop_seconds + CALL_SECONDS_MAX)
         if event == RING:
-            self._watched(engine, run)
+            self._watched(runtime)
             return response_of([])
-        return response_of(self._worked(messages_of(event), engine, run).failures)
+        return response_of(self._worked(messages_of(event), runtime).failures)
 
-    def _watched(self, engine: Engine, run: Run) -> None:
+    def _watched(self, runtime: Runtime) -> None:
         """Rings for lanes that stand still, and measures how old the oldest fan-out is."""
-        found = watch_open(self.app, engine, run, still_seconds=STILL_SECONDS)
-        self.ring(run, self._time_to_ring(run))
-        counts = _watch_counts(found)
+        found = watch_open(runtime, still_seconds=STILL_SECONDS)
+        self.ring(runtime, self._time_to_ring(runtime))
+        counts = {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
         log.info("open fan-outs were looked at", extra=counts)
         self.emit(counts)
 
-    def _worked(self, messages: Sequence[Mapping[str, Any]], engine: Engine, run: Run) -> Report:
+    def _worked(self, messages: Sequence[Mapping[str, Any]], runtime: Runtime) -> Report:
         report, lanes = Report(), dict[Rung, list[str]]()
         for message in messages:
             identity = message["messageId"]
@@ -77,21 +75,21 @@ class QueueFunction(Function):
                 lanes.setdefault(read_message(message.get("body"), self.app.name), []).append(identity)
             except RecordError as error:
                 report.failures.append(Failure(identity, "message", None, error))
-        begun = run.enough_time()
+        begun = runtime.enough_time()
         for rung, identities in lanes.items():
-            merge(report, self._lane(rung, identities, engine, run) if begun else _no_time(rung, identities))
-        handed = [rung for rung in dict.fromkeys(run.rung) if rung in lanes]
-        for rung in self.ring(run, self._time_to_ring(run)):
+            merge(report, self._lane(rung, identities, runtime) if begun else _no_time(rung, identities))
+        handed = [rung for rung in dict.fromkeys(runtime.rung) if rung in lanes]
+        for rung in self.ring(runtime, self._time_to_ring(runtime)):
             report.failures += _failed(rung, lanes.get(rung, ()), NotStarted(NOT_SENT))
         self._observe(report, len(lanes), len(handed))
         return report
 
-    def _lane(self, rung: Rung, identities: Sequence[str], engine: Engine, run: Run) -> Report:
+    def _lane(self, rung: Rung, identities: Sequence[str], runtime: Runtime) -> Report:
         """Works on a lane; its failures bear the ids of its messages."""
         try:
-            report = work_on(self.app, engine, run, rung)
+            report = work_on(runtime, rung)
         except NotStarted:
-            run.ring(rung[0], [rung[1]])
+            runtime.ring(rung[0], [rung[1]])
             return Report()
         except EngineUnavailable as error:
             return Report(failures=_failed(rung, identities, error))
@@ -100,8 +98,8 @@ class QueueFunction(Function):
         ]
         return report
 
-    def _time_to_ring(self, run: Run) -> Callable[[], bool]:
-        return lambda: run.seconds_left() > self.settings.stop_seconds
+    def _time_to_ring(self, runtime: Runtime) -> Callable[[], bool]:
+        return lambda: runtime.seconds_left() > self.settings.stop_seconds
 
     def _observe(self, report: Report, lanes: int, handed: int) -> None:
         counts = {
@@ -141,10 +139,6 @@ def _failed(rung: Rung, identities: Sequence[str], error: Exception) -> list[Fai
     return [Failure(identity, f"fan-out {rung[0]}, lane {rung[1]}", None, error) for identity in identities]
 
 
-def _watch_counts(found: Open) -> dict[str, int]:
-    return {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
-
-
 def handle_queue(app: Application, event: Any, context: Any) -> Response:
-    """Works on one invocation's messages; the first in an execution environment reads the settings."""
+    """Processes one invocation of the queue's function."""
     return function_of(app, QueueFunction)(event, context)

@@ -14,8 +14,8 @@ from streamfold.ledger.contribution import (
     Mark,
     RowPart,
     all_held,
+    changed_entries,
     left_rows,
-    moved,
     stored_text,
     taken,
 )
@@ -29,7 +29,7 @@ from streamfold.writes.guarded import (
     AddRow,
     DeleteRow,
     DeleteState,
-    Moved,
+    EntriesOfRow,
     PutRow,
     PutState,
     RowKey,
@@ -57,12 +57,12 @@ def difference(
     after: Contribution,
     added: AbstractSet[RowKey] = NO_ROWS,
     *,
-    stay: bool = False,
+    requires_contributor: bool = False,
 ) -> StepWrites:
     """The writes that lead the rows from one contribution to another.
 
     ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
-    here too. ``stay``: refused if a row that is taken back from would be empty. Rows with
+    here too. ``requires_contributor``: a row that is taken back from refuses if it would count none. Rows with
     entries, and those that are shown on a parent, have work to be noted in any case.
     """
     writes = StepWrites()
@@ -75,8 +75,7 @@ def difference(
         if part.plain is not None and key not in added and (previous is None or previous.digest):
             writes.append(row_put(application, route, item, key, part))
         else:
-            is_plain = previous is None and not part.plain  # as most rows are begun
-            addition = AddRow(key, in_order(part.amounts), 1) if is_plain else _add(key, previous, part)
+            addition = _add(key, previous, part)
             if addition.values:
                 writes.marks = True
             writes.append(addition)
@@ -89,9 +88,9 @@ def difference(
                 writes.leaves = writes.leaves or is_in_state(key)
                 writes.append(DeleteRow(key, owner_of(application, route, target_of(route, key), item)))
             else:
-                stays = stay and not part.ordered and not is_in_state(key)
-                writes.leaves = writes.leaves or not stays
-                writes.append(_taken_back(key, part, stays=stays))
+                requires = requires_contributor and not part.ordered and not is_in_state(key)
+                writes.leaves = writes.leaves or not requires
+                writes.append(_taken_back(key, part, requires_contributor=requires))
     return writes
 
 
@@ -109,8 +108,10 @@ def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> No
         part = given.after.get(key) or given.before.get(key, NO_PART)
         if isinstance(write, AddRow) and not is_in_state(key):
             if part.life or target is None or target.key.table.ttl:
-                least = 0 if write.least is None and not part.life and lives.follows(target, key) else write.least
-                writes[place] = write._replace(life=part.life, born=key in given.born, least=least)
+                least = write.contributors_min
+                if least is None and not part.life and lives.follows(target, key):
+                    least = 0
+                writes[place] = write._replace(life=part.life, born=key in given.born, contributors_min=least)
         elif isinstance(write, PutRow | DeleteRow) and key in given.before and lives.follows(target, key):
             writes[place] = write._replace(amends=True)
 
@@ -137,24 +138,24 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
         if plain:
             gone = {*plain, PLAIN_ENTRY}
             old = {name: held for name, held in old.items() if name not in gone}
-        places = moved(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
+        places = changed_entries(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
         # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
         if isinstance(row, AddRow) and (places or row.values):
-            row = row._replace(stamp=mark.stamp, moved=places)
+            row = row._replace(stamp=mark.stamp, changed_entries=places)
         found.append(row)
     return found
 
 
-def moved_by(
+def entries_by_row(
     application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
-) -> dict[RowKey, tuple[Moved, ...]]:
+) -> dict[RowKey, EntriesOfRow]:
     """The entries that an item may have moved below the rows of a contribution.
 
     ``held``: the item contributes the rows now, and decides how their entries are ordered.
     """
     mark = Mark(application, route.name, item, "")
     found = {
-        key: moved(mark, key, *((NOTHING, part.ordered) if held else (part.ordered, NOTHING)), part.life)
+        key: changed_entries(mark, key, *((NOTHING, part.ordered) if held else (part.ordered, NOTHING)), part.life)
         for key, part in rows.items()
         if part.ordered
     }
@@ -221,21 +222,23 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _taken_back(key: RowKey, part: RowPart, *, stays: bool) -> AddRow:
+def _taken_back(key: RowKey, part: RowPart, *, requires_contributor: bool) -> AddRow:
     """The addition that takes a part back from a row."""
     amounts = {name: _minus(0, amount) for name, amount in in_order(part.amounts).items() if amount}
-    return AddRow(key, amounts, -1, least=1, removed=part.names, stays=stays)
+    return AddRow(key, amounts, -1, contributors_min=1, removed=part.names, requires_contributor=requires_contributor)
 
 
 def _add(key: RowKey, previous: RowPart | None, now: RowPart) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
+    if previous is None and not now.plain:  # as most rows are begun
+        return AddRow(key, in_order(now.amounts), 1)
     was, plain = previous or NO_PART, now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
     return AddRow(
         key,
         _amounts(was.amounts, now.amounts, {*plain, *replaced}),
         1 if previous is None else 0,
-        least=None if previous is None else 1,
+        contributors_min=None if previous is None else 1,
         values={**plain, **replaced} if plain or replaced else NO_VALUES,
         removed=_removed(was, now, plain),
     )

@@ -1,24 +1,24 @@
 """The form of an attribute of a row, and which forms go together.
 
 The state remembers whether each attribute is summed, ordered or plain, so that a new process refuses a conflicting
-form. Values of all types go together, because they are ordered across types (``ordered.order_text``).
+form. Values of all types go together, because they are ordered across types (``aggregates.order_text``).
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from streamfold.keys.key import Key
-from streamfold.routes.aggregates import Aggregate, Average
+from streamfold.routes.aggregates import OWN, SUM, Aggregate
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import Ordered
 from streamfold.routes.route import Route
+from streamfold.routes.shipped_aggregates import AVERAGE
 
-PLAIN, SUM, AVERAGE = "plain", "Sum", "Average"
+PLAIN = "plain"
 ADDED = (SUM, AVERAGE)
 """Forms whose amounts are added up, by several handlers too."""
 ORDERED, SET, LIST = "ordered", "set", "list"
-"""Forms that a state knows of ordered attributes. One may follow another, because the row is recomputed from its
-entries. But a set never becomes a list, nor a list a set: readers of the row expect the one or the other."""
+"""Forms that a state knows of the framework's ordered attributes. One may follow another, because the row is recomputed
+from its entries. But a set never becomes a list, nor a list a set: readers of the row expect the one or the other."""
 COLLECTED = {"set": "Collect(into=set)", "list": "Collect(into=list)"}
 RETIRED = "retired"
 """The form of what a retired handler left in rows: nobody may add to it."""
@@ -26,16 +26,12 @@ RETIRED = "retired"
 
 def form_of(value: Any) -> str:
     """The form that a yielded value gives its attribute, as precisely as one process tells forms apart."""
-    if isinstance(value, Ordered):
-        return COLLECTED.get(value.ordering.form) or (value.ordering.form if type(value) is Ordered else _name(value))
-    if isinstance(value, Aggregate):
-        return AVERAGE if isinstance(value, Average) else SUM  # a count is a sum of ones
-    return PLAIN
+    return value.form() if isinstance(value, Aggregate) else PLAIN
 
 
 def known(kind: str) -> str:
-    """The form as a state remembers it."""
-    if kind in (PLAIN, *ADDED, ORDERED, SET, LIST):
+    """The form as a state remembers it. Aggregates of others' own are remembered by name: only one follows itself."""
+    if kind in (PLAIN, *ADDED, ORDERED, SET, LIST) or kind.startswith(OWN):
         return kind
     return next((form for form, name in COLLECTED.items() if name == kind), ORDERED)
 
@@ -68,10 +64,6 @@ def joined(before: str, now: str) -> str:
 def _goes_on(before: str, now: str) -> bool:
     ordered = (ORDERED, SET, LIST)
     return before == now or (before in ordered and now in ordered and ORDERED in (before, now))
-
-
-def _name(value: Any) -> str:
-    return type(value).__name__
 
 
 FormsByHandler = dict[str, dict[str, str]]

@@ -120,7 +120,7 @@ class Lives:
         life = None if found is None else str(found.get(LIFE, ""))
         if self._born.get(write.key) != life:
             self._born.pop(write.key, None)
-        if life or write.life or write.least == 0:
+        if life or write.life or write.contributors_min == 0:
             self._known.see(write.key, life)
         if write.born:
             return found is not None

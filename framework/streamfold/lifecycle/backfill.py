@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 from streamfold.batch.manifest import note_filled, note_filling
 from streamfold.derivations.audit.puts import has_history, opening_row, opening_target
 from streamfold.engines import Engine, Inserted, ScanPage, ScanPlace, Segment, StoredItem
-from streamfold.engines.timed import Timed
-from streamfold.errors import EngineError, EngineUnavailable, NotStarted, SettingsError, TableThrottled, is_fatal, told
+from streamfold.engines.deadline import TRIES_MAX, Deadline
+from streamfold.errors import EngineError, EngineUnavailable, ItemFault, NotStarted, SettingsError, TableThrottled, told
 from streamfold.jobs.job import ENDLESS, Job, Jobs, JobSegment, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
@@ -18,9 +18,8 @@ from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages, Swept
 from streamfold.lifecycle.sources import PAGE_ITEMS, wanted_routes
 from streamfold.records.change import ItemKey, item_name
-from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
-from streamfold.run import TRIES_MAX, Deadline, Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import PutRow, RowKey
 
 Tell = Callable[["FillingProgress"], None]
@@ -124,7 +123,7 @@ def estimate(
     sampled, exact, report = 0, True, PageReport()
     for table, each in zip(tables, sizes, strict=True):
         wanted = max(SAMPLE_ITEMS, page_items) * each.items // max(items, 1) + 1
-        for keys in _sample(pages.timed, table, random, wanted, each.items):
+        for keys in _sample(pages.runtime.engine, table, random, wanted, each.items):
             sampled += len(keys)
             for start in range(0, len(keys), page_items):
                 report.add(pages.reconcile(keys[start : start + page_items]))
@@ -168,27 +167,21 @@ class OpeningPages:
     """Writes the first rows of pages of items, for some audits."""
 
     sweep: ClassVar[None] = None  # what is gone has no first row
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     routes: Collection[Route]
-    timed: Timed = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.timed = Timed(self.engine, self.run)
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
         """Writes the rows that these items lack. Raises what the store raises."""
         report, rows = PageReport(), dict[RowKey, tuple[ItemKey, Route, PutRow]]()
-        sources = self.timed.read_sources(dict.fromkeys(items))
+        sources = self.runtime.engine.read_sources(dict.fromkeys(items))
         for item, image in sources.items():
-            own = [(route, fields) for route, fields in self.app.sources(item) if route in self.routes]
+            own = [(route, fields) for route, fields in self.runtime.application.sources(item) if route in self.routes]
             report.items += bool(own)
             for route, fields in own:
                 row = self._row(item, image, route, fields, report)
                 if row is not None:
                     rows[row.key] = item, route, row
-        inserted = self.timed.insert_rows([row for _, _, row in rows.values()]) if rows else Inserted([], [])
+        inserted = self.runtime.engine.insert_rows([row for _, _, row in rows.values()]) if rows else Inserted([], [])
         unwritten, refused = set(inserted.missing), inserted.refused
         report.written = report.rows = len(rows) - len(unwritten)
         report.failed += [
@@ -200,13 +193,11 @@ class OpeningPages:
 
     def _row(self, item: ItemKey, image: StoredItem, route: Route, fields: Fields, report: PageReport) -> PutRow | None:
         """The row that an item lacks; None if it has a history, or no row can be made of it."""
-        table = self.app.tables[item[0]]
-        try:
-            row = opening_row(route, table, image, fields, self.run.clock(), self.run.settings.audit_key)
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            report.failed.append(ItemFailed(item, route.name, error))
+        table = self.runtime.application.tables[item[0]]
+        with ItemFault() as fault:
+            row = opening_row(route, table, image, fields, self.runtime.clock(), self.runtime.settings.audit_key)
+        if fault.error is not None:
+            report.failed.append(ItemFailed(item, route.name, fault.error))
             return None
         target = opening_target(route, row)
         if target is None:
@@ -214,7 +205,7 @@ class OpeningPages:
                 f"Audit {route.name!r} keeps the rows of one item in many partitions: whether an item has a history "
                 "cannot be told. Expected a target with {version:rest} in its sort key."
             )
-        if has_history(self.timed, target, row, item_name(item)):
+        if has_history(self.runtime.engine, target, row, item_name(item)):
             report.equal += 1
             return None
         return row
@@ -229,10 +220,7 @@ class Reconciling(Protocol):
     """What becomes of a page of keys: ``Pages``, and the pages of an index that is built."""
 
     @property
-    def run(self) -> Run: ...
-
-    @property
-    def timed(self) -> Timed: ...
+    def runtime(self) -> Runtime: ...
 
     @property
     def sweep(self) -> Callable[[Sequence[ItemKey]], Swept] | None:
@@ -277,14 +265,14 @@ class Filling:
         self.page_items = page_items
         self.metered = metered
         self.sharing = 1
-        self.pace = Pace(pages.run, *self._rates(job), clock=pages.run.clock, meanwhile=self._look)
+        self.pace = Pace(pages.runtime, *self._rates(job), clock=pages.runtime.clock, meanwhile=self._look)
         self.hooks = hooks
         self.progress = FillingProgress(segments=job.segments)
         self.looked = -float("inf")
 
     @property
     def engine(self) -> Engine:
-        return self.pages.timed
+        return self.pages.runtime.engine
 
     def run(self) -> FillingProgress:
         """Does what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
@@ -341,7 +329,7 @@ class Filling:
         """
         report, again, left = PageReport(), keys, list[ItemFailed]()
         last = EngineUnavailable("The store did not answer.")
-        for _ in self.pages.run.tries(TRIES_MAX):
+        for _ in self.pages.runtime.tries(TRIES_MAX):
             try:
                 found = self.pages.reconcile(again)
             except EngineUnavailable as error:
@@ -353,7 +341,7 @@ class Filling:
             if not left:
                 return report
             for each in left:
-                last = self._unavailable(cast(EngineUnavailable, each.error))
+                last = self._unavailable(cast("EngineUnavailable", each.error))
             again = list(dict.fromkeys(each.item for each in left))
         if again is keys:
             raise last
@@ -390,7 +378,7 @@ class Filling:
 
         Raises ``SettingsError`` where somebody ended the job, and ``EngineUnavailable`` when it waits for too long.
         """
-        clock = self.pages.run.clock
+        clock = self.pages.runtime.clock
         if clock() - self.looked < LOOK_SECONDS:
             return
         began = clock()
@@ -401,12 +389,12 @@ class Filling:
                 )
             self.progress.waits = waits
             self.hooks.tell(self.progress)
-            self.pages.run.wait(PAUSE_SECONDS)
+            self.pages.runtime.wait(PAUSE_SECONDS)
         self.progress.waits = ""
 
     def _reason_to_wait(self) -> str:
         """Reads the job anew, with its rates; says why the run may not go on now, or ""."""
-        self.looked = self.pages.run.clock()
+        self.looked = self.pages.runtime.clock()
         found = self.jobs.read(self.job.id)
         if found is None or (found.ended and not found.done):
             raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
@@ -458,41 +446,42 @@ def job_to_carry(jobs: Jobs, identity: str) -> Job:
     return job
 
 
-def job_export(app: Application, run: Run, job: Job) -> Export | None:
+def job_export(runtime: Runtime, job: Job) -> Export | None:
     """The export that the keys of a job come from; None: its tables are scanned."""
     place = job.options.get(EXPORT)
     if place is None:
         return None
-    table = app.tables[job.table]
-    return open_export(place, table, run.settings.real_name(table.name))
+    table = runtime.application.tables[job.table]
+    return open_export(place, table, runtime.settings.real_name(table.name))
 
 
-def job_parts(app: Application, engine: Engine, run: Run, job: Job, *, sharing: int = 1, **more: Any) -> Filling:
+def job_parts(runtime: Runtime, job: Job, *, sharing: int = 1, **more: Any) -> Filling:
     """The parts of a job, of whose rates ``sharing`` processes have a share. ``more``: what ``Filling`` takes.
 
     Raises ``SettingsError`` where the code here does not have the job's handlers, where one of them is switched off, or
     where its export cannot be read.
     """
+    app = runtime.application
     for route in wanted_routes(app, job.handlers):
-        if route.name in run.settings.handlers_off:
+        if route.name in runtime.settings.handlers_off:
             raise SettingsError(
                 f"Handler {route.name!r} of job {job.id} is switched off here (STREAMFOLD_HANDLERS_OFF): switch it on, "
                 f"or end the job, streamfold jobs --end {job.id}."
             )
     tables = [app.tables[name] for name in job.table.split(",")]
-    pages = Pages(app, engine, run, job.handlers, always=job.what == REBUILD)
-    given = {"export": job_export(app, run, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
-    parts = Filling(Jobs(app.name, engine, run.clock, run), job, pages, tables, **given)
+    pages = Pages(runtime, job.handlers, always=job.what == REBUILD)
+    given = {"export": job_export(runtime, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
+    parts = Filling(Jobs.of(runtime), job, pages, tables, **given)
     parts.share(sharing)
     return parts
 
 
-def end_job(app: Application, engine: Engine, run: Run, identity: str) -> Job:
+def end_job(runtime: Runtime, identity: str) -> Job:
     """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more.
 
     Those stay partial that older code may have left out since the job began.
     """
-    ended = Jobs(app.name, engine, run.clock, run).end(identity)
+    ended = Jobs.of(runtime).end(identity)
     if ended.done and not ended.counts.get(FAILED):
-        note_filled(app, engine, run, ended.handlers, identity)
+        note_filled(runtime, ended.handlers, identity)
     return ended

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
@@ -21,9 +21,9 @@ from streamfold.derivations.derivation import derivation
 from streamfold.derivations.feed.kind import FUTURE_SECONDS_MAX, before_place, options_of, place_from, post_seconds
 from streamfold.derivations.feed.pairs import EDGES, NEVER, POSTS, Mirror, Mirrors, Pair, Sided, made
 from streamfold.derivations.feed.spreading import EDGE, UNTIL, pull_key
-from streamfold.engines import Engine, Entries, StoredItem
+from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError, is_fatal
+from streamfold.errors import ItemFault, SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED, STATE
 from streamfold.ledger.contribution import BEFORE_ALL
@@ -39,17 +39,16 @@ from streamfold.lifecycle.rows import (
     verified_routes,
 )
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, PAGE_ITEMS, ItemKeys, pages, scanned, source_tables
-from streamfold.lifecycle.verify import Verified, Verifier
+from streamfold.lifecycle.verify import Verified, Verifier, stable
 from streamfold.records.change import ItemKey, image_of, item_key, item_name
 from streamfold.records.images import hidden, without_derived
 from streamfold.records.values import alike, decode, encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
-from streamfold.run import Run
-from streamfold.writes.guarded import StateKey
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey, StateKey
 
-if TYPE_CHECKING:
-    from streamfold.writes.guarded import RowKey
 FULL = "FULL_EXPORT"
 LOADED_ITEMS = 2_000
 """Items that are put in one transaction."""
@@ -70,18 +69,16 @@ class FeedRows:
     keeps_mirrors: the store has the state too, which tells what was posted and is gone.
     """
 
-    def __init__(
-        self, app: Application, engine: Engine, run: Run, route: Route, moment: float, *, keeps_mirrors: bool
-    ) -> None:
-        self.app = app
-        self.engine = engine
+    def __init__(self, runtime: Runtime, route: Route, moment: float, *, keeps_mirrors: bool) -> None:
+        self.app = runtime.application
+        self.engine = runtime.engine
         self.route = route
         self.options = options_of(route)
         (self.into,) = route.into
         self.moment = moment
         self.oldest = moment - self.options.keep_seconds
         self.keeps_mirrors = keeps_mirrors
-        self.mirrors = Mirrors(app.name, route, engine, run.settings)
+        self.mirrors = Mirrors(runtime, route)
         self.found = VerifiedRows()
 
     def verify(self) -> VerifiedRows:
@@ -140,12 +137,10 @@ class FeedRows:
     def _pairs(self, followed: Followed, posts: Sequence[Mirror]) -> None:
         wanted: dict[RowKey, tuple[Mirror, ShownRow | None]] = {}
         for post in posts:
-            try:
+            with ItemFault() as fault:
                 put = made(self.route, Pair(post, followed.edge), fresh=False)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, error)))
+            if fault.error is not None:
+                self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, fault.error)))
                 continue
             values = None if put.attributes is None else decode(encode(dict(put.attributes)))
             wanted[put.key] = post, None if values is None else self._visible(values)
@@ -238,14 +233,14 @@ def _is_history(app: Application, route: Route) -> bool:
 class OtherRows:
     """Compares rows that are no sums. ``live``: others write meanwhile, so that a difference is looked at again."""
 
-    def __init__(self, app: Application, engine: Engine, run: Run, *, live: bool, tolerance_seconds: float = 0) -> None:
-        self.app = app
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime, *, live: bool, tolerance_seconds: float = 0) -> None:
+        self.runtime = runtime
+        self.app = app = runtime.application
+        self.engine = runtime.engine
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.own = Own(app.name, frozenset(route.name for route in app.routes), app.retired)
-        self.manifest = read_manifest(app.name, engine)
+        self.manifest = read_manifest(app.name, self.engine)
 
     def verify(self, routes: Iterable[Route]) -> VerifiedRows:
         """Compares the rows of some handlers, again while rows that differ move."""
@@ -260,21 +255,24 @@ class OtherRows:
         return found
 
     def _stable(self, look: Callable[[], VerifiedRows]) -> VerifiedRows:
-        """What differs in the same way whenever it is looked at; the rest is moving."""
+        """What differs in the same way at two looks, and how much moves."""
         found = look()
-        for _ in range(FOLDS_MAX if self.live else 0):
-            if not found.different:
-                return found
-            self.run.wait(self.tolerance_seconds)
-            before, found = found.different, look()
-            if all(each in before for each in found.different):
-                return found
+
+        def again(_: Mapping[RowKey, RowDifference]) -> Mapping[RowKey, RowDifference]:
+            nonlocal found
+            found = look()
+            return {each.row: each for each in found.different}
+
         if self.live:
-            found.moving, found.different = len(found.different), []
+            suspected = {each.row: each for each in found.different}
+            same, moving = stable(
+                self.runtime, suspected, again, looks_max=FOLDS_MAX, tolerance_seconds=self.tolerance_seconds
+            )
+            found.different, found.moving = same, len(moving)
         return found
 
     def _feed(self, route: Route) -> VerifiedRows:
-        return FeedRows(self.app, self.engine, self.run, route, self.run.clock(), keeps_mirrors=True).verify()
+        return FeedRows(self.runtime, route, self.runtime.clock(), keeps_mirrors=True).verify()
 
     def _attributes(self, route: Route) -> VerifiedRows:
         """The items that attributes are derived onto, beside the stored attributes of all handlers."""
@@ -408,7 +406,11 @@ def _load(engine: EmbeddedEngine, export: Export, *, is_state: bool) -> None:
 
 
 def verify_exports(
-    app: Application, run: Run, routes: Sequence[Route], exports: Mapping[str, Export]
+    app: Application,
+    settings: Settings,
+    routes: Sequence[Route],
+    exports: Mapping[str, Export],
+    warn: Callable[[str], None] = lambda _: None,
 ) -> VerifiedExports:
     """Compares rows with what their sources add up to, and with an export of the state each part with its source.
 
@@ -419,20 +421,21 @@ def verify_exports(
     """
     time = check_exports(app, routes, exports)
     with loaded(app, exports) as engine:
+        runtime = Runtime(app, engine, settings, warn=warn)
         if STATE.name in exports:
-            check_application(app, engine, run, write=False)  # which learns what retired handlers left in rows
-        rows = RowsVerifier(app, engine, run, routes, live=False).verify()
-        moment = datetime.fromisoformat(time).timestamp() if time else run.clock()
+            check_application(runtime, write=False)  # which learns what retired handlers left in rows
+        rows = RowsVerifier(runtime, routes, live=False).verify()
+        moment = datetime.fromisoformat(time).timestamp() if time else runtime.clock()
         for route in _joining(routes):
-            by = FeedRows(app, engine, run, route, moment, keeps_mirrors=STATE.name in exports)
+            by = FeedRows(runtime, route, moment, keeps_mirrors=STATE.name in exports)
             rows.add(by.verify())
-        items = _verified(app, engine, run, routes) if STATE.name in exports else None
+        items = _verified(runtime, routes) if STATE.name in exports else None
     return VerifiedExports(time, rows, items)
 
 
-def _verified(app: Application, engine: EmbeddedEngine, run: Run, routes: Sequence[Route]) -> Verified:
+def _verified(runtime: Runtime, routes: Sequence[Route]) -> Verified:
     known = [route for route in routes if route.kind.contributes]
-    verifier = Verifier(Pages(app, engine, run, {route.name for route in known}, dry_run=True), 0)
-    for page in pages(ItemKeys(app, engine, known, LOCAL_SEGMENTS).all()):
+    verifier = Verifier(Pages(runtime, {route.name for route in known}, dry_run=True), 0)
+    for page in pages(ItemKeys(runtime.application, runtime.engine, known, LOCAL_SEGMENTS).all()):
         verifier.page(page)
     return verifier.found

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.batch.stored_schema import forget_forms
 from streamfold.derivations import kept_words
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines import StoredItem
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs
@@ -25,7 +26,8 @@ from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import pages
 from streamfold.routes.application import Application, unknown_handler
-from streamfold.run import TRIES_MAX, Run
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteState, StateKey
 
 ATTRIBUTES = (".v", ".s", ".fence", ".u")
@@ -92,16 +94,14 @@ class TakenOut(ABC):
 class Retirement(TakenOut):
     """Drops the parts of one handler. ``remove``: what they contribute is taken back first."""
 
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     handler: str
     remove: bool
     report: RetireReport = field(default_factory=RetireReport)
 
     def pages(self) -> Iterator[Sequence[PartFound]]:
         """The parts in the state, some at a time. They are counted."""
-        for page in pages(found_in_state(self.engine, self._part)):
+        for page in pages(found_in_state(self.runtime.engine, self._part)):
             self.report.parts += sum(not found.apart for found in page)
             self.report.stored += sum(found.stores and not found.apart for found in page)
             yield page
@@ -118,22 +118,27 @@ class Retirement(TakenOut):
     def end(self) -> None:
         """Forgets the attributes that the handler made, once none of its rows has them: others may make them now."""
         if self.remove and not self.report.kept:
-            targets = [target for route in self.app.routes if route.name == self.handler for target in route.targets]
-            forget_forms(self.handler, targets, self.app.name, self.engine, self.run)
+            targets = [
+                target
+                for route in self.runtime.application.routes
+                if route.name == self.handler
+                for target in route.targets
+            ]
+            forget_forms(self.runtime, self.handler, targets)
 
     def _part(self, stored: StoredItem) -> PartFound | None:
         key, name = state_key(stored), self.handler
-        if is_ledger_key(key, self.app.name) and name + ".v" in stored:
+        if is_ledger_key(key, self.runtime.application.name) and name + ".v" in stored:
             stores = bool(stored.get(name + ".s", {}).get("S")) or name + ".u" in stored
             return PartFound(key, stores, apart=False)
-        ledger = ledger_of_part(key, self.app.name, name)
+        ledger = ledger_of_part(key, self.runtime.application.name, name)
         return None if ledger is None else PartFound(ledger, stores=True, apart=True)
 
     def _take_back(self, page: Sequence[PartFound]) -> dict[StateKey, str]:
         """Leads what the items contribute to nothing; returns why it could not be done, by ledger item."""
         sources = {found.key: source_of(found.key) for found in page if found.stores}
         items = [source.item for source in sources.values() if source is not None]
-        led = Pages(self.app, self.engine, self.run, {self.handler}, emptied=True).reconcile(items)
+        led = Pages(self.runtime, {self.handler}, emptied=True).reconcile(items)
         self.report.rows += led.rows
         errors = {each.item: f"{type(each.error).__name__}: {each.error}" for each in led.failed}
         return {key: UNKNOWN_ITEM for key, source in sources.items() if source is None} | {
@@ -145,8 +150,8 @@ class Retirement(TakenOut):
 
         Both are found again by the next run if this one dies between them.
         """
-        for _ in self.run.tries():
-            stored = self.engine.read_state([found.key], consistent=True).get(found.key, {})
+        for _ in self.runtime.tries():
+            stored = self.runtime.engine.read_state([found.key], consistent=True).get(found.key, {})
             part = LedgerItem.of(stored).parts.get(self.handler)
             if part is None:
                 self._drop_own(found, large=found.apart)
@@ -154,7 +159,7 @@ class Retirement(TakenOut):
             if self.remove and (part.text or part.left):
                 self.report.kept.append(PartKept(found.key, NOT_TAKEN_BACK))
                 return
-            if self.engine.swap_state(found.key, self._without(stored), int(stored["r"])):
+            if self.runtime.engine.swap_state(found.key, self._without(stored), int(stored["r"])):
                 self.report.dropped += 1
                 self._drop_own(found, large=found.apart or elsewhere(part))
                 return
@@ -166,15 +171,17 @@ class Retirement(TakenOut):
         left = {name: value for name, value in stored.items() if name not in gone and name != "r"}
         live = sum(bool(part.text) for part in LedgerItem.of(left).parts.values())
         if not live:
-            left.setdefault("ttl", self.run.expires_at)
+            left.setdefault("ttl", self.runtime.expires_at)
         return {**left, "live": live}
 
     def _drop_own(self, found: PartFound, *, large: bool) -> None:
         if large:
-            self.engine.transact([DeleteState(part_key(found.key, self.handler))], self.run.expires_at)
+            self.runtime.engine.transact([DeleteState(part_key(found.key, self.handler))], self.runtime.expires_at)
 
 
-def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, remove: bool, offline: bool) -> None:
+def check_retirable(
+    app: Application, settings: Settings, found: Manifest, name: str, *, remove: bool, offline: bool
+) -> None:
     """Raises ``SettingsError`` where a handler cannot be taken out of the state now.
 
     A record that reaches the handler afterwards would be counted once more. So it is switched off, or code runs that
@@ -193,7 +200,7 @@ def check_retirable(app: Application, found: Manifest, name: str, run: Run, *, r
             "declaration."
         )
     if not offline:
-        _check_stopped(name, run, declared=route is not None, retired=RETIRED in entry)
+        _check_stopped(name, settings, declared=route is not None, retired=RETIRED in entry)
 
 
 def check_no_run(jobs: Jobs, name: str) -> None:
@@ -220,8 +227,8 @@ def _check_kept(name: str, kind: str, *, remove: bool) -> None:
         )
 
 
-def _check_stopped(name: str, run: Run, *, declared: bool, retired: bool) -> None:
-    if declared and name not in run.settings.handlers_off:
+def _check_stopped(name: str, settings: Settings, *, declared: bool, retired: bool) -> None:
+    if declared and name not in settings.handlers_off:
         raise SettingsError(
             f"Handler {name!r} is not switched off: a record that reaches it afterwards would count once more. Switch "
             f"it off in the function, STREAMFOLD_HANDLERS_OFF={name}, wait for 15 minutes until no earlier invocation "
@@ -237,9 +244,7 @@ def _check_stopped(name: str, run: Run, *, declared: bool, retired: bool) -> Non
 class KeptRetirement(TakenOut):
     """Drops what the state keeps of one handler whose kind does not contribute."""
 
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     handler: str
     words: tuple[str, ...]
     report: RetireReport = field(default_factory=RetireReport)
@@ -251,15 +256,15 @@ class KeptRetirement(TakenOut):
 
     def pages(self) -> Iterator[Sequence[StateKey]]:
         """What is kept, some at a time. It is counted."""
-        for page in pages(found_in_state(self.engine, self._kept)):
+        for page in pages(found_in_state(self.runtime.engine, self._kept)):
             self.report.parts += len(page)
             yield page
 
     def retire(self, page: Sequence[StateKey]) -> None:
         """Takes some of it out of the state. Doing it again changes nothing."""
-        for first in range(0, len(page), self.run.chunk_actions):
-            some = page[first : first + self.run.chunk_actions]
-            refused = self.engine.transact([DeleteState(key) for key in some], self.run.expires_at)
+        for first in range(0, len(page), self.runtime.chunk_actions):
+            some = page[first : first + self.runtime.chunk_actions]
+            refused = self.runtime.engine.transact([DeleteState(key) for key in some], self.runtime.expires_at)
             if refused is None:
                 self.report.dropped += len(some)
             else:
@@ -269,11 +274,11 @@ class KeptRetirement(TakenOut):
 
     def end(self) -> None:
         """Drops the fan-outs of the handler that are open."""
-        fan_outs = FanOuts(self.app.name, self.engine, self.run)
+        fan_outs = FanOuts(self.runtime)
         for job in [job for job in fan_outs.all() if self.handler in job.handlers]:
             fan_outs.drop(job)
 
     def _kept(self, stored: StoredItem) -> StateKey | None:
         key = state_key(stored)
-        begins = tuple(f"{word}#{self.app.name}#{self.handler}#" for word in self.words)
+        begins = tuple(f"{word}#{self.runtime.application.name}#{self.handler}#" for word in self.words)
         return key if key.pk.startswith(begins) else None

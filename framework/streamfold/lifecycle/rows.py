@@ -3,20 +3,17 @@
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import localcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.fan_outs import run_chains
-from streamfold.batch.stored_schema import knowledge
-from streamfold.derivations.derivation import contribution
+from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.engines.timed import Timed
-from streamfold.errors import is_fatal
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.ledger.contribution import BEFORE_ALL, LedgerItem, RowPart
@@ -26,12 +23,14 @@ from streamfold.lifecycle.explain import Explaining, entries_of, rows_lacking_en
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.sources import pages, scanned, source_tables
+from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey, StateKey
 
 FOLDS_MAX = 3
@@ -132,41 +131,39 @@ class RowsVerifier:
 
     def __init__(
         self,
-        app: Application,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         routes: Collection[Route],
         *,
         live: bool,
         tolerance_seconds: float = 0,
     ) -> None:
-        self.app = app
-        self.engine = Timed(engine, run)
-        self.run = run
-        self.routes = verified_routes(app, routes)
-        self.left = left_of(self.routes, knowledge(run, app, engine).forms)
+        self.runtime = runtime
+        self.app = runtime.application
+        self.engine = runtime.engine
+        self.routes = verified_routes(self.app, routes)
+        self.left = left_of(self.routes, runtime.known.forms)
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
         self.suspected: Collection[RowKey] = ()  # rows that moved whenever they were looked at, and differed
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
-        self.expiring = set(knowledge(run, app, engine).lives.targets)  # places of targets whose rows expire
+        self.expiring = set(runtime.known.lives.targets)  # places of targets whose rows expire
         self.moved: set[RowKey] = set()  # rows that were others before or during the last fold
         self.watched: deque[RowKey] = deque()  # the rows that the last fold is about, the next to be looked at first
         self.before: Mapping[RowKey, ShownRow | None] = {}  # what they were before it
 
     def verify(self) -> VerifiedRows:
         """Folds and compares, again while rows that are suspected move."""
-        suspected = self._compared(None)
-        for _ in range(FOLDS_MAX if self.live else 0):
-            if not suspected:
-                break
-            self.run.wait(self.tolerance_seconds)
-            again = self._compared(suspected)
-            still = {row: each for row, each in again.items() if suspected[row] == each and row not in self.moved}
-            self.found.different += still.values()
-            suspected = {row: each for row, each in again.items() if row not in still}
+        suspected: Mapping[RowKey, RowDifference] = self._compared(None)
         if self.live:
+            self.found.different, suspected = stable(
+                self.runtime,
+                suspected,
+                self._compared,
+                looks_max=FOLDS_MAX,
+                tolerance_seconds=self.tolerance_seconds,
+                is_same=lambda before, now: before == now and now.row not in self.moved,
+            )
             self.found.moving, self.suspected = len(suspected), suspected.keys()
         else:
             self.found.different += suspected.values()
@@ -193,7 +190,6 @@ class RowsVerifier:
 
         A fold of all items does not tell what came since. The ledger does: it notes the life of each row.
         """
-        known = knowledge(self.run, self.app, self.engine.engine)
         targets = [key for route in self.routes for key in route.into if key.place in self.expiring]
         rows = [row for row in found if any(_is_row_of(key, row) for key in targets)]
         if not rows:
@@ -201,7 +197,7 @@ class RowsVerifier:
         from streamfold.lifecycle.row_sources import rows_that_agree  # it says why rows are as they are, by these
 
         there = [row for row in rows if found[row].shown is not None]
-        agree = rows_that_agree(Explaining(self.app, self.engine, known.forms), there)
+        agree = rows_that_agree(Explaining(self.app, self.engine, self.runtime.known.forms), there)
         left_out = {row for row in rows if found[row].shown is None} | agree
         return {row: each for row, each in found.items() if row not in left_out}
 
@@ -240,15 +236,15 @@ class RowsVerifier:
             path = str(Path(folder) / "fold.db")
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
             with closing(EmbeddedEngine(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
-                run = replace(self.run, actions=ACTIONS, handlers=frozenset(names), parking=None)
-                led = Pages(self.app, folded, run, names)
+                runtime = self.runtime.on(folded, actions=ACTIONS, handlers=frozenset(names), parking=None)
+                led = Pages(runtime, names)
                 self.found.failed = []
                 self.lacking = set()
                 for table in source_tables(self.routes):
                     for keys in pages(scanned(self.engine, table)):
                         self._fold(led, folded, [key for key in keys if not self._is_folded(key)], only)
                         self._watch()
-                run_chains(self.app, folded, run)
+                run_chains(runtime, folded)
                 yield folded
 
     def _is_folded(self, key: RowKey) -> bool:
@@ -261,29 +257,24 @@ class RowsVerifier:
         wanted = [key for key in keys if self.app.listeners(key)]
         sources = self.engine.read_sources(wanted) if wanted else {}
         if only is not None:
-            with localcontext(EXACT):
-                sources = {
-                    key: image for key, image in sources.items() if self._leads_to(key, image, led.knows.forms, only)
-                }
+            forms = led.runtime.known.forms
+            sources = {key: image for key, image in sources.items() if self._leads_to(key, image, forms, only)}
         with folded.batch():  # a page is one transaction of the file, whose items are read and written once
             folded.put_sources((key, image, "0") for key, image in sources.items())
             self.found.failed += led.reconcile(sources).failed
-        self.expiring |= led.knows.lives.targets
+        self.expiring |= led.runtime.known.lives.targets
         self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
 
     def _leads_to(self, item: ItemKey, image: StoredItem, forms: Forms, only: Collection[RowKey]) -> bool:
         """Whether an item adds to one of these rows, perhaps by a row that is a source; or a handler raises on it."""
-        try:
-            made = [
-                contribution(each.route, image_of(image), fields, forms)
-                for each, fields in self.app.listeners(item)
-                if each.route in self.routes
-            ]
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            return True
-        return any(row in only or self.app.chains(row) for rows in made for row in rows)
+        made = (
+            derived(each.route, image_of(image), fields, forms)
+            for each, fields in self.app.listeners(item)
+            if each.route in self.routes
+        )
+        return any(
+            error is not None or any(row in only or self.app.chains(row) for row in rows) for rows, error in made
+        )
 
     def _with_entries(self, folded: EmbeddedEngine, items: Iterable[ItemKey]) -> list[StateKey]:
         """The ledger items of these items that have entries in the fold."""
@@ -344,20 +335,17 @@ def contributed(
         yield line.key, RowSum(shown=line.image)
     parts: dict[RowKey, list[RowPart]] = {}
     image = image_of(line.image)
-    with localcontext(EXACT):
-        for each, fields in app.listeners(line.key):
-            if each.route not in routes:
-                continue
-            try:
-                for row, part in contribution(each.route, image, fields, forms).items():
-                    parts.setdefault(row, []).append(part)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                failed = ItemError(line.key, each.route.name, f"{type(error).__name__}: {error}")
-                yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
-        for row, found in parts.items():
-            yield row, _summed(line, found)
+    for each, fields in app.listeners(line.key):
+        if each.route not in routes:
+            continue
+        made, error = derived(each.route, image, fields, forms)
+        for row, part in made.items():
+            parts.setdefault(row, []).append(part)
+        if error is not None:
+            failed = ItemError(line.key, each.route.name, f"{type(error).__name__}: {error}")
+            yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
+    for row, found in parts.items():
+        yield row, _summed(line, found)
 
 
 def _summed(line: ExportLine, parts: Sequence[RowPart]) -> RowSum:
@@ -371,11 +359,11 @@ def _summed(line: ExportLine, parts: Sequence[RowPart]) -> RowSum:
 
 
 def compared(
-    app: Application, run: Run, routes: Sequence[Route], rows: Iterable[tuple[RowKey, RowSum]]
+    app: Application, settings: Settings, routes: Sequence[Route], rows: Iterable[tuple[RowKey, RowSum]]
 ) -> Iterator[RowDifference | ItemError | int]:
     """The rows whose pieces are all joined: those that differ, what failed, and how many rows there were."""
     known = list(rows)
-    folded = _folded(app, run, routes, (each for _, found in known for each in found.items))
+    folded = _folded(app, settings, routes, (each for _, found in known for each in found.items))
     number = 0
     for row, found in known:
         yield from found.failed
@@ -404,7 +392,7 @@ def _expected(row: RowKey, found: RowSum, folded: MemoryEngine | None) -> ShownR
 
 
 def _folded(
-    app: Application, run: Run, routes: Collection[Route], items: Iterable[tuple[ItemKey, StoredItem]]
+    app: Application, settings: Settings, routes: Collection[Route], items: Iterable[tuple[ItemKey, StoredItem]]
 ) -> MemoryEngine | None:
     """The rows that items make; of the rows that are looked at, all items are there."""
     wanted = dict(items)
@@ -413,6 +401,6 @@ def _folded(
     engine = MemoryEngine(app.tables.values(), actions_max=ACTIONS)
     engine.put_sources((key, image, BEFORE_ALL) for key, image in wanted.items())
     names = [route.name for route in routes]
-    own = replace(run, actions=ACTIONS, handlers=frozenset(names), parking=None)
-    Pages(app, engine, own, names).reconcile(wanted)
+    runtime = Runtime(app, engine, settings, actions=ACTIONS, handlers=frozenset(names))
+    Pages(runtime, names).reconcile(wanted)
     return engine

@@ -1,6 +1,6 @@
 """A search index is built beside the live one, replaces it, and is verified (docs/search-operations.md)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -22,18 +22,16 @@ from streamfold.derivations.search.indexing import (
 from streamfold.derivations.search.maintenance import Comparing, Copying, ShownRoot, root_of
 from streamfold.derivations.search.options import NEXT, NUMBERED, keeps_ids, options_of
 from streamfold.derivations.search.sink import Sink
-from streamfold.engines import Counter, Engine, Segment
-from streamfold.engines.timed import Timed
+from streamfold.engines import Counter, Segment
 from streamfold.errors import EngineUnavailable, HandlerError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.lifecycle.sources import pages, scanned, source_tables
-from streamfold.lifecycle.verify import READS_MAX
+from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey
-from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CounterWrite
 
 START_MILLISECONDS = 60 * 60 * 1000
@@ -48,20 +46,20 @@ SLICES = 256
 SLICE_KEYS = 50
 
 
-def roots_of(app: Application, index: SearchIndex, run: Run, items: Iterable[ItemKey]) -> list[Root]:
+def roots_of(runtime: Runtime, index: SearchIndex, items: Iterable[ItemKey]) -> list[Root]:
     """The roots of an index among items."""
     found = [
         Root(each.route, item, fields)
         for item in items
-        for each, fields in app.listeners(item)
+        for each, fields in runtime.application.listeners(item)
         if each.route.name == index.route.name and each.role == SOURCE
     ]
-    return [root for root in found if _alias(root, run) == index.alias]
+    return [root for root in found if _alias(runtime, root) == index.alias]
 
 
-def _alias(root: Root, run: Run) -> str | None:
+def _alias(runtime: Runtime, root: Root) -> str | None:
     try:
-        return index_of(root.route, root.fields, run.settings)
+        return index_of(root.route, root.fields, runtime.settings)
     except HandlerError:
         return None
 
@@ -71,23 +69,17 @@ class CopiedPages:
     """Sends the documents of pages of items, without raising their counters."""
 
     sweep: ClassVar[None] = None  # the index that is built holds nothing of items that are gone
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     index: SearchIndex
     aliases: Aliases
     name: str  # of the index that is built
     started: int  # epoch seconds
     hides: bool = False
-    timed: Timed = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.timed = Timed(self.engine, self.run)
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
         """Sends the documents of these items. Raises what the store and the index raise."""
         report = PageReport()
-        roots = roots_of(self.app, self.index, self.run, dict.fromkeys(items))
+        roots = roots_of(self.runtime, self.index, dict.fromkeys(items))
         report.items = len(roots)
         report.written = self._copying(report).copy(roots) if roots else 0
         return report
@@ -98,23 +90,21 @@ class CopiedPages:
 
         start = self.started * 1000 - START_MILLISECONDS
         sink = self.aliases.sink
-        return Copying(self.app.name, self.timed, sink, self.run, self.name, start, fails, self.hides)
+        return Copying(self.runtime, sink, self.name, start, fails, self.hides)
 
 
 class Rebuild:
     """The rebuild of one index, step by step. Each step may be done again by whoever finds it half done."""
 
-    def __init__(self, app: Application, engine: Engine, run: Run, index: SearchIndex, aliases: Aliases) -> None:
-        self.app = app
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime, index: SearchIndex, aliases: Aliases) -> None:
+        self.runtime = runtime
         self.index = index
         self.aliases = aliases
 
     @property
     def mark(self) -> IndexMark:
         """The mark as it is now."""
-        return read_mark(self.app.name, self.engine, self.index.alias)
+        return read_mark(self.runtime.application.name, self.runtime.engine, self.index.alias)
 
     def begin(self) -> IndexMark:
         """Makes the index, and then lets all documents be sent to it too."""
@@ -130,14 +120,12 @@ class Rebuild:
     def pages(self, started: int, *, hides: bool = False) -> CopiedPages:
         """The pages of the scan."""
         mark = self._in_phase(BUILDING, BOTH)
-        return CopiedPages(
-            self.app, self.engine, self.run, self.index, self.aliases, mark.building, started, hides=hides
-        )
+        return CopiedPages(self.runtime, self.index, self.aliases, mark.building, started, hides=hides)
 
     def drain(self, started: int) -> list[ItemFailed]:
         """Sends the roots again that are noted, until none is left; returns those that cannot be sent."""
         pages = self.pages(started, hides=True)
-        dirty = Dirty(self.app.name, self.engine, pages.name)
+        dirty = Dirty(self.runtime.application.name, self.runtime.engine, pages.name)
         while True:
             after, failed, done = "", dict[ItemKey, ItemFailed](), 0
             while notes := dirty.notes(PAGE_NOTES, after):
@@ -158,7 +146,7 @@ class Rebuild:
 
     def seconds_left(self, mark: IndexMark) -> int:
         """How long a batch that has read an older mark may still be alive."""
-        return max(mark.since + self.run.settings.gate_seconds - int(self.run.clock()) + 1, 0)
+        return max(mark.since + self.runtime.settings.gate_seconds - int(self.runtime.clock()) + 1, 0)
 
     def swap(self) -> IndexMark:
         """Moves the alias to the new index, which has everything. The old one is written on."""
@@ -191,7 +179,7 @@ class Rebuild:
 
     def _check_retired(self, mark: IndexMark) -> None:
         """Raises ``SettingsError`` while the search whose index was taken over may send documents through the alias."""
-        known = read_manifest(self.app.name, self.engine).handlers.get(mark.handler, {})
+        known = read_manifest(self.runtime.application.name, self.runtime.engine).handlers.get(mark.handler, {})
         if RETIRED not in known:
             raise SettingsError(
                 f"Search {mark.handler!r} still writes index {mark.old!r}: deploy the application without it, "
@@ -209,7 +197,7 @@ class Rebuild:
         if not mark.old:
             return mark
         self.aliases.delete(mark.old)
-        Dirty(self.app.name, self.engine, mark.old).clear()
+        Dirty(self.runtime.application.name, self.runtime.engine, mark.old).clear()
         return self._write(mark._replace(old=""))
 
     def _point(self, name: str) -> None:
@@ -217,8 +205,8 @@ class Rebuild:
         self.aliases.point(self.index.alias, name)
 
     def _write(self, mark: IndexMark) -> IndexMark:
-        now = mark._replace(since=int(self.run.clock()))
-        return write_mark(self.app.name, self.engine, self.index.alias, now)
+        now = mark._replace(since=int(self.runtime.clock()))
+        return write_mark(self.runtime.application.name, self.runtime.engine, self.index.alias, now)
 
     def _in_phase(self, *phases: str) -> IndexMark:
         mark = self.mark
@@ -242,15 +230,13 @@ def told_phase(alias: str, mark: IndexMark) -> str:
 class TakeOver:
     """The alias of one search becomes another's. Each step may be done again."""
 
-    def __init__(self, app: Application, engine: Engine, run: Run, index: SearchIndex, aliases: Aliases) -> None:
+    def __init__(self, runtime: Runtime, index: SearchIndex, aliases: Aliases) -> None:
         replaced = options_of(index.route).replaces
         if replaced is None:
             raise SettingsError(
                 f"Search {index.route.name!r} replaces none: --take-over is for one that is declared with replaces=."
             )
-        self.app = app
-        self.engine = engine
-        self.run = run
+        self.runtime = runtime
         self.index = index
         self.aliases = aliases
         self.replaced = replaced
@@ -263,7 +249,7 @@ class TakeOver:
         mark = self._read()
         if mark.phase == TAKEN:
             return mark
-        own = read_mark(self.app.name, self.engine, self.index.alias)
+        own = read_mark(self.runtime.application.name, self.runtime.engine, self.index.alias)
         for alias, found in ((self.alias, mark), (self.index.alias, own)):
             if found.phase or found.old:
                 raise SettingsError(told_phase(alias, found))
@@ -279,11 +265,11 @@ class TakeOver:
         return mark
 
     def _read(self) -> IndexMark:
-        return read_mark(self.app.name, self.engine, self.alias)
+        return read_mark(self.runtime.application.name, self.runtime.engine, self.alias)
 
     def _write(self, mark: IndexMark) -> IndexMark:
-        now = mark._replace(since=int(self.run.clock()))
-        return write_mark(self.app.name, self.engine, self.alias, now)
+        now = mark._replace(since=int(self.runtime.clock()))
+        return write_mark(self.runtime.application.name, self.runtime.engine, self.alias, now)
 
 
 class WrongDocument(NamedTuple):
@@ -310,28 +296,25 @@ class IndexVerifier:
     """Compares an index with the items. What differs is read again after ``tolerance_seconds``.
 
     Where counter, items and documents are what they were and still do not agree, it is wrong. Where one of them moved,
-    it is read again, ``READS_MAX`` times; then it is *moving*.
+    it is read again, ``LOOKS_MAX`` times; then it is *moving*.
     """
 
     def __init__(
         self,
-        app: Application,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         index: SearchIndex,
         sink: Sink,
         name: str,
         tolerance_seconds: float,
     ) -> None:
         """``name``: of the index or alias that is read."""
-        self.app = app
-        self.engine = Timed(engine, run)
-        self.run = run
+        self.runtime = runtime
+        self.engine = runtime.engine
         self.index = index
         self.sink = sink
         self.name = name
         self.tolerance_seconds = tolerance_seconds
-        self.comparing = Comparing(app.name, self.engine, sink, name, run.settings)
+        self.comparing = Comparing(runtime.application.name, self.engine, sink, name, runtime.settings)
         self.found = VerifiedIndex()
 
     def verify(self, sample: int | None, random: Random) -> VerifiedIndex:
@@ -339,7 +322,7 @@ class IndexVerifier:
         self.sink.check(self.name)
         keys = (key for table in source_tables([self.index.route]) for key in self._keys(table, sample, random))
         for page in pages(keys, PAGE_ROOTS):
-            self._page(roots_of(self.app, self.index, self.run, page), {})
+            self._page(roots_of(self.runtime, self.index, page), {})
         for found in pages(islice((each.id for each in self.sink.documents(self.name)), sample), PAGE_ROOTS):
             self._documents(found)
         return self.found
@@ -355,7 +338,7 @@ class IndexVerifier:
             page = self.engine.scan(table, Segment(number, SLICES), after, min(SLICE_KEYS, sample))
             if page.after is not None:
                 left.append((number, page.after))
-            fitting = [key for key in page.keys if roots_of(self.app, self.index, self.run, [key])]
+            fitting = [key for key in page.keys if roots_of(self.runtime, self.index, [key])]
             sample -= len(fitting)
             yield from fitting
 
@@ -378,16 +361,14 @@ class IndexVerifier:
             self.found.roots += len(roots)
             self.found.documents += sum(len(each.expected) for each in compared.shown)
             self.found.failed += [ItemFailed(root.item, root.route.name, error) for root, error in compared.failed]
-        suspected = [each for each in compared.shown if any(each.differences())]
-        for _ in range(READS_MAX):
-            if not suspected:
-                return
-            self.run.wait(self.tolerance_seconds)
-            again = self.comparing.compare([each.root for each in suspected], more).shown
-            before = {each.root.item: each for each in suspected}
-            self._wrong(each for each in again if each == before[each.root.item])
-            suspected = [each for each in again if each != before[each.root.item] and any(each.differences())]
-        self.found.moving += len(suspected)
+
+        def again(suspected: Mapping[ItemKey, ShownRoot]) -> Mapping[ItemKey, ShownRoot]:
+            return _differing(self.comparing.compare([each.root for each in suspected.values()], more).shown)
+
+        suspected = _differing(compared.shown)
+        same, moving = stable(self.runtime, suspected, again, tolerance_seconds=self.tolerance_seconds)
+        self._wrong(same)
+        self.found.moving += len(moving)
 
     def _wrong(self, shown: Iterable[ShownRoot]) -> None:
         known = set(self.found.wrong)
@@ -396,26 +377,28 @@ class IndexVerifier:
             self.found.wrong += [wrong for wrong in found if wrong not in known]
 
 
-def repair(
-    app: Application, engine: Engine, run: Run, index: SearchIndex, wrong: Iterable[WrongDocument]
-) -> PageReport:
+def _differing(shown: Iterable[ShownRoot]) -> dict[ItemKey, ShownRoot]:
+    return {each.root.item: each for each in shown if any(each.differences())}
+
+
+def repair(runtime: Runtime, index: SearchIndex, wrong: Iterable[WrongDocument]) -> PageReport:
     """Leads the documents of these items to what the items are now. Raises as ``Pages.reconcile``."""
     items: dict[ItemKey, set[str]] = {}
     for each in wrong:
         items.setdefault(each.item, set()).add(each.id)
     if keeps_ids(index.route):
         for item, ids in items.items():
-            _note(app, engine, run, index, item, ids)
-    return Pages(app, engine, run, [index.route.name]).reconcile(items)
+            _note(runtime, index, item, ids)
+    return Pages(runtime, [index.route.name]).reconcile(items)
 
 
-def _note(app: Application, engine: Engine, run: Run, index: SearchIndex, item: ItemKey, ids: set[str]) -> None:
+def _note(runtime: Runtime, index: SearchIndex, item: ItemKey, ids: set[str]) -> None:
     """Notes ids that the state may not know, so that the next run of their item hides them."""
-    key = document_key(app.name, index.route.name, item)
-    for _ in run.tries():
-        found = engine.count_up([Counter(key, expires=False)], int(run.clock() * 1000), run.expires_at)
+    key = document_key(runtime.application.name, index.route.name, item)
+    for _ in runtime.tries():
+        found = runtime.engine.count_up([Counter(key, expires=False)], int(runtime.clock() * 1000), runtime.expires_at)
         if key in found:
             write = CounterWrite(key, int(found[key]["n"]), added=frozenset(ids), expires=False)
-            if engine.transact([write], run.expires_at) is None:
+            if runtime.engine.transact([write], runtime.expires_at) is None:
                 return
     raise EngineUnavailable("The counter of a document is busy: the same command goes on.")

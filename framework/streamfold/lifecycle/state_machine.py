@@ -8,13 +8,11 @@ from importlib.resources import files
 from typing import Any
 
 from streamfold.batch.process import check_application
-from streamfold.engines import Engine
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import REBUILD, Filling, end_job, job_parts, job_to_carry
 from streamfold.lifecycle.exports import S3
-from streamfold.routes.application import Application
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 
 ASL = "backfill.asl.json"
 JOB, PART, FILE, END, SHARING, DONE = "job", "part", "file", "end", "sharing", "done"
@@ -41,22 +39,22 @@ def place_in_s3(place: str) -> dict[str, str]:
     return {BUCKET: bucket, KEY: key}
 
 
-def work(app: Application, engine: Engine, run: Run, event: Any) -> WorkAnswer:
-    """Does a part while ``run`` has time, or ends the job: ``{"job": ID, "part": N}``, ``{"job": ID, "end": true}``.
+def work(runtime: Runtime, event: Any) -> WorkAnswer:
+    """Does a part while there is time, or ends the job: ``{"job": ID, "part": N}``, ``{"job": ID, "end": true}``.
 
     Answers with ``done``, whether the part is. Raises ``SettingsError`` for another event, a job that cannot be
     carried, and a manifest of another export; ``NotStarted`` if there was not even time for a page.
     """
     identity, number, sharing = _asked(event)
-    check_application(app, engine, run, write=False)
+    check_application(runtime, write=False)
     if number is None:
-        return _ended(app, engine, run, identity)
-    jobs = Jobs(app.name, engine, run.clock, run)
-    parts = job_parts(app, engine, run, job_to_carry(jobs, identity), sharing=sharing)
+        return _ended(runtime, identity)
+    jobs = Jobs.of(runtime)
+    parts = job_parts(runtime, job_to_carry(jobs, identity), sharing=sharing)
     _check_file(parts, number, event.get(FILE))
     before = jobs.segment(parts.job, number)
     try:
-        cursor = parts.run_part(number, run)
+        cursor = parts.run_part(number, runtime)
     except NotStarted:
         cursor = jobs.segment(parts.job, number)
     if not cursor.done and cursor.revision == before.revision:
@@ -80,16 +78,16 @@ def _asked(event: Any) -> tuple[str, int | None, int]:
     return identity, number, sharing
 
 
-def _ended(app: Application, engine: Engine, run: Run, identity: str) -> WorkAnswer:
+def _ended(runtime: Runtime, identity: str) -> WorkAnswer:
     """Ends a job; again, if this was called before and the answer was lost."""
-    jobs = Jobs(app.name, engine, run.clock, run)
+    jobs = Jobs.of(runtime)
     job = jobs.read(identity)
-    left = job_parts(app, engine, run, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
+    left = job_parts(runtime, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
     if left:
         raise SettingsError(f"{len(left)} parts of job {identity} are not done: part {left[0]} is the first.")
     if job is not None and job.what == REBUILD:
-        run.warn(ROWS_NOT_COMPARED.format(" ".join(job.handlers)))
-    return {JOB: identity, DONE: True, "counts": dict(end_job(app, engine, run, identity).counts)}
+        runtime.warn(ROWS_NOT_COMPARED.format(" ".join(job.handlers)))
+    return {JOB: identity, DONE: True, "counts": dict(end_job(runtime, identity).counts)}
 
 
 def _check_file(parts: Filling, number: int, file: Any) -> None:

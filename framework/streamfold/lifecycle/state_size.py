@@ -11,7 +11,7 @@ from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.sources import pages
 from streamfold.records.encoded import item_bytes
 from streamfold.routes.application import Application
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 OTHERS = "other applications"
@@ -89,26 +89,26 @@ class GarbageReport:
 class StateGarbage:
     """Gives a time to live to the ledger items of an application that hold nothing."""
 
-    app: Application
-    engine: Engine
-    run: Run
+    runtime: Runtime
     report: GarbageReport = field(default_factory=GarbageReport)
 
     def pages(self) -> Iterator[Sequence[StateKey]]:
         """Such ledger items, some at a time. They are counted."""
-        for page in pages(found_in_state(self.engine, self._endless)):
+        for page in pages(found_in_state(self.runtime.engine, self._endless)):
             self.report.found += len(page)
             yield page
 
     def mark(self, page: Sequence[StateKey]) -> None:
         """Gives some of them a time to live. An item that holds something by now is left alone."""
         for key in page:
-            for _ in self.run.tries():
-                stored = self.engine.read_state([key], consistent=True).get(key, {})
+            for _ in self.runtime.tries():
+                stored = self.runtime.engine.read_state([key], consistent=True).get(key, {})
                 if not holds_nothing(stored):
                     break
                 left = {name: value for name, value in stored.items() if name != "r"}
-                if self.engine.swap_state(key, {**left, "live": 0, "ttl": self.run.expires_at}, int(stored["r"])):
+                if self.runtime.engine.swap_state(
+                    key, {**left, "live": 0, "ttl": self.runtime.expires_at}, int(stored["r"])
+                ):
                     self.report.marked += 1
                     break
             else:
@@ -116,7 +116,7 @@ class StateGarbage:
 
     def _endless(self, stored: StoredItem) -> StateKey | None:
         key = state_key(stored)
-        if not is_ledger_key(key, self.app.name):
+        if not is_ledger_key(key, self.runtime.application.name):
             return None
         texts: dict[str, Any] = {name: next(iter(value.values())) for name, value in stored.items()}
         return key if holds_nothing(texts) else None

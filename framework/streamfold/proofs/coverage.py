@@ -9,7 +9,8 @@ from decimal import localcontext
 from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.derivations.derivation import Planning, Work, contribution, derivation
+from streamfold.derivations.derivation import Planning, Work, derivation, derived
+from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import shortened
 from streamfold.keys.key import Key
 from streamfold.ledger.forms import Forms
@@ -18,7 +19,7 @@ from streamfold.proofs.histories import Shape, changes_of
 from streamfold.records.change import Change
 from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.twin import Write
@@ -80,9 +81,6 @@ def _any_overlaps(some: Collection[Key], others: Collection[Key]) -> bool:
     return any(one.overlaps(other) for one in some for other in others)
 
 
-Attributes = Mapping[str, Any]
-
-
 class TakenExample(NamedTuple):
     """The shapes without items on which a handler raises, and a line for each key of which some were left out."""
 
@@ -129,7 +127,7 @@ def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
     return shape._replace(items=left), line
 
 
-def _refusal(app: App, shape: Shape, fields: Attributes, item: Attributes) -> str:
+def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[str, Any]) -> str:
     """Why an item cannot be processed when it is put and removed; empty where it can."""
     forms = Forms()  # one item says nothing of the types of another's values
     history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
@@ -144,13 +142,14 @@ def _refusal(app: App, shape: Shape, fields: Attributes, item: Attributes) -> st
     return ""
 
 
-def _derive(app: App, route: Route, change: Change, fields: Attributes, forms: Forms) -> None:
+def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], forms: Forms) -> None:
     if route.kind.contributes:
         for image in (change.old, change.new):
-            contribution(route, image, fields, forms)
+            derived(route, image, fields, forms).checked()
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
-        derivation(route).plan([work], Planning(app, Run(Settings()), _raise, lambda *_: None, lambda *_: None))
+        runtime = Runtime(app, MemoryEngine(app), Settings())
+        derivation(route).plan([work], Planning(runtime, _raise, lambda *_: None, lambda *_: None))
 
 
 def _raise(change: Change, route: Route, error: Exception) -> bool:
@@ -158,5 +157,5 @@ def _raise(change: Change, route: Route, error: Exception) -> bool:
     raise error
 
 
-def _shown(item: Attributes) -> str:
+def _shown(item: Mapping[str, Any]) -> str:
     return shortened(repr(dict(item)))

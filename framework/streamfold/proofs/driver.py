@@ -11,13 +11,11 @@ from contextlib import suppress
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.commit.outcome import Failure, Held
 from streamfold.derivations.search.indexes import OPENED
-from streamfold.engines import Engine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, parts_text
 from streamfold.failures.repair import Repair, Repaired
@@ -44,8 +42,7 @@ from streamfold.proofs.oracle import (
 )
 from streamfold.proofs.store import PLACE, Contents, Documents, ProofStore, WriterLane, Writers, proof_store
 from streamfold.records.change import Change
-from streamfold.run import Run
-from streamfold.run.pace import SendingPace
+from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.mapping import Died
@@ -53,32 +50,31 @@ from streamfold.testing.twin import changes_items, tells_of_conflict
 
 if TYPE_CHECKING:
     from streamfold.app import App
-    from streamfold.run import Learned
 
 BELLS = ("bell-lost", "bell-twice")
 FAN_OUT_ROUNDS_MAX = 20
 """Times that open fan-outs are rung for at the end: each may open others."""
 
 
-def answer_bells(app: "App", engine: Engine, run: "Run", choices: Choices) -> None:
+def answer_bells(runtime: Runtime, choices: Choices) -> None:
     """Works on what an invocation rang for, or on nothing, or twice; a lane that fails stays open."""
-    if not run.rung:
+    if not runtime.rung:
         return
     option = choices.choose("bell", BELLS)
     if option == "bell-lost":
-        run.rung.clear()
-    rung = [*run.rung] if option == "bell-twice" else []
-    run_fan_outs(app, engine, run)
-    run.rung += rung
-    run_fan_outs(app, engine, run)
+        runtime.rung.clear()
+    rung = [*runtime.rung] if option == "bell-twice" else []
+    run_fan_outs(runtime)
+    runtime.rung += rung
+    run_fan_outs(runtime)
 
 
-def answer_all(app: "App", engine: Engine, run: "Run") -> bool:
+def answer_all(runtime: Runtime) -> bool:
     """Rings until no fan-out is open; returns whether one was. Raises ``HandlerFails`` if one cannot be done."""
     for number in range(FAN_OUT_ROUNDS_MAX):
-        if not ring_open(app, engine, run):
+        if not ring_open(runtime):
             return number > 0
-        for failure in run_fan_outs(app, engine, run).failures:
+        for failure in run_fan_outs(runtime).failures:
             raise HandlerFails(str(failure)) from failure.error
     raise HandlerFails(f"Fan-outs are open after {FAN_OUT_ROUNDS_MAX} rounds.")
 
@@ -118,7 +114,7 @@ class Invoker:
             PLACE: Contents(proof, self.engine.archive),
             OPENED: Documents(proof, self.engine.bulk),
         }
-        self.learned: Learned = WeakKeyDictionary()
+        self.known: dict[App, Knowledge] = {}
         self.pace = SendingPace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
@@ -148,15 +144,15 @@ class Invoker:
         self.deliveries += 1
         self._parking.delivered(batch)
         try:
-            run = self._invocation(calls)
-            failures = process_changes(self.app, batch, self.engine, run).failures
-            answer_bells(self.app, self.engine, run, self.choices)
+            runtime = self._invocation(calls)
+            failures = process_changes(runtime, batch).failures
+            answer_bells(runtime, self.choices)
             if self.app.chained:
                 self.engine.retry(self.settings.group)
-                failures = [*failures, *run_chains(self.app, self.engine, run).failures]
+                failures = [*failures, *run_chains(runtime, self.engine).failures]
         except (Died, EngineUnavailable) as died:
             self.tell(f"  the invocation ends: {type(died).__name__}")
-            self.learned.clear()
+            self.known.clear()
             self.pace = SendingPace()
             return None
         if self.writers:
@@ -170,23 +166,25 @@ class Invoker:
         """
         last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
         self._acknowledged.update(change.version_text for change in last.values() if change.sequence not in failed)
-        open_ones = FanOuts(self.app.name, self.store, self._invocation()).all()
+        open_ones = FanOuts(self._invocation().on(self.store)).all()
         going_on = {job.options.get("version") for job in open_ones}
         for version in self._acknowledged - going_on:
             self._over.setdefault(version, place)
 
-    def _invocation(self, calls: int | None = None) -> Run:
-        """The run of one invocation, which has time for so many calls of the store; None: for any number."""
+    def _invocation(self, calls: int | None = None) -> Runtime:
+        """The runtime of one invocation, which has time for so many calls of the store; None: for any number."""
         last = None if calls is None else self.engine.calls + calls
-        return Run(
+        return Runtime(
+            self.app,
+            self.engine,
             self.settings._replace(handlers_off=tuple(self.handlers.off)),
             clock=lambda: self.now,
             pause=lambda _: None,
             opened=self.opened,
-            learned=self.learned,
+            known=self.known.setdefault(self.app, Knowledge()),
             parking=self._parking,
             source_items=self.writers is not None,
-            lanes=ChosenLanes(lambda: self.choices, self._break),
+            slots=ChosenLanes(lambda: self.choices, self._break),
             pace=self.pace,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
@@ -196,9 +194,7 @@ class Invoker:
         self.tell(f"  repair of {change.name}")
         self._running.append(None)
         try:
-            repairs = Repair(self.app, self.engine, self._invocation()).item(
-                change.item, version=version, changes=[change]
-            )
+            repairs = Repair(self._invocation()).item(change.item, version=version, changes=[change])
         except Died:
             repairs = []
         self._running.pop()
@@ -403,7 +399,7 @@ class Driver(Invoker):
             self._process(changes)
         for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another
             self._deliver_what_follows()
-            if not answer_all(self.app, self.engine, self._invocation()):
+            if not answer_all(self._invocation()):
                 break
         self._process(())
 

@@ -19,6 +19,7 @@ from streamfold.engines import (
     Segment,
     StoredItem,
 )
+from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, parts_text
 from streamfold.keys.key_part import KeyValue
@@ -26,7 +27,6 @@ from streamfold.keys.table import Table
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.invariants import InvariantBroken
 from streamfold.records.change import ItemKey
-from streamfold.run import Flight, Joined, LaneCall, Lanes, made
 from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import (
     CONFLICT,
@@ -312,12 +312,12 @@ class Begun(NamedTuple):
     """A call that was begun, and what it touches."""
 
     tag: Any
-    call: LaneCall
+    call: SlotCall
     places: frozenset[object]
 
 
-class ChosenLanes(Lanes):
-    """Lanes of a proof. ``broken`` is told when two calls that touch one item are in flight together."""
+class ChosenLanes(CallSlots):
+    """Call slots of a proof. ``broken`` is told when two calls that touch one item are in flight together."""
 
     def __init__(self, choices: Callable[[], Choices], broken: Callable[[InvariantBroken], None]) -> None:
         self.count = LANES
@@ -335,7 +335,7 @@ class _ChosenFlight(Flight):
         self._waiting: list[Begun] = []
         self._ended: list[tuple[Joined, frozenset[object]]] = []
 
-    def begin(self, tag: Any, call: LaneCall, places: Iterable[object]) -> None:
+    def begin(self, tag: Any, call: SlotCall, places: Iterable[object]) -> None:
         touched = frozenset(part for place in places for part in _touched(place))
         others = [begun.places for begun in self._waiting] + [ended for _, ended in self._ended]
         if twice := [place for each in others for place in each & touched]:

@@ -176,10 +176,10 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value != {"N": "0"} and not hidden(name)}
 
 
-Partition = tuple[str, Any]
+ItemPartition = tuple[str, Any]
 """A table, and the partition key of items in it."""
 Images = Mapping[ItemKey, Mapping[str, Any]]
-Derived = dict[str, tuple[str, Mapping[str, Any]]]
+DerivedAttributes = dict[str, tuple[str, Mapping[str, Any]]]
 """Derived attributes by name: of which application and handler, and their values as stored."""
 ZERO = {"N": "0"}
 
@@ -217,8 +217,8 @@ def check_cascades(app: App, told: Sequence[Told], ended: Mapping[str, int] = Ma
     """
     # Children lie in the partition of their parent, which is checked when a cascade is declared: items of other
     # partitions are not looked at, or a proof of many items would take most of its time here.
-    there: dict[Partition, dict[ItemKey, int]] = defaultdict(dict)
-    gone: dict[Partition, dict[ItemKey, int]] = defaultdict(dict)
+    there: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
+    gone: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
     for place, (change, own, follows) in enumerate(told):
         here, away = there[change.item[:2]], gone[change.item[:2]]
         if change.new:
@@ -249,7 +249,7 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
     )
 
 
-def _derived(app: App, images: Images) -> dict[ItemKey, Derived]:
+def _derived(app: App, images: Images) -> dict[ItemKey, DerivedAttributes]:
     """The attributes that handlers derive of these items, by the item that bears them."""
     given: dict[tuple[ItemKey, str], list[Yielded]] = defaultdict(list)
     history = History((), images, called)
@@ -257,7 +257,7 @@ def _derived(app: App, images: Images) -> dict[ItemKey, Derived]:
         if route.kind.contributes and route.kind.touches(route):
             for bearer, source, order, values in derivation(route).expected(route, history).on_items:
                 given[bearer, route.name].append((source, order, values))
-    derived: dict[ItemKey, Derived] = defaultdict(dict)
+    derived: dict[ItemKey, DerivedAttributes] = defaultdict(dict)
     for (bearer, handler), yielded in given.items():
         values = encode(folded_row(yielded))["M"]
         derived[bearer].update((name, (f"{app.name}/{handler}", value)) for name, value in values.items())
@@ -275,11 +275,11 @@ def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
     return names
 
 
-def _borne(image: Mapping[str, Any]) -> Derived:
+def _borne(image: Mapping[str, Any]) -> DerivedAttributes:
     return {name: (whose, image[name]) for name, whose in derived_by(image).items() if name in image}
 
 
-def _item_shown(own: Mapping[str, Any], derived: Derived, names: set[str]) -> dict[str, Any]:
+def _item_shown(own: Mapping[str, Any], derived: DerivedAttributes, names: set[str]) -> dict[str, Any]:
     """An item as it compares. What the application itself wrote under a derived attribute's name is nobody's business,
     and a derived 0 is like none.
     """

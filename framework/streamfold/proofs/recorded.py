@@ -39,14 +39,14 @@ SHORTEN_RECORDS_MAX = 200_000
 """Records that are delivered in all to make a failing run short: a large file is shortened less far."""
 
 
-class Placed(NamedTuple):
+class PlacedChange(NamedTuple):
     """A change, and its place in the recording."""
 
     place: int
     change: Change
 
 
-PlacedItem = Sequence[Placed]
+PlacedItem = Sequence[PlacedChange]
 """All changes of one item: what is left out together when a run is made short."""
 
 
@@ -181,9 +181,9 @@ def _is_of(key: "Key", item: "ItemKey") -> bool:
 
 
 def _items(changes: Iterable[Change]) -> list[PlacedItem]:
-    items: dict[ItemKey, list[Placed]] = defaultdict(list)
+    items: dict[ItemKey, list[PlacedChange]] = defaultdict(list)
     for place, change in enumerate(changes):
-        items[change.item].append(Placed(place, change))
+        items[change.item].append(PlacedChange(place, change))
     return list(items.values())
 
 

@@ -13,16 +13,15 @@ from decimal import Context, Decimal
 from typing import Any
 
 from streamfold.derivations.view.shards import SHARD
-from streamfold.errors import plain, shown
+from streamfold.engines.deadline import TRIES_MAX, Deadline
+from streamfold.errors import HandlerError, plain, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, EDGE, PLACES, PLAIN_NAMES, VERSION
-from streamfold.ledger.contribution import PLAIN_ENTRY, in_order
+from streamfold.ledger.contribution import PLAIN_ENTRY, in_order, order_of
 from streamfold.records.images import hidden
 from streamfold.records.values import DIGITS_MAX, WIDE, decode, encode, number_text
-from streamfold.routes.aggregates import COUNT_SUFFIX, SUM_SUFFIX
-from streamfold.routes.ordered import order_text
-from streamfold.routes.orderings import FORMS, PLAIN, Form, Ordering, Together
-from streamfold.run import TRIES_MAX, Deadline
+from streamfold.routes.aggregates import Ordering, ShardValue, ordering_of, shown_of
+from streamfold.routes.shipped_aggregates import COUNT_SUFFIX, SUM_SUFFIX, WINS
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""
@@ -100,74 +99,54 @@ def one(shards: Sequence[ShardRow], name: str) -> Any:
     if _is_won(shards, name):
         return _winner(shards)[name]
     having = [row for row in shards if name in row]
-    orderings = [_ordering(row, name) for row in having]
-    found = [ordering for ordering in orderings if ordering is not None]
-    if not found:
+    texts = [_stored_ordering(row, name) for row in having]
+    if not any(texts):
         return _total(name, [row[name] for row in having])
-    if len({ordering.form for ordering in found}) > 1 or len(found) < len(having):
-        said = ", ".join(sorted({str(ordering or "a number") for ordering in orderings}))
+    if len({text.partition(":")[0] for text in texts}) > 1:
+        different = ", ".join(sorted({text or "a number" for text in texts}))
         raise TypeError(
-            f"Attribute {name!r} is made differently in its shards ({said}), because the view has changed: say how "
-            f"they are combined, combine={{{name!r}: list}}, until the older items have changed too."
+            f"Attribute {name!r} is made differently in its shards ({different}), because the view has changed: say "
+            f"how they are combined, combine={{{name!r}: list}}, until the older items have changed too."
         )
-    # A shard without changes since the view asked for more still lists fewer: only the common number is exact.
-    return _ordered(name, having, found[0].form, min(ordering.most for ordering in found))
+    return _ordered(name, having, [_ordering(name, text) for text in texts])
 
 
-def _ordering(row: ShardRow, name: str) -> Ordering | None:
-    """How a row says that one of its attributes is made; None for what is added up."""
-    text, _, _ = str(row.get(EDGE + name, "")).partition(" ")
-    return Ordering.of(text) if text else None
+def _stored_ordering(row: ShardRow, name: str) -> str:
+    """How a row says that one of its attributes is made; "" for what is added up."""
+    return str(row.get(EDGE + name, "")).partition(" ")[0]
 
 
-def _ordered(name: str, shards: Sequence[ShardRow], text: str, most: int) -> Any:
-    form = FORMS.get(text)
-    if form is None or form.together is None:
+def _ordering(name: str, text: str) -> Ordering:
+    try:
+        found = ordering_of(text)
+    except HandlerError:
+        found = None
+    if found is None or not found.form.aggregate.in_shards:
         raise TypeError(
-            f"Attribute {name!r} is made in the form {text!r}, of which this code does not know how shards are put "
-            f"together: say how, combine={{{name!r}: list}}, or read with the code that writes it."
+            f"Attribute {name!r} is made in the form {text.partition(':')[0]!r}, of which this code does not know how "
+            f"shards are put together: say how, combine={{{name!r}: list}}, or import the class of the aggregate."
         )
-    if form.made is len:
-        raise TypeError(
-            f"Attribute {name!r} counts different values, and two shards may have the same one: they cannot be added "
-            "up. Count them in a view without shards=, or take the shards' counts for what they are, "
-            f"combine={{{name!r}: list}}."
-        )
-    if form.together is Together.PLACES:
-        placed = [each for row in shards for each in zip(row[PLACES + name], row[name], strict=True)]
-        return [value for _, value in in_order(form, placed)][:most]
-    if form.together is Together.FIRST:
-        return _first(shards, EDGE + name, form)[name]
-    if form.together is Together.VALUES:
-        return _listed(name, [value for row in shards for value in row[name]], form, most)
-    if form.made is not list:
-        raise TypeError(f"Attribute {name!r} cannot be put together: say how, combine={{{name!r}: list}}.")
-    raise TypeError(
-        f"Attribute {name!r} is a list whose shards do not say in which order it stands, because its view has no "
-        f"shards=: say how they are combined, combine={{{name!r}: list}}."
-    )
+    return found
 
 
-def _listed(name: str, values: list[Any], form: Form, most: int) -> Any:
-    """The smallest values of all; of a set each once, so that they need no more than their order."""
-    by_order = sorted(((order_text(_bytes(value), lambda: name), value) for value in values), key=_place)
+def _ordered(name: str, shards: Sequence[ShardRow], orderings: Sequence[Ordering]) -> Any:
+    """What the entries that count for all shards make, in the order of a row without shards."""
+    form = orderings[0].form
+    placed = [
+        entry
+        for row in shards
+        for entry in form.aggregate.kept(ShardValue(form, name, row[name], _edge(row, name), row.get(PLACES + name)))
+    ]
+    placed = in_order(form, placed)
     if form.once:
-        by_order = list(dict(by_order).items())
-    return form.made([value for _, value in by_order[:most]])
+        placed = list({order_of(place): (place, value) for place, value in placed}.values())
+    # A shard without changes since the view asked for more still keeps fewer: only the common number is exact.
+    most = min((ordering.most for ordering in orderings if ordering.most), default=0)
+    return shown_of(form, [value for _, value in placed[: most or None]])
 
 
-def _place(placed: tuple[str, Any]) -> str:
-    return placed[0]
-
-
-def _bytes(value: Any) -> Any:
-    """A value whose bytes are no ``Binary`` of boto3, which has them as its value."""
-    return getattr(value, "value", value)
-
-
-def _first(shards: Sequence[ShardRow], edge: str, form: Form) -> ShardRow:
-    """The shard whose one entry counts first of all."""
-    return in_order(form, [(str(row[edge]).partition(" ")[2], row) for row in shards])[0][1]
+def _edge(row: ShardRow, name: str) -> str:
+    return str(row[EDGE + name]).partition(" ")[2]
 
 
 def _is_won(shards: Sequence[ShardRow], name: str) -> bool:
@@ -180,7 +159,7 @@ def _winner(shards: Sequence[ShardRow]) -> dict[str, Any]:
     having = [row for row in shards if EDGE + PLAIN_ENTRY in row]
     if not having:
         return {}
-    row = _first(having, EDGE + PLAIN_ENTRY, FORMS[PLAIN])
+    row = in_order(WINS.form, [(_edge(row, PLAIN_ENTRY), row) for row in having])[0][1]
     return {name: row[name] for name in row[PLAIN_NAMES]}
 
 
@@ -251,8 +230,9 @@ def sharded(
     """A row that is spread over shards, as one item without its key; None where nothing contributes to it.
 
     ``table`` is boto3's ``Table``, or a client and the table's name; ``shards`` the greatest number that the view was
-    ever declared with. Numbers are added up; ``Max``, ``Min``, ``Latest``, ``First``, ``Top``, ``Collect`` and plain
-    attributes with ``wins=`` are those of all sources, in the order and with the ties of a row without shards.
+    ever declared with. Numbers are added up; ``Max``, ``Min``, ``Latest``, ``First``, ``Top``, ``Collect``, plain
+    attributes with ``wins=``, and aggregates of your own whose modules are imported, are those of all sources, in the
+    order and with the ties of a row without shards.
     ``combine`` says by attribute what else to do with the shards' values, ``{"name": list}``.
 
     Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that the shards do

@@ -50,12 +50,7 @@ class Image(Mapping[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The attribute, or the default where there is none. Raises as ``image[name]`` does for what is no value."""
-        decoded = self._decoded
-        if name in decoded:
-            return decoded[name]
-        if name not in self.raw or name.startswith(HIDDEN):
-            return default
-        return self._decode(name)
+        return default if name not in self.raw or name.startswith(HIDDEN) else self[name]
 
     def _decode(self, name: str) -> Any:
         tagged = self.raw[name]

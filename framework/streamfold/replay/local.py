@@ -22,7 +22,7 @@ from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.replay.replay import newest_sources
 from streamfold.routes.application import Application
-from streamfold.run import Learned, Run
+from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from streamfold.settings.readers import EMBEDDED, read_path
 
@@ -32,12 +32,13 @@ FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 log = logging.getLogger("streamfold")
 
 
-def warn_of_others(app: Application, engine: EmbeddedEngine, run: Run) -> None:
+def warn_of_others(runtime: Runtime, engine: EmbeddedEngine) -> None:
     """Warns an application that is new to a state of others that write the same rows. Reads their manifests.
 
     Two applications may add to one row on purpose. But an application under another name is another one: what it folded
     under the old name stays in the rows.
     """
+    app = runtime.application
     if read_manifest(app.name, engine).revision:
         return
     own = {key.place for route in app.routes for key in route.writes}
@@ -46,7 +47,7 @@ def warn_of_others(app: Application, engine: EmbeddedEngine, run: Run) -> None:
         name = partition.removeprefix(begins)
         entries = read_manifest(name, engine).handlers.values()
         if shared := own & {target for entry in entries for target in entry.get("targets", ())}:
-            run.warn(
+            runtime.warn(
                 f"Application {app.name!r} is new to this state, and {name!r} writes the same rows in it "
                 f"({min(shared)}). Is it a new name of {name!r}? Then every item counts twice: keep the name, or begin "
                 "anew with replay --fresh."
@@ -55,10 +56,10 @@ def warn_of_others(app: Application, engine: EmbeddedEngine, run: Run) -> None:
 
 @dataclass(slots=True)
 class Memory:
-    """What this process knows of an engine's state, and what it has warned about."""
+    """What this process knows of an engine's state by application, and what it has warned about."""
 
     warned: set[object] = field(default_factory=set)
-    learned: Learned = field(default_factory=WeakKeyDictionary)
+    known: WeakKeyDictionary[Application, Knowledge] = field(default_factory=WeakKeyDictionary)
 
 
 MEMORIES: WeakKeyDictionary[Engine, Memory] = WeakKeyDictionary()
@@ -78,29 +79,33 @@ class Ran(NamedTuple):
 def process(
     app: Application, event: Any, engine: Engine, settings: Settings, *, external: bool = False
 ) -> list[Failure]:
-    """Processes an event. What the run learns about the engine's state is remembered as long as the engine lives."""
+    """Processes an event. What is learnt of the engine's state is remembered as long as the engine lives."""
     memory = MEMORIES.setdefault(engine, Memory())
-    run = _run(settings)
-    run.outside, run.warned, run.learned = external or None, memory.warned, memory.learned
-    return process_to_end(app, event, engine, run).failures
+    known = memory.known.get(app)
+    if known is None:
+        known = memory.known[app] = Knowledge()
+    runtime = _runtime(app, engine, settings, known)
+    runtime.outside, runtime.warned = external or None, memory.warned
+    return process_to_end(runtime, event).failures
 
 
-def process_to_end(app: Application, event: Any, engine: Engine, run: Run) -> Ran:
+def process_to_end(runtime: Runtime, event: Any) -> Ran:
     """Processes an event, and the fan-outs that it opens. Chains are run to their end in an engine with a stream."""
-    for text in undeclared_names(app, run.settings):
-        run.warn_once(text, text)
-    origins = Origins(app.source_tables, run.settings, run.warn)
+    app, engine, settings = runtime.application, runtime.store, runtime.settings
+    for text in undeclared_names(app, settings):
+        runtime.warn_once(text, text)
+    origins = Origins(app.source_tables, settings, runtime.warn)
     changes, malformed = read_changes(records_of(event), origins)
     if isinstance(engine, EmbeddedEngine) and engine.path is not None:
         if engine.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
         engine.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
-    report = process_changes(app, changes, engine, run, origins.sources)
+    report = process_changes(runtime, changes, origins.sources)
     report.failures[:0] = malformed
     if not isinstance(engine, OwnStream):
-        return Ran(report, run_fan_outs(app, engine, run))
-    engine.retry(run.settings.group)
-    return Ran(report, run_chains(app, engine, run))
+        return Ran(report, run_fan_outs(runtime))
+    engine.retry(settings.group)
+    return Ran(report, run_chains(runtime, engine))
 
 
 def handle(app: Application, event: Any) -> Response:
@@ -116,10 +121,10 @@ def handle(app: Application, event: Any) -> Response:
             "environment does: leave it out there."
         )
     with closing(_open(app, settings)) as engine:
-        run = _run(settings)
-        warn_of_others(app, engine, run)
-        ring_open(app, engine, run)  # what an earlier process left
-        ran = process_to_end(app, event, engine, run)
+        runtime = _runtime(app, engine, settings, Knowledge())
+        warn_of_others(runtime, engine)
+        ring_open(runtime)  # what an earlier process left
+        ran = process_to_end(runtime, event)
     for failure in ran.failures:
         log.error("Record failed and comes again: %s", failure)
     for text in _noted(ran.report):
@@ -134,10 +139,10 @@ def _open(app: Application, settings: Settings) -> EmbeddedEngine:
     return EmbeddedEngine(app.tables.values(), path, app.chains)
 
 
-def _run(settings: Settings) -> Run:
-    """The run of a trial: external handlers are not called, nor the buckets of archives written."""
+def _runtime(app: Application, engine: Engine, settings: Settings, known: Knowledge) -> Runtime:
+    """The runtime of a trial: external handlers are not called, nor the buckets of archives written."""
     parking = open_parking(settings.park) if settings.park else None
-    return Run(settings, warn=lambda said: log.warning(public(said)), parking=parking)
+    return Runtime(app, engine, settings, known, warn=lambda said: log.warning(public(said)), parking=parking)
 
 
 def _noted(report: Report) -> Iterator[str]:

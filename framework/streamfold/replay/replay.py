@@ -13,7 +13,7 @@ from streamfold.batch.process import finish_postponed, plan_changes, process_cha
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure
 from streamfold.commit.plan import Plan
-from streamfold.engines import Engine, OwnStream
+from streamfold.engines import OwnStream
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.encoded import to_json
@@ -21,7 +21,7 @@ from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.routes.application import Application
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow
 
@@ -99,7 +99,7 @@ class PlannedWrites:
         self.writes += len(within) + behind
         self.writes_behind += behind
         added = [write for write in within if isinstance(write, AddRow)]
-        self.made_of_entries += len({write.key for write in added if write.moved})
+        self.made_of_entries += len({write.key for write in added if write.changed_entries})
         self.removed_if_empty += len({write.key for write in added if write.may_empty})
         self.other_steps += len(plan.deferred) - rows
 
@@ -261,9 +261,7 @@ class Replay:
 
     def __init__(
         self,
-        app: Application,
-        engine: Engine,
-        run: Run,
+        runtime: Runtime,
         origins: Origins,
         *,
         batch_records: int = BATCH_RECORDS,
@@ -271,9 +269,8 @@ class Replay:
         dry_run: Callable[[Plan], None] | None = None,
         put_sources: PutSources | None = None,
     ) -> None:
-        self.app = app
-        self.engine = engine
-        self.run = run
+        self.runtime = runtime
+        self.app = runtime.application
         self.origins = origins
         self.batch_records = batch_records
         self.keep_going = keep_going
@@ -289,11 +286,11 @@ class Replay:
         cursor: each batch is one transaction of a state, which keeps how far the replay came.
         """
         self.cursor = cursor
-        self.run.source_items = self.put_sources is not None
-        self.run.postponed = [] if self.run.source_items else None
-        if isinstance(self.engine, OwnStream) and not self.dry_run:
-            self.engine.retry(self.run.settings.group)
-        if not self.dry_run and ring_open(self.app, self.engine, self.run):
+        self.runtime.source_items = self.put_sources is not None
+        self.runtime.postponed = [] if self.runtime.source_items else None
+        if isinstance(self.runtime.store, OwnStream) and not self.dry_run:
+            self.runtime.store.retry(self.runtime.settings.group)
+        if not self.dry_run and ring_open(self.runtime):
             self._chain()  # what an earlier replay left
         with garbage_between_batches() as garbage:
             for batch in self._batches(self._changes(self.cursor.entries(lines) if self.cursor else lines)):
@@ -362,27 +359,27 @@ class Replay:
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
-        postponed = len(self.run.postponed or ())
+        postponed = len(self.runtime.postponed or ())
         if self.dry_run:
-            plan, report = plan_changes(self.app, changes, self.engine, self.run)
+            plan, report = plan_changes(self.runtime, changes)
             self.summary.planned.add(plan)
             self.dry_run(plan)
         else:
             if self.put_sources:
                 self.put_sources(newest_sources(changes))
-            report = process_changes(self.app, changes, self.engine, self.run, self.origins.sources)
+            report = process_changes(self.runtime, changes, self.origins.sources)
             _stop_if_unreachable(report)
             if self.cursor:
                 self.cursor.note(batch, report, self._postponed(postponed))
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
-        postponed = len(self.run.postponed or ())
+        postponed = len(self.runtime.postponed or ())
         self._chain()
         if self.cursor and self._postponed(postponed):
             self.cursor.stay()
 
     def _postponed(self, first: int) -> list[Change]:
         """The changes with work that was postponed, from the ``first`` one on."""
-        return [change for each in (self.run.postponed or [])[first:] for change in each.changes]
+        return [change for each in (self.runtime.postponed or [])[first:] for change in each.changes]
 
     def _finish(self) -> None:
         """Carries out postponed work, and the work that follows from it, until nothing is left to do.
@@ -390,19 +387,17 @@ class Replay:
         It runs after the last record, because the recording already holds what its cascades did.
         """
         for _ in range(len(self.app.routes)):
-            if not self.run.postponed:
+            if not self.runtime.postponed:
                 break
-            self.note(finish_postponed(self.app, self.engine, self.run), {})
+            self.note(finish_postponed(self.runtime), {})
             self._chain()
 
     def _chain(self) -> None:
         """Works on the fan-outs that were opened, and runs the chains of an engine with a stream of its own."""
         if self.dry_run:
             return
-        if isinstance(self.engine, OwnStream):
-            self.note(run_chains(self.app, self.engine, self.run), {})
-        else:
-            self.note(run_fan_outs(self.app, self.engine, self.run), {})
+        store = self.runtime.store
+        self.note(run_chains(self.runtime, store) if isinstance(store, OwnStream) else run_fan_outs(self.runtime), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the lines of its records.

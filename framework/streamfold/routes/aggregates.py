@@ -1,21 +1,78 @@
-"""What a row adds up over its sources: aggregates with an inverse, so that a source is taken back by its amount alone.
+"""Aggregates: what a row makes of one attribute over its sources. One class answers for one of them.
 
-A new one is a class here: it says what it adds to which attributes (``amounts``). The ledger stores these amounts, and
-one addition to the row, merged over all sources of a batch, moves them: no read, whatever the number of sources.
-Aggregates that cannot be taken back so are in ``ordered``.
+| what is asked | who answers |
+| --- | --- |
+| what an item gives | the constructor: a handler yields the value, ``Row(total=Sum(5))`` |
+| how values join | ``Added``: amounts are added up; ``Ordered``: entries are kept in an order, and some of them count |
+| what a row shows | the sum; or ``show`` of the values that count |
+| how shards merge | sums are added up; or ``kept`` of each shard are put in order, and shown as those of a row are |
+| what the state remembers | ``form``: another form of the attribute is refused (``ledger.forms``) |
+| what proofs compare with | ``fold``, a plain function of all that the sources give, which uses none of the above |
+
+**Added** have an inverse. The ledger stores amounts, and one addition to the row, merged over all sources of a batch,
+moves them: no read, whatever the number of sources.
+
+**Ordered** have none. A source contributes an *entry*, a state item of its own below its row, sorted by the text of its
+value. ``commit.recompute`` reads the entries that count and writes what the class shows of them: a removed extreme
+leaves no trace, and what follows it is read, not searched for. Beside the row itself that costs two write units for an
+entry that appears or disappears, four for one that moves, and one read for each touched row of a batch. If a change
+concerns the entries that count, it costs one query and one write more for each row and batch. Ledger and rows name the
+class by a stored form: the text ``max:1`` is a ``Form`` of a class, and how many entries count.
+
+``shipped_aggregates`` are the framework's; docs/aggregates.md shows how to write one of your own.
 """
 
+import re
+import sys
 from abc import abstractmethod
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from datetime import date
+from decimal import Decimal, DecimalException, localcontext
+from functools import lru_cache
+from types import EllipsisType
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from streamfold.errors import HandlerError, shown
-from streamfold.records.values import WHOLE_MAX, WHOLE_MIN, Number, number_text
+from streamfold.errors import DeclarationError, HandlerError, plain, shown, told
+from streamfold.records.encoded import UNESCAPED
+from streamfold.records.values import EXACT, WHOLE_MAX, WHOLE_MIN, Number, encode, inexact_text, number_text, sortable
 
 Amounts = tuple[tuple[str, Number], ...]
 """Attributes of a row, each with what is added to it."""
+SUM = "Sum"
+"""The form of an attribute that is added up."""
 
-SUM_SUFFIX, COUNT_SUFFIX = "_sum", "_count"
-"""``Average`` keeps the two numbers that it is made of; ``streamfold.read.average`` divides them."""
+ALL_MAX = 1000
+"""Entries that are read where all of a row's count: each change reads all of them (for ``Distinct`` with a query for
+each value that more than a hundred sources share), and a function has a minute."""
+OWN_BYTES_MAX = 2048
+"""Bytes of a value of an aggregate that is not the framework's: all that count are read at once."""
+ORDER_BYTES_MAX = 400
+"""Bytes of a value that orders, as text that sorts as it does: they share a sort key of 1,024 bytes (Developer Guide,
+Limits) with the source's."""
+VALUE_BYTES_MAX = 32 * 1024
+"""Bytes of an entry's value: 98 of them fit the 4 MB of a transaction (API Reference, TransactWriteItems)."""
+ORDERINGS_KEPT_MAX = 1000
+"""Orderings that are kept: an application has a few, and each row is read with one."""
+ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
+"""Letters up to ``$`` are spelled with it, so that the ``#`` behind a text sorts below whatever goes on."""
+
+Moment = Number | str | bytes | date
+"""What orders: a number, text, bytes, or a date or time, which is text in the order of time."""
+Saying = Callable[[], str]
+"""How a message names a value. It is written when a message is: nearly no value has one."""
+Ties = Literal["smallest key", "largest key"]
+"""Which of the sources with equal ``by`` counts first: that with the smallest or the largest key."""
+TIES: tuple[Ties, Ties] = get_args(Ties)
+SMALLEST_KEY, LARGEST_KEY = TIES
+
+OWN = "own/"
+"""Begins the stored forms of aggregates that are not the framework's: no later version calls one of its own so."""
+BY, IN_SHARDS = "-by", "-sharded"
+"""End such stored forms: values are ordered by another one; the row is one of several shards."""
+STORED_NAME = re.compile("[a-z][a-z0-9_]{0,39}")
+CHANGES_FORM = ("show", "fold", "largest_first", "ties", "in_shards")
+"""What a class that is stored in the form of another one has in common with it."""
 
 
 class Aggregate:
@@ -24,68 +81,51 @@ class Aggregate:
     __slots__ = ()
 
     @abstractmethod
+    def form(self) -> str:
+        """How the attribute is made, as precisely as one process distinguishes it (``ledger.forms``)."""
+
+    @abstractmethod
+    def folded(self, name: str, given: Sequence[Any]) -> Mapping[str, Any]:
+        """The attributes of a row whose sources give these values: what proofs compare with.
+
+        ``given`` are the values in the order of their sources' keys; ``self`` is one of them.
+        """
+
+
+class Added(Aggregate):
+    """An aggregate of numbers that are added up: amended, moved and deleted sources are taken back.
+
+    The base of your own: ``amounts`` says what a source adds to which attributes. See ``docs/aggregates.md``.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
     def amounts(self, name: str) -> Amounts:
-        """What this source adds, if the row's attribute has this name."""
+        """What this source adds, if the row's attribute has this name: attributes with numbers."""
 
+    def form(self) -> str:
+        return SUM  # each of its attributes is a sum like any other
 
-class _Amount(Aggregate):
-    """A number that is added up. ``amount`` is what this source contributes."""
-
-    __slots__ = ("amount",)
-    amount: Number
-
-    def amounts(self, name: str) -> Amounts:
-        return ((name, self.amount),)
+    def folded(self, name: str, given: Sequence["Added"]) -> Mapping[str, Any]:
+        found: dict[str, Number] = {}
+        for each in given:
+            for attribute, amount in each.amounts(name):
+                found[attribute] = found.get(attribute, 0) + amount
+        return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Amount) and type(self) is type(other) and self.amount == other.amount
+        return isinstance(other, Added) and type(self) is type(other) and self.amounts("") == other.amounts("")
 
     def __hash__(self) -> int:
-        return hash((type(self), self.amount))
+        return hash((type(self), self.amounts("")))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.amount!r})"
+        return f"{type(self).__name__}({', '.join(f'{name}={amount!r}' for name, amount in self.amounts(''))})"
 
 
-class Sum(_Amount):
-    """The sum of a number over a row's sources; amended, moved and deleted sources are taken back.
-
-    Raises ``HandlerError`` for a float, for what is no number, and for more than 38 digits.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, value: Number) -> None:
-        self.amount = _number(value, type(self).__name__)
-
-
-class Count(_Amount):
-    """How many sources a row has."""
-
-    __slots__ = ()
-    amount = 1  # of the class, because many are made
-
-    def __repr__(self) -> str:
-        return "Count()"
-
-
-class Average(_Amount):
-    """The average of a number over a row's sources, kept as its sum and count: exact, and taken back like a ``Sum``.
-
-    ``Row(score=Average(x))`` keeps ``score_sum`` and ``score_count``; ``streamfold.read.average(row, "score")`` divides
-    them. Raises ``HandlerError`` as ``Sum`` does.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, value: Number) -> None:
-        self.amount = _number(value, type(self).__name__)
-
-    def amounts(self, name: str) -> Amounts:
-        return (name + SUM_SUFFIX, self.amount), (name + COUNT_SUFFIX, 1)
-
-
-def _number(value: Number, name: str) -> Number:
+def checked_number(value: Number, name: str) -> Number:
+    """A number that a row can hold. Raises ``HandlerError`` for any other value; ``name`` is that of its aggregate."""
     if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:  # as nearly always
         return value
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
@@ -94,3 +134,315 @@ def _number(value: Number, name: str) -> Number:
         raise HandlerError(f"{name}({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
     number_text(value)  # refuses what could not be stored
     return value
+
+
+# Aggregates of entries.
+
+
+class Form(NamedTuple):
+    """How one of an aggregate's stored forms orders its entries, and what a row keeps of them."""
+
+    name: str  # in ledger and rows; it must stay
+    descending: bool = False  # the largest ``by`` counts first
+    largest_key: bool = False  # among equal ``by``, the source with the largest key counts first
+    by_value: bool = False  # the value itself orders, so the order says all there is
+    once: bool = False  # each value counts once
+    collects: bool = False  # the row's cut-off says whether there are more values
+    sharded: str = ""  # the form of the same attribute on a row that is spread over shards, if that is another one
+    keeps: bool = False  # the row keeps what its readers need to merge shards beside what it shows (``kept``)
+    aggregate: "type[Ordered]" = None  # type: ignore[assignment]  # set when the class is entered
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the order, ties included, is the one in which a store reads entries."""
+        return self.descending == self.largest_key
+
+
+FORMS: dict[str, Form] = {}
+"""The forms of all aggregates whose classes were imported, by name."""
+
+
+class Ordering(NamedTuple):
+    """A form and how many entries of it count, 0 for all; as text in ledger and rows: ``max:1``, ``top:3``."""
+
+    form: Form
+    most: int
+    text: str
+
+    def in_shards(self) -> "Ordering":
+        """The ordering of the same attribute on a row that is spread over shards."""
+        return ordering(self.form.sharded, self.most) if self.form.sharded else self
+
+
+def ordering(name: str, most: int) -> Ordering:
+    """The ordering of a form, of which so many entries count."""
+    return ordering_of(f"{name}:{most}")
+
+
+@lru_cache(ORDERINGS_KEPT_MAX)
+def ordering_of(text: str) -> Ordering:
+    """The ordering of a text. Raises ``HandlerError`` for the form of an aggregate whose class was not imported."""
+    name, _, most = text.partition(":")
+    if name not in FORMS:
+        raise HandlerError(
+            f"Attributes of rows are stored as {name!r}, and this code has no aggregate of that name. Import the "
+            "module of its class wherever handlers run. If it is given up, keep the class until the rows of its "
+            "handler are rebuilt or retired."
+        )
+    return Ordering(FORMS[name], int(most), text)
+
+
+class ShardValue(NamedTuple):
+    """What the row of one shard holds of an attribute."""
+
+    form: Form
+    name: str
+    shown: Any
+    place: str  # of the last entry that counts; "" if all do
+    kept: Sequence[Any] | None  # what the row keeps for its readers; None if its form keeps nothing
+
+
+class Ordered(Aggregate):
+    """A value with its sort position among those of the other sources. The base of aggregates of your own.
+
+    A class of your own has the name by which rows and ledger know it, ``stored_as``, and two static methods, ``show``
+    and ``fold``. Values are ordered by themselves, or ``by`` another one. ``most`` of them count; by default all of
+    them, 1,000 on a row. See ``docs/aggregates.md``.
+    """
+
+    __slots__ = ("by", "content", "order", "ordering", "said", "value")
+
+    stored_as: ClassVar[str] = ""  # it must stay, whatever the class is called later
+    largest_first: ClassVar[bool] = False
+    ties: ClassVar[Ties] = SMALLEST_KEY  # which of the sources with equal ``by`` counts first
+    in_shards: ClassVar[bool] = False  # rows with ``shards=`` may have it: each then keeps the values that count
+    forms: ClassVar[tuple[Form, ...]] = ()  # of the framework's; those of other classes follow from the above
+    of_one_source: ClassVar[bool] = False  # it shows the value of one source as it is
+    declared_at: ClassVar[str] = ""
+
+    by: Any
+    value: Any
+
+    def __init__(self, value: Any, *, by: Moment | EllipsisType = ..., most: int = 0) -> None:
+        def said() -> str:
+            return f"{type(self).__name__}({shown(value)}{'' if by is ... else f', by={shown(by)}'})"
+
+        if not self.stored_as:
+            raise HandlerError(f"{said()} has no stored form: give its class a name for rows, stored_as = '...'.")
+        if most:
+            check_most(most, ALL_MAX, said)
+        form = OWN + self.stored_as
+        self._set(
+            ordering(form, most) if by is ... else ordering(form + BY, most), value if by is ... else by, value, said
+        )
+        check_size(self.content, said, OWN_BYTES_MAX)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a class was written
+        cls.declared_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        _enter(cls)
+
+    def _set(self, ordering: Ordering, by: Any, value: Any, said: Saying) -> None:
+        self.said = said
+        self.by = by
+        self.ordering = ordering
+        self.order = order_text(by, said)
+        self.value = value
+        self.content = content_text(value, said)
+
+    @staticmethod
+    @abstractmethod
+    def show(values: Sequence[Any]) -> Any:
+        """What a row shows of the values that count, in their order; there is at least one."""
+
+    @staticmethod
+    @abstractmethod
+    def fold(given: Sequence[Any]) -> Any:
+        """What a row has to show whose sources give these, in the order of the sources' keys.
+
+        Each has a ``value`` and what it is ordered ``by``. Proofs compare with it, so it should not ask ``show``.
+        """
+
+    @classmethod
+    def keep(cls, form: Form, places: Sequence[str], values: Sequence[Any]) -> list[Any]:
+        """What the row of a shard keeps of the entries that count, so that ``kept`` finds them."""
+        return list(values) if form.by_value else [list(each) for each in zip(places, values, strict=True)]
+
+    @classmethod
+    def kept(cls, shard: ShardValue) -> list[tuple[str, Any]]:
+        """The entries that count for the row of a shard, each with its place, or with the text that orders it.
+
+        Raises ``TypeError`` if the row does not hold them.
+        """
+        if shard.kept is None:
+            raise TypeError(
+                f"Attribute {shard.name!r} is made of values that its shards do not keep, because its view has no "
+                f"shards=: say how they are combined, combine={{{shard.name!r}: list}}."
+            )
+        if shard.form.by_value:
+            return [(order_of_read(value), value) for value in shard.kept]
+        return [(place, value) for place, value in shard.kept]
+
+    def form(self) -> str:
+        return type(self).__name__ if self.forms else OWN + self.stored_as
+
+    def folded(self, name: str, given: Sequence["Ordered"]) -> Mapping[str, Any]:
+        return {name: _called(self.ordering.form.aggregate, "fold", given)}
+
+    def with_value(self, value: Any) -> "Ordered":
+        """The same with another value, at the same position."""
+        other = copy(self)
+        other.value = value
+        other.content = content_text(value, self.said)
+        return other
+
+    def _content(self) -> tuple[Any, ...]:
+        return self.ordering.text, self.order, self.content
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ordered) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def __repr__(self) -> str:
+        return plain(self.said())
+
+
+def shown_of(form: Form, values: Sequence[Any]) -> Any:
+    """What a row shows of the values that count, in their order. Raises ``HandlerError`` where a class fails."""
+    return _called(form.aggregate, "show", values)
+
+
+def _called(aggregate: type[Ordered], function: str, values: Sequence[Any]) -> Any:
+    """What ``show`` or ``fold`` of a class gives for values."""
+    call = getattr(aggregate, function)
+    if aggregate.forms:
+        return call(values)
+    try:
+        # A row is made after the commit, in a thread with a context of its own, which would round.
+        with localcontext(EXACT):
+            return call(values)
+    except DecimalException as error:
+        raise HandlerError(f"{_named(aggregate)}: {function} {inexact_text(error)}") from error
+    except Exception as error:  # not the framework's code: its record fails, and no other
+        raise HandlerError(
+            f"{_named(aggregate)}: {function} raised {type(error).__name__} on {len(values)} values: {told(error)}"
+        ) from error
+
+
+def _enter(aggregate: type[Ordered]) -> None:
+    """Enters the forms of a class. Raises ``DeclarationError`` for a class that rows could not tell from another."""
+    own, base = vars(aggregate), aggregate.__mro__[1]
+    if "forms" not in own and "stored_as" not in own:
+        changed = [name for name in CHANGES_FORM if name in own]
+        if changed and (aggregate.forms or aggregate.stored_as):
+            raise DeclarationError(
+                f"{_named(aggregate)} has another {changed[0]} than {base.__name__}, and the same form in rows: derive "
+                "it from Ordered, or give it a name of its own, stored_as = '...'."
+            )
+        return
+    if aggregate.forms and "forms" not in own:
+        raise DeclarationError(
+            f"{_named(aggregate)} has stored_as = {aggregate.stored_as!r}, and {base.__name__} is stored in a form of "
+            "the framework: derive it from Ordered."
+        )
+    for form in aggregate.forms or _own_forms(aggregate):
+        known = FORMS.get(form.name)
+        if known is not None and _identity(known.aggregate) != _identity(aggregate):  # or its module is loaded again
+            raise DeclarationError(
+                f"{_named(aggregate)} is stored as {aggregate.stored_as!r}, and so is {_named(known.aggregate)}: rows "
+                "would be made by the one or the other. Give one of them another name."
+            )
+        FORMS[form.name] = form._replace(aggregate=aggregate)
+    ordering_of.cache_clear()
+
+
+def _own_forms(aggregate: type[Ordered]) -> list[Form]:
+    """The forms of a class outside of the framework: its values order themselves or not, in shards or not."""
+    name: object = aggregate.stored_as
+    if not isinstance(name, str) or not STORED_NAME.fullmatch(name):
+        raise DeclarationError(
+            f"{_named(aggregate)} has stored_as = {name!r}: expected a name of at most 40 small letters, digits and _ "
+            "that begins with a letter, and never changes."
+        )
+    for function in ("show", "fold"):
+        found = next(vars(each)[function] for each in aggregate.__mro__ if function in vars(each))
+        if found is vars(Ordered)[function] or not isinstance(found, (staticmethod, classmethod)):
+            raise DeclarationError(
+                f"{_named(aggregate)} has no static method {function}: expected\n    @staticmethod\n"
+                f"    def {function}(values):"
+            )
+    if aggregate.ties not in TIES:
+        raise DeclarationError(
+            f"{_named(aggregate)} has ties = {aggregate.ties!r}: expected {TIES[0]!r} or {TIES[1]!r}."
+        )
+    found_forms = []
+    for stored, by_value in ((OWN + name, True), (OWN + name + BY, False)):
+        form = Form(stored, aggregate.largest_first, aggregate.ties == LARGEST_KEY, by_value=by_value)
+        sharded = stored + IN_SHARDS
+        found_forms += [form._replace(sharded=sharded), form._replace(name=sharded, keeps=True)]
+    return found_forms
+
+
+def _identity(aggregate: type) -> tuple[str, str]:
+    return aggregate.__module__, aggregate.__qualname__
+
+
+def _named(aggregate: type[Ordered]) -> str:
+    return f"Aggregate {aggregate.__name__} ({aggregate.declared_at})"
+
+
+def check_most(most: object, limit: int, said: Saying) -> None:
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limit:
+        raise HandlerError(
+            f"{said()} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the "
+            "handler fail; a test that calls it once shows it. For more values write a row for each, with an index, "
+            "and query them."
+        )
+
+
+def order_text(value: Any, said: Saying) -> str:
+    """Text for a value that sorts as the values do: its type, then the value, without any letter up to ``#``.
+
+    Raises ``HandlerError`` for what does not compare, with what was said about it.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal, str, bytes, date)):
+        hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""
+        hint = "; leave it out for an item without a value" if value is None else hint
+        raise HandlerError(
+            f"{said()} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: expected a "
+            f"number (int or Decimal), text, bytes, a date or a time{hint}."
+        )
+    if isinstance(value, (str, date)):
+        tag, content = "S", str(encode(value)["S"])
+        text = content.translate(ESCAPED)
+    else:
+        tag, content = "B" if isinstance(value, bytes) else "N", ""
+        text = sortable(value)
+    if len(text) * 4 > ORDER_BYTES_MAX and (size := len(text.encode())) > ORDER_BYTES_MAX:
+        counted = " (each of its bytes counts two)" if tag == "B" else ""
+        counted = " (each of its letters up to '$' counts three)" if tag == "S" and text != content else counted
+        raise HandlerError(
+            f"{said()} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the "
+            "beginning of it, or by a digest."
+        )
+    return tag + text
+
+
+def order_of_read(value: Any) -> str:
+    """The text that orders a value as it was read: bytes of boto3 have a class of their own."""
+    return order_text(getattr(value, "value", value), lambda: shown(value))
+
+
+def content_text(value: Any, said: Saying) -> str:
+    """The canonical text of a value. Raises ``HandlerError`` where it cannot be stored or is too large."""
+    text = UNESCAPED.encode(encode(value))
+    check_size(text, said, VALUE_BYTES_MAX)
+    return text
+
+
+def check_size(text: str, said: Saying, bytes_max: int) -> None:
+    if len(text) * 4 > bytes_max and (size := len(text.encode())) > bytes_max:
+        raise HandlerError(f"{said()} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamfold.errors import HandlerError, shown, told
 from streamfold.keys.key import Key
-from streamfold.routes.ordered import Moment
+from streamfold.routes.aggregates import Moment
 
 
 class GivenEffect:

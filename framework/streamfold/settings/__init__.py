@@ -37,17 +37,15 @@ TEXTS = {
     "search_user": "name of a user of the search server, instead of signed requests",
     "search_password": "password of that user",
     "search_ca": "file with the certificates of the search server's own authority",
-    "search_bulk_bytes": "size of one request with documents",
-    "search_gzip": "requests to the search server are compressed",
     "handlers_off": "handlers that are switched off; their records are parked or skipped",
     "gate_seconds": (
         "how long an invocation of older code may go on after a handler was first named, before it is filled"
     ),
     "older_code": "code runs that lacks handlers of the state, as after a rollback; these are partial from then on",
-    "logger": "log lines as JSON in the Lambda function",
-    "metrics": "metrics in the Lambda function, as log lines in the embedded metric format",
-    "powertools": "Powertools' Logger and Metrics write these lines; a cold start takes longer",
-    "tracer": "Powertools Tracer in the Lambda function; needs aws-lambda-powertools[tracer]",
+    "observe": (
+        "what writes a function's log and metrics: lines; powertools, with a longer cold start; traced, which adds the "
+        "tracer of aws-lambda-powertools[tracer]; off"
+    ),
     "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
 }
 """What each setting says, for a person."""
@@ -77,15 +75,10 @@ class Settings(NamedTuple):
     search_user: str | None = None
     search_password: str | None = None
     search_ca: str | None = None
-    search_bulk_bytes: int = 5_000_000
-    search_gzip: bool = False
     handlers_off: tuple[str, ...] = ()
     gate_seconds: int = 900
     older_code: bool = False
-    logger: bool = True
-    metrics: bool = True
-    powertools: bool = False
-    tracer: bool = False
+    observe: str = "lines"
     audit_key: bytes | None = None
     origins: Mapping[str, str] = NO_NAMES
 

@@ -18,6 +18,8 @@ KEY_BYTES_MIN = 32
 """Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
 SERVICES = ("es", "aoss", "none")
 """What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
+OBSERVE = ("lines", "powertools", "traced", "off")
+"""Who writes the log and the metrics of a function; ``traced`` adds a tracer to what ``powertools`` does."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 DIGITS_MAX = 20
 """A text with more digits is no number of a setting, and Python reads no more than 4,300 (int_max_str_digits)."""
@@ -176,15 +178,10 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "search_user": read_text,
     "search_password": read_text,
     "search_ca": read_text,
-    "search_bulk_bytes": _whole(10_000, 100_000_000),
-    "search_gzip": _switch,
     "handlers_off": _names,
     "gate_seconds": _whole(0, 86_400),
     "older_code": _switch,
-    "logger": _switch,
-    "metrics": _switch,
-    "powertools": _switch,
-    "tracer": _switch,
+    "observe": _one_of(*OBSERVE),
     "audit_key": _secret,
 }
 """How each setting is read: from the name of its variable and its text."""

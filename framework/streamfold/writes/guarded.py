@@ -33,7 +33,7 @@ class PutRow(Value):
     key: RowKey
     attributes: Mapping[str, Any]
     owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
-    fits: bool = False  # whoever made the row has counted its bytes: they fit an item
+    size_checked: bool = False  # whoever made the row has counted its bytes: they fit an item
     amends: bool = False  # refused where there is no row: what expired is not made again by an amendment
 
 
@@ -47,7 +47,7 @@ class DeleteRow(Value):
 
 
 @value
-class Moved(Value):
+class ChangedEntries(Value):
     """Entries of one attribute of a row that are written or deleted."""
 
     partition: str  # the partition key of the entries
@@ -56,11 +56,14 @@ class Moved(Value):
     places: frozenset[str]  # the sort keys of the entries that move
     life: str = ""  # of the row that the entries are of: they say nothing of a row that was made since
 
-    def joined(self, other: "Moved") -> "Moved":
+    def joined(self, other: "ChangedEntries") -> "ChangedEntries":
         """Both, of one partition. A known ordering takes precedence over an unknown one."""
-        return Moved(self.partition, self.name, other.ordering or self.ordering, self.places | other.places, self.life)
+        ordering, places = other.ordering or self.ordering, self.places | other.places
+        return ChangedEntries(self.partition, self.name, ordering, places, self.life)
 
 
+EntriesOfRow = tuple[ChangedEntries, ...]
+"""The changed entries of a row, one for each partition."""
 NO_VALUES: Mapping[str, Any] = Nothing()
 
 
@@ -73,11 +76,11 @@ class AddRow(Value):
     contributors: int  # added to the row's count
     unversioned: bool = False  # refused if a guarded put wrote the row: its tombstone would hide the sum
     stamp: str = ""  # unique to the step; set if entries move, so that nothing made of older entries is written later
-    moved: tuple[Moved, ...] = ()  # entries below the row that the same transaction writes or deletes
-    least: int | None = None  # refused unless the row counts so many contributors; None: there may be no row
+    changed_entries: EntriesOfRow = ()  # that the same transaction writes or deletes below the row
+    contributors_min: int | None = None  # refused unless the row counts so many contributors; None: there may be no row
     values: Mapping[str, Any] = NO_VALUES  # plain attributes to set beside the amounts
     removed: tuple[str, ...] = ()  # plain attributes to remove
-    stays: bool = False  # refused if the row would count no contributor then: nothing is left to be removed
+    requires_contributor: bool = False  # refused if the row would count none then: nothing is left to be removed
     life: str | None = None  # refused unless the row has this life, "" for none; None: rows of the table have none
     born: bool = False  # makes the row, with this life; refused if there is a row
 
@@ -86,35 +89,38 @@ class AddRow(Value):
         amounts = dict(self.amounts)
         for name, amount in other.amounts.items():
             amounts[name] = _sum(amounts[name], amount) if name in amounts else amount
-        values, removed = NO_VALUES, self.removed or other.removed
+        values, removed, entries = NO_VALUES, self.removed or other.removed, self.changed_entries
         if self.values or other.values:
             values = {**self.values, **other.values}
         if removed:
             removed = tuple([name for name in (*self.removed, *other.removed) if name not in values])
+        if other.changed_entries:
+            entries = all_changed_entries(entries, other.changed_entries)
         return AddRow(
             self.key,
             amounts,
             self.contributors + other.contributors,
             self.unversioned or other.unversioned,
             max(self.stamp, other.stamp),
-            all_moved(self.moved, other.moved) if self.moved or other.moved else (),
-            _least(self.least, other.least),
+            entries,
+            _sum_of_min(self.contributors_min, other.contributors_min),
             values,
             removed,
-            self.stays or other.stays,
+            self.requires_contributor or other.requires_contributor,
             self.life,
             self.born or other.born,
         )
 
     @property
-    def contributors_least(self) -> int | None:
+    def contributors_required(self) -> int | None:
         """How many contributors the row must count before; None: there may be no row."""
-        return max(self.least or 0, 1 - self.contributors) if self.stays else self.least
+        least = self.contributors_min
+        return max(least or 0, 1 - self.contributors) if self.requires_contributor else least
 
     @property
     def may_empty(self) -> bool:
         """Whether the row may count no contributor afterwards, and is to be removed then."""
-        return self.contributors < 0 and not self.stays
+        return self.contributors < 0 and not self.requires_contributor
 
     @property
     def changes_nothing(self) -> bool:
@@ -122,7 +128,7 @@ class AddRow(Value):
         return not (self.contributors or self.stamp or plain or any(self.amounts.values()))
 
 
-def all_moved(one: tuple[Moved, ...], other: tuple[Moved, ...]) -> tuple[Moved, ...]:
+def all_changed_entries(one: EntriesOfRow, other: EntriesOfRow) -> EntriesOfRow:
     """Both, with the entries of one partition joined."""
     if not one or not other:
         return one or other
@@ -347,7 +353,7 @@ class Refused(NamedTuple):
     reasons: tuple[Reason | None, ...]  # of each write, in order; None for a write that was not refused
 
 
-def _least(one: int | None, other: int | None) -> int | None:
+def _sum_of_min(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else one + other
 
 

@@ -96,4 +96,4 @@ def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
 
 def actions_of(row: GuardedWrite) -> int:
     """The writes that a row takes, with those of its entries."""
-    return 1 + (sum(len(each.places) for each in row.moved) if isinstance(row, AddRow) else 0)
+    return 1 + (sum(len(each.places) for each in row.changed_entries) if isinstance(row, AddRow) else 0)

@@ -14,7 +14,7 @@ from streamfold.batch.process import process_event
 from streamfold.derivations.archive.archives import ArchivedItem, Folder, open_place, read_archive
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import ARN, LABEL, item, record
 
@@ -42,9 +42,9 @@ def place(tmp_path):
 
 def play(app, place, *records, **more):
     """Processes records with a place that takes the declared one's."""
-    run = Run(Settings(), outside=True, opened={"s3://kept/archive": place}, **more)
     with closing(MemoryEngine(app.tables.values())) as engine:
-        return process_event(app, list(records), engine, run)
+        run = Runtime(app, engine, Settings(), outside=True, opened={"s3://kept/archive": place}, **more)
+        return process_event(run, list(records))
 
 
 def removal(number, sequence=None, *, day=0, expired=False, **attributes):
@@ -187,21 +187,21 @@ def test_a_record_without_the_old_image_is_reported(app, place):
 
 def test_a_declared_bucket_is_left_alone_where_nothing_says_otherwise(app):
     with closing(MemoryEngine(app.tables.values())) as engine:
-        report = process_event(app, [removal(1), removal(2)], engine, Run(Settings()))
+        report = process_event(Runtime(app, engine, Settings()), [removal(1), removal(2)])
     assert (report.failures, report.counts["not_archived"]) == ([], {"archive": 2})
 
 
 def test_a_setting_names_another_place(app, tmp_path):
     place = f"file:{tmp_path}"
     with closing(MemoryEngine(app.tables.values())) as engine:
-        assert not process_event(app, [removal(1)], engine, Run(Settings(archive=place))).failures
+        assert not process_event(Runtime(app, engine, Settings(archive=place)), [removal(1)]).failures
     assert [kept.item["PK"] for kept in read_archive(place, "archive")] == ["SESSION#1"]
 
 
 def test_nothing_is_written_where_the_world_says_so(tmp_path):
     app = application(to=f"file:{tmp_path}")
     with closing(MemoryEngine(app.tables.values())) as engine:
-        report = process_event(app, [removal(1)], engine, Run(Settings(), outside=False))
+        report = process_event(Runtime(app, engine, Settings(), outside=False), [removal(1)])
     assert (report.counts["not_archived"], list(tmp_path.iterdir())) == ({"archive": 1}, [])
 
 

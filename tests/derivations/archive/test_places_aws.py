@@ -13,7 +13,7 @@ from streamfold.derivations.archive.archives import Bucket, Folder, open_place
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.read import archived
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import item, record
 
@@ -110,8 +110,9 @@ def test_readers_give_their_own_client(aws):
     router = Router()
     router.archive(Key("SESSION#{session_id}", "METADATA"), to="s3://kept/archive", name="archive")
     app = App("shop", routers=[router])
-    run = Run(Settings(), outside=True, opened={"s3://kept/archive": open_place("s3://kept/archive")})
+    opened = {"s3://kept/archive": open_place("s3://kept/archive")}
     with closing(MemoryEngine(app.tables.values())) as engine:
-        process_event(app, [removal(1, FIRST_OF_MARCH), removal(2, FIRST_OF_MARCH + A_DAY)], engine, run)
+        run = Runtime(app, engine, Settings(), outside=True, opened=opened)
+        process_event(run, [removal(1, FIRST_OF_MARCH), removal(2, FIRST_OF_MARCH + A_DAY)])
     found = archived("s3://kept/archive", "archive", last=date(2026, 3, 1), client=client)
     assert [kept.item["PK"] for kept in found] == ["SESSION#1"]

@@ -9,7 +9,7 @@ from streamfold.batch.process import process_event
 from streamfold.derivations.attributes.write_back import Own, PutBack, due
 from streamfold.keys.table import DERIVED
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.derivations.attributes.test_write_back import Table
 from tests.helpers.records import item, record
@@ -86,8 +86,8 @@ class Readers:
         return self.process(app, batch, group)
 
     def process(self, app, batch, group=None):
-        run = Run(Settings(group=group, older_code=True), pause=lambda _: None)
-        return process_event(app, batch, self.table, run).failures
+        run = Runtime(app, self.table, Settings(group=group, older_code=True), pause=lambda _: None)
+        return process_event(run, batch).failures
 
     def drain(self, **apps):
         """Delivers all records, and those of what is written meanwhile; returns how many rounds it took."""

@@ -9,10 +9,11 @@ from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
+from streamfold.failures.repair import Repair
 from streamfold.keys.table import DERIVED, STATE
 from streamfold.records.images import derived_names
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, check
 from streamfold.writes.guarded import CONDITION, AddRow, Reason, Refused, UpdateSource
@@ -167,7 +168,7 @@ def test_two_handlers_of_one_attribute_fail_with_both_said(app):
     source, shop = Source(), App("shop", routers=[router])
     engine = MemoryEngine(shop.tables.values())
     engine.put_sources([(("main", "ORDER#1", "METADATA"), encode({"PK": "ORDER#1", "SK": "METADATA"})["M"], "1")])
-    report = process_event(shop, [source.put("ORDER#1", "ITEM#a", price=1)], engine, Run(Settings()))
+    report = process_event(Runtime(shop, engine, Settings()), [source.put("ORDER#1", "ITEM#a", price=1)])
     said = str(report.failures[0].error)
     assert "Two handlers derive 'total' onto item" in said
     assert all(name in said for name in ("'shop/order_total'", "'shop/again'"))
@@ -191,8 +192,8 @@ def test_a_change_of_derived_attributes_is_parked_for_a_view_that_is_switched_of
     bare = item("ORDER#1", status="paid", at="2026-03-01")
     derived = encode({"total": 12, "_sf_a": {"shop/order_total": {"total"}}})["M"]
     parking, engine = Taking(), MemoryEngine(app.tables.values())
-    run = Run(Settings(handlers_off=("bands",)), parking=parking)
-    assert process_event(app, [record(bare, {**bare, **derived})], engine, run).failures == []
+    run = Runtime(app, engine, Settings(handlers_off=("bands",)), parking=parking)
+    assert process_event(run, [record(bare, {**bare, **derived})]).failures == []
     assert [parked.handler for parked in parking.parked] == ["bands"]
 
 
@@ -208,10 +209,10 @@ def test_an_item_that_is_put_anew_keeps_what_a_handler_that_is_switched_off_deri
     bare = source.put("ORDER#1", status="paid", at="2026-03-01")
     line = source.put("ORDER#1", "ITEM#a", price=12)
     engine.put_sources([(("main", "ORDER#1", "METADATA"), bare["dynamodb"]["NewImage"], "1")])
-    assert process_event(app, [bare, line], engine, Run(Settings())).failures == []
+    assert process_event(Runtime(app, engine, Settings()), [bare, line]).failures == []
     again = source.put("ORDER#1", status="paid", at="2026-03-02")
     engine.put_sources([(("main", "ORDER#1", "METADATA"), again["dynamodb"]["NewImage"], "9")])
-    process_event(app, [again], engine, Run(Settings(handlers_off=("order_total",))))
+    process_event(Runtime(app, engine, Settings(handlers_off=("order_total",))), [again])
     assert decode(engine.read_source(("main", "ORDER#1", "METADATA"))["total"]) == 12
 
 
@@ -235,6 +236,20 @@ def test_an_on_handler_beside_attributes_is_proved():
 
     app = App("shop", routers=[router])
     check(app, {ORDER: {"status": "open", "at": "2026-03-01"}, ORDER_ITEM: {"price": 5}}, histories=30)
+
+
+def test_a_dry_repair_writes_nothing_onto_the_item_that_has_lost_its_attributes(app, twin):
+    order(twin)
+    line(twin, "a", 5)
+    own, sold = ("main", "ORDER#1", "METADATA"), ("main", "ORDER#1", "ITEM#a")
+    bare = {**ORDER.key(order_id="1"), "status": "open", "at": "2026-03-01"}
+    twin.engine.put_sources([(own, encode(bare)["M"], "99")])
+    twin.engine.source_tables.add("main")
+    run = Runtime(app, twin.engine, Settings())
+    Repair(run, dry_run=True).item(sold, handlers=["order_total"])
+    assert "total" not in the_order(twin)
+    Repair(run).item(sold, handlers=["order_total"])
+    assert the_order(twin)["total"] == 5
 
 
 class Disturbed(MemoryEngine):
@@ -355,7 +370,7 @@ def act(table, random):
 def deliver(app, table, random):
     """Some batch of the records that were not processed; those that fail, and what follows them, come again."""
     batch = table.records[: random.randint(1, 5)]
-    report = process_event(app, [record for _, record in batch], table, Run(Settings(), pause=lambda _: None))
+    report = process_event(Runtime(app, table, Settings(), pause=lambda _: None), [record for _, record in batch])
     failed = {failure.sequence for failure in report.failures}
     again = [place for place, (_, record) in enumerate(batch) if record["dynamodb"]["SequenceNumber"] in failed]
     if random.random() < 0.9:  # else the checkpoint is lost, and everything comes again

@@ -17,7 +17,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, Write, check
 from tests.helpers.counting import CountingEngine
@@ -281,7 +281,7 @@ def test_a_version_costs_what_the_documents_say(latest, units):
     for number, text in enumerate(("x", "x" * 2500), 1):
         engine.calls.clear()
         changed = [record(None, item(f"DOC#{number}", revision=1, text=text), number)]
-        assert process_event(app, changed, engine, Run(Settings())).failures == []
+        assert process_event(Runtime(app, engine, Settings()), changed).failures == []
         (call,) = engine.named("transact")
         found.append(call.write_units)
     assert tuple(found) == units
@@ -385,9 +385,9 @@ def test_the_route_has_group_policy_and_place_of_its_audit():
 def test_the_latest_may_be_added_later_and_not_left_out_again():
     engine = MemoryEngine(app_of().tables.values())
     for options in ({"latest": None}, {}):
-        process_event(app_of(**options), [], engine, Run(Settings()))
+        process_event(Runtime(app_of(**options), engine, Settings()), [])
     with pytest.raises(ManifestError, match="Handler 'history_versions' changed its targets"):
-        process_event(app_of(latest=None), [], engine, Run(Settings()))
+        process_event(Runtime(app_of(latest=None), engine, Settings()), [])
 
 
 # What a change cannot be kept for
@@ -418,7 +418,7 @@ def test_a_change_without_a_number_fails_alone_and_is_named():
     app = app_of()
     engine = MemoryEngine(app.tables.values())
     failures = process_event(
-        app, [record(None, item("DOC#1"), 1), record(None, item("DOC#2", revision=1), 2)], engine, Run(Settings())
+        Runtime(app, engine, Settings()), [record(None, item("DOC#1"), 1), record(None, item("DOC#2", revision=1), 2)]
     ).failures
     assert [(failure.sequence, failure.handler) for failure in failures] == [("1", "history_versions")]
     rows = stored(app, engine)
@@ -453,7 +453,7 @@ def check_any_order(history, random):
     records = records_of(history)
     engine = MemoryEngine(REDACTING.tables.values())
     for batch in in_any_order(records, random):
-        assert process_event(REDACTING, batch, engine, Run(Settings())).failures == []
+        assert process_event(Runtime(REDACTING, engine, Settings()), batch).failures == []
     assert numbered(REDACTING, engine) == expected(records)
 
 

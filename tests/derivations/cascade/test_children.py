@@ -16,7 +16,7 @@ from streamfold.proofs.choices import Choices, Drawn
 from streamfold.proofs.faults import FaultyEngine
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Died
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, AbsentSource, DeleteSource, Reason, Refused
@@ -91,11 +91,11 @@ def engine(app):
 def play(app, engine, *records, actions=10, **more):
     """Processes records in a world like that, and what comes of them in one that has time."""
     settings = Settings(chunk_actions=actions)
-    run = Run(settings, clock=lambda: CLOCK, pause=lambda _: None, **more)
-    report = process_event(app, list(records), engine, run)
+    run = Runtime(app, engine, settings, clock=lambda: CLOCK, pause=lambda _: None, **more)
+    report = process_event(run, list(records))
     engine.retry()
-    after = Run(settings, clock=lambda: CLOCK, source_items=run.source_items, rung=run.rung)
-    merge(report, run_chains(app, engine, after))
+    after = Runtime(app, engine, settings, clock=lambda: CLOCK, source_items=run.source_items, rung=run.rung)
+    merge(report, run_chains(after, engine))
     return report
 
 
@@ -342,7 +342,7 @@ def test_children_are_left_alone_where_the_world_says_so(app, engine):
 
 
 def test_a_plan_names_the_items_whose_children_go(app, engine):
-    plan, _ = plan_changes(app, [change(item("ORDER#1"), None, 5)], engine, Run(Settings()))
+    plan, _ = plan_changes(Runtime(app, engine, Settings()), [change(item("ORDER#1"), None, 5)])
     assert list(map(str, plan.deferred)) == ["remove the children of ORDER#1 / METADATA"]
 
 
@@ -401,11 +401,11 @@ class Faulty:
         self.left = left
 
     def deliver(self):
-        run = Run(Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
+        run = Runtime(self.app, self.engine, Settings(chunk_actions=9), clock=lambda: CLOCK, pause=lambda _: None)
         try:
-            failures = process_event(self.app, [removal()], self.engine, run).failures
+            failures = process_event(run, [removal()]).failures
             self.engine.retry()
-            return failures + run_chains(self.app, self.engine, run).failures
+            return failures + run_chains(run, self.engine).failures
         except (Died, EngineUnavailable):
             return [None]
 

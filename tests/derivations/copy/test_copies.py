@@ -10,7 +10,7 @@ from streamfold.engines import EmbeddedEngine
 from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, NotStarted
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import check
 from streamfold.writes.guarded import CONFLICT, VALIDATION, AddRow, Reason, Refused
@@ -41,8 +41,8 @@ def engine(app):
 
 
 def play(app, engine, *records, **more):
-    run = Run(Settings(), clock=lambda: CLOCK, pause=lambda _: None, **more)
-    return process_event(app, list(records), engine, run)
+    run = Runtime(app, engine, Settings(), clock=lambda: CLOCK, pause=lambda _: None, **more)
+    return process_event(run, list(records))
 
 
 def copy_in(engine, key=COPY):
@@ -66,7 +66,7 @@ def test_a_copy_has_the_items_key_and_attributes_and_its_version(app, engine):
 
 def test_of_several_changes_of_an_item_only_the_newest_is_put(app, engine):
     plan, _ = plan_changes(
-        app, [change(None, order(total=1), 1), change(order(total=1), order(total=2), 2)], engine, Run(Settings())
+        Runtime(app, engine, Settings()), [change(None, order(total=1), 1), change(order(total=1), order(total=2), 2)]
     )
     (copy,) = plan.deferred
     assert (copy.row.attributes, len(copy.changes)) == ({"total": 2}, 2)

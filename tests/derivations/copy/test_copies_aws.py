@@ -10,7 +10,7 @@ from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import item, record
 from tests.helpers.tables import make_table
@@ -40,7 +40,7 @@ def test_a_copy_goes_to_its_own_region_while_rows_stay():
         real = {"main": "shop", "copies": "orders-abroad"}
         engine = DynamoEngine(near, {name: (table, real[name]) for name, table in app.tables.items()}, "shop-state")
         with closing(engine):
-            report = process_event(app, [record(None, item("ORDER#1", total=5), 1)], engine, Run(Settings()))
+            report = process_event(Runtime(app, engine, Settings()), [record(None, item("ORDER#1", total=5), 1)])
             assert not report.failures
             assert [decode(row["total"]) for row in engine.items(app.tables["copies"])] == [5]
             assert engine.read_source(COPY)["total"] == {"N": "5"}

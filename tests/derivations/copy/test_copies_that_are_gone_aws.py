@@ -9,7 +9,7 @@ from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.lifecycle.page import Pages
 from streamfold.records.envelope import Origins
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteRow
 from tests.helpers.failures import parked_document
@@ -40,8 +40,8 @@ class Shop:
         return record
 
     def redrive(self, record, engine=None):
-        run = Run(Settings(), pause=lambda _: None)
-        redrive = Redrive(self.app, engine or self.engine, run, self.origins, fetch=None)
+        run = Runtime(self.app, engine or self.engine, Settings(), pause=lambda _: None)
+        redrive = Redrive(run, self.origins, fetch=None)
         (told,) = redrive.process(Waiting("here", parked_document(record, "copy")))
         return told.what
 
@@ -93,7 +93,7 @@ def test_an_older_record_does_not_set_back_a_copy_that_a_backfill_led_to_its_ite
     if is_gone:
         shop.lose()
     shop.put(4)
-    Pages(shop.app, shop.engine, Run(Settings(), pause=lambda _: None), ["copy"]).reconcile([ITEM])
+    Pages(Runtime(shop.app, shop.engine, Settings(), pause=lambda _: None), ["copy"]).reconcile([ITEM])
     assert shop.redrive(older) == "stale"
     assert shop.total() == 4
 
@@ -103,7 +103,15 @@ class Silent:
 
     def __init__(self, engine, error):
         self.error = error
-        for name in ("transact", "read_rows", "read_state", "swap_state", "insert_rows", "read_entries"):
+        for name in (
+            "transact",
+            "read_rows",
+            "read_state",
+            "swap_state",
+            "insert_rows",
+            "read_entries",
+            "remove_empty",
+        ):
             setattr(self, name, getattr(engine, name))
 
     def read_source(self, item):

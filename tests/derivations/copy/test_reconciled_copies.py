@@ -7,7 +7,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.lifecycle.page import Pages
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import change, item
 
@@ -31,18 +31,18 @@ def engine(app):
     return engine
 
 
-def run_of():
-    return Run(Settings(), pause=lambda _: None)
+def run_of(app, engine):
+    return Runtime(app, engine, Settings(), pause=lambda _: None)
 
 
 def put(app, engine, *changes, delivered=True):
     engine.put_sources(newest_sources(changes))
     if delivered:
-        assert not process_changes(app, changes, engine, run_of()).failures
+        assert not process_changes(run_of(app, engine), changes).failures
 
 
 def reconcile(app, engine):
-    return Pages(app, engine, run_of(), ["copy"]).reconcile([KEY])
+    return Pages(run_of(app, engine), ["copy"]).reconcile([KEY])
 
 
 def total(engine):
@@ -74,7 +74,7 @@ def test_a_record_that_comes_after_it_wins_and_an_older_one_does_not(app, engine
     put(app, engine, change(None, FIRST))
     put(app, engine, change(FIRST, SECOND, 5), delivered=False)
     reconcile(app, engine)
-    process_changes(app, [change(None, FIRST)], engine, run_of())
+    process_changes(run_of(app, engine), [change(None, FIRST)])
     assert total(engine) == 2
     third = item("ORDER#1", "METADATA", total=3)
     put(app, engine, change(SECOND, third, 6))

@@ -15,7 +15,7 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.read.feeds import EngineQueries, page
 from streamfold.records.envelope import Origins
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Clock, TableTwin
 
@@ -52,14 +52,14 @@ class Feeds:
         self.app = App("social", routers=[router])
 
     def run(self):
-        return Run(Settings(), clock=lambda: self.clock.now, pause=lambda _: None)
+        return Runtime(self.app, self.engine, Settings(), clock=lambda: self.clock.now, pause=lambda _: None)
 
     def take(self, record):
         self.clock.advance(1)
         self.engine.put_sources(newest_sources([Origins(self.app.source_tables, Settings()).change(record)]))
-        failures = process_event(self.app, {"Records": [record]}, self.engine, self.run()).failures
-        while ring_open(self.app, self.engine, ringing := self.run()):
-            run_fan_outs(self.app, self.engine, ringing)
+        failures = process_event(self.run(), {"Records": [record]}).failures
+        while ring_open(ringing := self.run()):
+            run_fan_outs(ringing)
         return [failure.error for failure in failures]
 
     def post(self, name="p1", at=NOW, text="hello", author="bo", **more):

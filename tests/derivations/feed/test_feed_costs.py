@@ -11,7 +11,7 @@ from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.counting import CountingEngine
 from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, edge_key, post_key
@@ -37,15 +37,15 @@ def post(text, number="1"):
     return item(*post_key(number), text=text)
 
 
-def run():
-    return Run(Settings(), clock=lambda: BEGIN + 10, pause=lambda _: None)
+def run(app, engine):
+    return Runtime(app, engine, Settings(), clock=lambda: BEGIN + 10, pause=lambda _: None)
 
 
 def spread(app, engine, *changes):
     """Processes changes and their fan-outs to the end."""
-    one = run()
-    assert not process_changes(app, changes, engine, one).failures
-    assert not run_fan_outs(app, engine, one).failures
+    one = run(app, engine)
+    assert not process_changes(one, changes).failures
+    assert not run_fan_outs(one).failures
 
 
 def costs(engine, app, record):

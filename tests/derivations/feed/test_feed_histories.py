@@ -17,7 +17,7 @@ from streamfold.engines import Entries, applied
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.feeds import Merging
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.feed_histories import AHEAD_SECONDS, NONE_AHEAD, History, applications, edge_key, post_key, small
 from tests.helpers.records import change, item
@@ -57,11 +57,11 @@ def other_side_before_mirror():
     sends, reads = spreading.send, Mirrors.page
     known = {}
 
-    def read_first(engine, writes, run):
+    def read_first(runtime, writes):
         own, _, rest = writes[0].key.pk.partition("#")
         other = {"posts": "edges", "edges": "posts"}[own]
-        known[other] = {place for place, _ in engine.read_entries(Entries(f"{other}#{rest}", 100))}
-        return sends(engine, writes, run)
+        known[other] = {place for place, _ in runtime.engine.read_entries(Entries(f"{other}#{rest}", 100))}
+        return sends(runtime, writes)
 
     def page(self, side, partition, wanted):
         found = reads(self, side, partition, wanted)
@@ -80,8 +80,8 @@ def own_image_on_later_pages():
     def goes_on(self, job, number, page):
         lane = self.lane(job, number)
         while lane.version and not lane.done:
-            self.run.begin()
-            moved = fan_outs._moved(lane, page(lane), int(self.run.clock()))
+            self.runtime.begin()
+            moved = fan_outs._moved(lane, page(lane), int(self.runtime.clock()))
             found = self._store(job, lane, moved)
             if found != moved and found.version == lane.version:
                 return
@@ -381,9 +381,9 @@ def deliver(history, number, place, after, before=None):
     history.sequence, history.items[place] = number, after
     images = [image and item(*place, **image) for image in (before, after)]
     history.put(place, images[1])
-    run = Run(Settings(), clock=lambda: history.now, pause=lambda _: None)
-    assert not process_changes(history.apps[0], [change(*images, number)], history.engine, run).failures
-    assert not run_fan_outs(history.apps[0], history.engine, run).failures
+    run = Runtime(history.apps[0], history.engine, Settings(), clock=lambda: history.now, pause=lambda _: None)
+    assert not process_changes(run, [change(*images, number)]).failures
+    assert not run_fan_outs(run).failures
 
 
 def test_a_post_that_comes_while_posts_are_pushed_again_is_shown():

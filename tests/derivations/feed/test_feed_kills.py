@@ -57,13 +57,13 @@ def killed(followers, page, seed):
 
 def is_done(app, engine):
     """One process: it opens the fan-out, or goes on with it; whether nothing was left."""
-    one = run()
+    one = run(app, engine)
     try:
-        if not engine.kept and not process_changes(app, [FIRST], engine, one).failures and not one.rung:
+        if not engine.kept and not process_changes(one, [FIRST]).failures and not one.rung:
             return False
-        ring_open(app, engine, one)
-        assert not run_fan_outs(app, engine, one).failures
-        return not ring_open(app, engine, one)
+        ring_open(one)
+        assert not run_fan_outs(one).failures
+        return not ring_open(one)
     except Died:
         return False
 

@@ -21,7 +21,7 @@ from streamfold.read.feeds import LIMIT_MAX, EngineQueries, page, route_of
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode, encode
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Clock, HandlerFails, KinesisTwin, TableTwin, Twin
 from tests.helpers.failures import parked_document
@@ -81,7 +81,7 @@ class Feeds:
 
     def run(self):
         """A run at the time of the table, from which a repair counts the age of posts."""
-        return Run(Settings(), clock=lambda: self.clock.now)
+        return Runtime(self.app, self.engine, Settings(), clock=lambda: self.clock.now)
 
     def shown(self, reader):
         route = route_of(self.timeline)
@@ -135,7 +135,7 @@ def test_a_row_that_is_contended_is_no_reason_to_park_its_record(inline, tmp_pat
     path = tmp_path / "parked.jsonl"
     feeds = Feeds(None, Settings(park=str(path)), inline=inline, on_error="park")
     feeds.take(feeds.follow("ana"), feeds.follow("cy"), feeds.follow("dee"))
-    monkeypatch.setattr(pairs, "_put", lambda engine, run, writes: [write.key for write in writes])
+    monkeypatch.setattr(pairs, "_put", lambda runtime, writes: [write.key for write in writes])
     monkeypatch.setattr(pairs, "settle", busy)
     (failure, *_) = feeds.take(feeds.post("p1"))
     assert "Refused 8 times in a row." in str(failure)
@@ -345,7 +345,7 @@ def test_who_comes_back_gets_what_came_meanwhile(inline):
 
 def repaired(feeds, record):
     change = feeds.origins.change(record)
-    found = Repair(feeds.app, feeds.engine, feeds.run()).item(change.item)
+    found = Repair(feeds.run()).item(change.item)
     assert [each.error for each in found] == [None]
 
 
@@ -387,7 +387,7 @@ def test_a_parked_record_is_redriven_late_and_leads_to_what_the_item_is(side, in
     late, other = (feeds.post("p1"), feeds.follow("ana")) if side == "post" else (feeds.follow("ana"), feeds.post("p1"))
     feeds.take(other)
     feeds.post("p1", text="edited")
-    redrive = Redrive(feeds.app, feeds.engine, feeds.run(), feeds.origins, None, put_sources=None)
+    redrive = Redrive(feeds.run(), feeds.origins, None, put_sources=None)
     (told,) = redrive.process(Waiting("here", parked_document(late, "timeline", application="social")))
     assert told.what == "applied"
     assert feeds.shown("ana") == ([("p1", "edited")] if side == "post" else [("p1", "hello")])
@@ -411,9 +411,9 @@ def test_a_parked_pair_is_redriven_when_its_bug_is_mended(side, inline, tmp_path
     bugs.clear()
     documents = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     run = feeds.run()
-    redrive = Redrive(feeds.app, feeds.engine, run, feeds.origins, None, put_sources=None)
+    redrive = Redrive(run, feeds.origins, None, put_sources=None)
     assert {told.what for each in documents for told in redrive.process(Waiting("here", each))} == {"applied"}
-    run_fan_outs(feeds.app, feeds.engine, run)
+    run_fan_outs(run)
     assert feeds.shown("cy") == feeds.shown("ana") == [("p1", "p1"), ("p2", "p2")]
 
 
@@ -425,9 +425,9 @@ def test_new_code_reaches_the_rows_of_a_post_that_is_repaired(inline):
     feeds.take(feeds.follow("ana"), feeds.follow("cy"), post)
     mark[0] = "new"
     run = feeds.run()
-    (found,) = Repair(feeds.app, feeds.engine, run).item(feeds.origins.change(post).item)
+    (found,) = Repair(run).item(feeds.origins.change(post).item)
     assert found.error is None
-    run_fan_outs(feeds.app, feeds.engine, run)
+    run_fan_outs(run)
     assert [feeds.shown(reader) for reader in ("ana", "cy")] == [[("p1", "new")]] * 2
 
 

@@ -13,7 +13,7 @@ from streamfold.derivations.feed import fan_outs as lanes
 from streamfold.jobs import fan_outs
 from streamfold.lifecycle.other_rows import FeedRows
 from streamfold.read.feeds import route_of
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Clock, Twin
 from tests.helpers.held_feeds import HeldFeeds, read_all
@@ -119,7 +119,7 @@ class Feeds:
         """What a comparison of rows with all pairs finds: nothing."""
         app, engine = self.twin.app, self.twin.engine
         (route,) = app.routes
-        found = FeedRows(app, engine, Run(Settings()), route, self.clock.now, keeps_mirrors=True).verify()
+        found = FeedRows(Runtime(app, engine, Settings()), route, self.clock.now, keeps_mirrors=True).verify()
         assert (found.different, found.failed) == ([], [])
 
 

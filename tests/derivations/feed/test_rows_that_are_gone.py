@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteRow
 from tests.helpers.source import Source
@@ -45,8 +45,8 @@ class Social:
         return self.source.remove("USER#bo", "FOLLOWS#ana")
 
     def deliver(self, *records):
-        run = Run(Settings(), clock=lambda: NOW, pause=lambda _: None)
-        assert not process_event(self.app, {"Records": list(records)}, self.engine, run).failures
+        run = Runtime(self.app, self.engine, Settings(), clock=lambda: NOW, pause=lambda _: None)
+        assert not process_event(run, {"Records": list(records)}).failures
 
     def lose(self):
         assert self.engine.transact([DeleteRow(SHOWN)], 0) is None

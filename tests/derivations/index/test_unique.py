@@ -1,7 +1,6 @@
 """Unique index items: several items claim a row, one wins, and a conflict is told and resolves itself."""
 
 import re
-from weakref import WeakKeyDictionary
 
 import pytest
 from hypothesis import given, settings
@@ -14,8 +13,8 @@ from streamfold.errors import DeclarationError, EngineUnavailable, HandlerError,
 from streamfold.failures.repair import Repair
 from streamfold.parking import FileParking
 from streamfold.records.values import encode
-from streamfold.routes.ordered import CLAIMANTS_MAX
-from streamfold.run import Run
+from streamfold.routes.shipped_aggregates import CLAIMANTS_MAX
+from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Twin, Write, check
 from tests.helpers.contributions import contribution
@@ -47,7 +46,7 @@ class Users:
     """A stream of users, an application over it, and a store; ``before`` does something before calls of a method."""
 
     def __init__(self, engine=None, parking=None, **options):
-        self.learned = WeakKeyDictionary()
+        self.known = Knowledge()
         self.app = app_of(**options)
         self.engine = engine or MemoryEngine(self.app.tables.values(), self.app.chains)
         self.source = Source()
@@ -62,8 +61,8 @@ class Users:
         return self.source.remove(f"USER#{user}", "PROFILE")
 
     def deliver(self, *records):
-        run = Run(Settings(), pause=lambda seconds: None, parking=self.parking, learned=self.learned)
-        self.report = process_event(self.app, list(records), self, run)
+        run = Runtime(self.app, self, Settings(), pause=lambda seconds: None, parking=self.parking, known=self.known)
+        self.report = process_event(run, list(records))
         return self.report.failures
 
     def row(self):
@@ -290,7 +289,7 @@ def test_conflicts_are_those_of_the_index_whose_row_is_claimed_twice():
 
     app, source = App("users", routers=[router]), Source()
     records = [source.put(f"USER#{n}", "PROFILE", email="x", handle=str(n)) for n in range(2)]
-    report = process_event(app, records, MemoryEngine(app.tables.values()), Run(Settings()))
+    report = process_event(Runtime(app, MemoryEngine(app.tables.values()), Settings()), records)
     assert report.counts.get("conflicts", {}) == {"by_email": 2}
 
 
@@ -301,8 +300,8 @@ def repair_of(users, user, **options):
     """What a repair makes of a user who is in the table, and whose record may never have come."""
     source = users.source.items[f"USER#{user}", "PROFILE"]
     users.engine.put_sources([(("main", f"USER#{user}", "PROFILE"), encode(source)["M"], "1")])
-    run = Run(Settings(), pause=lambda seconds: None)
-    (repaired,) = Repair(users.app, users, run, **options).item(("main", f"USER#{user}", "PROFILE"))
+    run = Runtime(users.app, users, Settings(), pause=lambda seconds: None)
+    (repaired,) = Repair(run, **options).item(("main", f"USER#{user}", "PROFILE"))
     return repaired
 
 
@@ -457,7 +456,7 @@ def test_an_index_that_is_unique_is_another_kind_to_the_state_and_has_a_guard_of
     users.deliver(users.put("0", at=1))
     router.index(USER, into=Key("EMAIL#{email}", "USER#{user}"), name="by_email")(by_email)
     with pytest.raises(ManifestError, match="its kind from 'unique index' to 'index'"):
-        process_event(App("users", routers=[router]), [], users.engine, Run(Settings()))
+        process_event(Runtime(App("users", routers=[router]), users.engine, Settings()), [])
 
 
 @pytest.mark.parametrize(

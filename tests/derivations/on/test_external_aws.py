@@ -9,7 +9,7 @@ from streamfold import App, Key, Router
 from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineUnavailable
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 from tests.helpers.source import Source
@@ -36,8 +36,8 @@ class Mails:
         self.engine = EmbeddedEngine(self.app.tables.values())
 
     def deliver(self, *records, external=True, **settings):
-        run = Run(Settings(**settings), outside=external)
-        return process_event(self.app, list(records), self.engine, run)
+        run = Runtime(self.app, self.engine, Settings(**settings), outside=external)
+        return process_event(run, list(records))
 
     def notes(self):
         """The state items that say which calls were made."""

@@ -12,7 +12,7 @@ from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import names_of_rows, row_name, row_names
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
-from streamfold.run import Run
+from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from streamfold.writes.guarded import Claim, DeleteRow, StateKey
@@ -58,22 +58,23 @@ class Shop:
 
     def __init__(self, app, engine, source):
         self.app, self.engine, self.source = app, engine, source
-        self.run = Run(Settings(), pause=lambda _: None)
+        self.known = Knowledge()
         self.origins = Origins(app.source_tables, Settings())
 
     def put(self, **attributes):
         return self.source.put("ORDER#1", **attributes)
 
+    def _run(self, engine):
+        return Runtime(self.app, engine or self.engine, Settings(), known=self.known, pause=lambda _: None)
+
     def deliver(self, *records, engine=None):
         changes = [self.origins.change(record) for record in records]
-        report = process_changes(self.app, changes, engine or self.engine, self.run)
+        report = process_changes(self._run(engine), changes)
         assert not report.failures
         return report
 
     def redrive(self, record, handler="rows", engine=None):
-        redrive = Redrive(
-            self.app, engine or self.engine, self.run, self.origins, fetch=None, put_sources=self.engine.put_sources
-        )
+        redrive = Redrive(self._run(engine), self.origins, fetch=None, put_sources=self.engine.put_sources)
         (told,) = redrive.process(Waiting("here", parked_document(record, handler)))
         return told.what
 

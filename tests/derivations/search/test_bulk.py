@@ -5,6 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from streamfold.derivations.search.sink import ACTIONS_MAX, TRIES, Action, Answer, IndexBusy, Sent, TooLarge, send
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import (
     EngineError,
     EngineUnavailable,
@@ -13,7 +14,6 @@ from streamfold.errors import (
     Unprocessable,
     public,
 )
-from streamfold.run import Run
 from streamfold.settings import Settings
 
 WRITTEN = Answer(201)
@@ -45,11 +45,11 @@ def actions(count, size=2):
 
 
 class Pauses(list):
-    """A run whose pauses are noted instead of waited for."""
+    """A deadline whose pauses are noted instead of waited for."""
 
     def __init__(self, seconds_left=float("inf")):
         self.left = seconds_left
-        self.run = Run(Settings(), seconds_left=lambda: self.left, pause=self.pause)
+        self.run = Deadline(seconds_left=lambda: self.left, stop_seconds=Settings().stop_seconds, pause=self.pause)
 
     def pause(self, seconds):
         self.append(seconds)
@@ -94,9 +94,9 @@ def test_a_request_has_so_many_bytes_at_most_and_one_document_at_least(pauses):
     assert sink.requests == [["0", "1"], ["2", "3"], ["large"], ["0"]]
 
 
-def test_the_setting_says_how_many_bytes(pauses):
-    sink, run = Sink(), Run(Settings(search_bulk_bytes=10_000))
-    send(sink, actions(20, size=1000), run)
+def test_a_request_has_five_megabytes_at_most_by_default(pauses):
+    sink = Sink()
+    send(sink, actions(20, size=600_000), pauses.run)
     assert [len(request) for request in sink.requests] == [8, 8, 4]
 
 

@@ -12,7 +12,7 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.options import INDEX_BYTES_MAX, NEXT, NUMBERED, OWN, alias_of, own_alias
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, SettingsError
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Twin
 
@@ -61,7 +61,7 @@ def test_two_searches_with_one_real_index_are_refused(indexes):
     with pytest.raises(SettingsError, match=r"Searches 'a' .* and 'b' .* would write one index"):
         check_settings(app, Settings(indexes=indexes))
     with pytest.raises(SettingsError, match="would write one index"):
-        process_changes(app, [], MemoryEngine([]), Run(Settings(indexes=indexes)))
+        process_changes(Runtime(app, MemoryEngine([]), Settings(indexes=indexes)), [])
 
 
 @pytest.mark.parametrize(

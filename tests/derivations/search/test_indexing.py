@@ -9,14 +9,14 @@ from streamfold import App, Document, Key, Router, Table, Unprocessable
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.sink import CONFLICT, Action, Answer
+from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, Action, Answer
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.ledger.state_keys import document_key
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CounterWrite
 from tests.derivations.search.applications import ORDER, SONG, one_item, several, with_parts
@@ -57,14 +57,22 @@ class World:
 
     def run(self):
         opened = {OPENED: self.index}
-        return Run(self.settings, clock=lambda: NOW, pause=lambda _: None, opened=opened, warn=self.warnings.append)
+        return Runtime(
+            self.app,
+            self.engine,
+            self.settings,
+            clock=lambda: NOW,
+            pause=lambda _: None,
+            opened=opened,
+            warn=self.warnings.append,
+        )
 
     def put(self, *changes):
         self.engine.put_sources(newest_sources(changes))
         return self.deliver(*changes)
 
     def deliver(self, *changes):
-        return process_changes(self.app, changes, self.engine, self.run())
+        return process_changes(self.run(), changes)
 
     def shown(self, index="orders"):
         hidden = ("_sf_h",)
@@ -344,7 +352,7 @@ def test_changes_that_lead_there_and_back_are_not_skipped():
 def test_a_repair_leads_the_document_to_the_item(world):
     world.put(change(None, FIRST))
     world.engine.put_sources([(ORDER_1, None, "99")])
-    (repaired,) = Repair(world.app, world.engine, world.run()).item(ORDER_1)
+    (repaired,) = Repair(world.run()).item(ORDER_1)
     assert (repaired.error, repaired.removed) == (None, 1)
     assert world.shown() == {}
 
@@ -353,7 +361,7 @@ def test_a_repair_of_a_part_leads_its_parents_document():
     world = World(with_parts())
     line = item("ORDER#1", "LINE#a", price=3)
     world.engine.put_sources(newest_sources([change(None, FIRST), change(None, line)]))
-    repaired = Repair(world.app, world.engine, world.run()).item(("main", "ORDER#1", "LINE#a"))
+    repaired = Repair(world.run()).item(("main", "ORDER#1", "LINE#a"))
     assert {each.handler: each.error for each in repaired} == {"total": None, "order": None}
     assert world.shown()["ORDER#1|METADATA"]["prices"] == {"a": 3}
 
@@ -368,10 +376,23 @@ def test_more_parts_than_a_document_may_have_are_told_with_their_number(monkeypa
 
 
 def test_documents_of_a_batch_are_sent_before_all_of_them_are_made():
-    world = World(one_item(), Refusing, search_bulk_bytes=10_000)
-    titles = [change(None, item(f"ORDER#{n}", "METADATA", title="x" * 5_000), n) for n in range(1, 9)]
+    router, made, made_before = Router(), [], []
+
+    @router.search(ORDER, to="orders", fields={"title": "text"})
+    def order(item):
+        made.append(item["PK"])
+        return Document(title=item["title"])
+
+    class Watching(Refusing):
+        def bulk(self, actions):
+            made_before.append(len(made))
+            return super().bulk(actions)
+
+    world = World(App("shop", routers=[router]), Watching)
+    titles = [change(None, item(f"ORDER#{n}", "METADATA", title="x" * 390_000), n) for n in range(1, 25)]
     assert not world.put(*titles).failures
-    assert all(sum(len(action.body) for action in request) < 10_000 for request in world.index.requests)
+    assert all(sum(len(action.body) for action in request) < BYTES_MAX for request in world.index.requests)
+    assert made_before[0] < len(made) == 24
 
 
 def test_items_of_two_tables_are_not_the_same_document():
@@ -385,11 +406,11 @@ def test_items_of_two_tables_are_not_the_same_document():
     world = World(App("shop", routers=[router]))
     world.engine.put_sources([(("old", *ORDER_1[1:]), encode(SECOND)["M"], "1")])
     world.put(change(None, FIRST))
-    Repair(world.app, world.engine, world.run()).item(("old", *ORDER_1[1:]))
+    Repair(world.run()).item(("old", *ORDER_1[1:]))
     assert world.shown() == {"main|ORDER#1|METADATA": {"title": "first"}, "old|ORDER#1|METADATA": {"title": "second"}}
 
 
 def test_an_item_is_counted_where_no_index_is_at_hand(world):
     run = replace(world.run(), opened={}, source_items=False)
-    report = process_changes(world.app, [change(None, FIRST)], world.engine, run)
+    report = process_changes(run, [change(None, FIRST)])
     assert report.counts["not_indexed"] == {"order": 1}

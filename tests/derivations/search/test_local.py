@@ -5,8 +5,8 @@ import pytest
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import MemoryEngine
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended
-from streamfold.run import TRIES_MAX
 
 
 class Busy:

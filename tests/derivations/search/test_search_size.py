@@ -11,7 +11,7 @@ from streamfold.derivations.search.sink import Answer
 from streamfold.engines import Page
 from streamfold.engines.memory import MemoryEngine
 from streamfold.replay.replay import newest_sources
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.derivations.search.applications import one_item, with_parts
 from tests.helpers.records import change, item
@@ -64,10 +64,10 @@ def peak(app, engine, roots):
     changes = [change(None, item(f"ORDER#{n}", "METADATA", title="x"), n) for n in range(1, roots + 1)]
     engine.put_sources(newest_sources(changes))
     index = Emptied()
-    run = Run(Settings(), opened={OPENED: index})
+    run = Runtime(app, engine, Settings(), opened={OPENED: index})
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    assert not process_changes(app, changes, engine, run).failures
+    assert not process_changes(run, changes).failures
     after = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return (after - before) / 1e6, index

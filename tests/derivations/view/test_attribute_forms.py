@@ -1,7 +1,6 @@
 """What a state knows of its rows' attributes: a new process does not make them of something else."""
 
 import json
-from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -12,8 +11,9 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.ledger.state_keys import forms_key
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
+from tests.helpers.known import Known
 from tests.helpers.source import Source
 
 PLAY = Key("GAME#{game}", "PLAY#{play}")
@@ -53,12 +53,12 @@ class State:
         self.engine = MemoryEngine(app.tables.values())
         self.source = Source()
         self.warned = []
-        self.learned = WeakKeyDictionary()  # by each application as its processes have it
+        self.known = Known()  # by each application as its processes have it
 
     def process(self, app, *changes):
         """What the handlers could not do with these changes, as a process of this application."""
-        run = Run(Settings(), warn=self.warned.append, learned=self.learned)
-        report = process_event(app, list(changes), self.engine, run)
+        run = Runtime(app, self.engine, Settings(), warn=self.warned.append, known=self.known.of(self.engine, app))
+        report = process_event(run, list(changes))
         return [str(failure.error) for failure in report.failures]
 
     def play(self, number, value):
@@ -175,7 +175,7 @@ def test_a_repair_notes_what_it_writes():
     state = State(one)
     record = state.play(1, 10)
     state.engine.put_sources([(("main", "GAME#chess", "PLAY#1"), record["dynamodb"]["NewImage"], "1")])
-    (repaired,) = Repair(one, state.engine, Run(Settings())).item(("main", "GAME#chess", "PLAY#1"))
+    (repaired,) = Repair(Runtime(one, state.engine, Settings())).item(("main", "GAME#chess", "PLAY#1"))
     assert repaired.error is None
     assert "one attribute of a target has one form" in state.process(other, state.play(2, 3))[0]
 

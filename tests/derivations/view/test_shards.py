@@ -9,7 +9,7 @@ from streamfold.batch.process import process_event
 from streamfold.derivations.view.shards import shard_of
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, check
 from streamfold.writes.guarded import AddRow
@@ -56,7 +56,7 @@ def test_a_transaction_keeps_to_one_shard():
     app, source = app_with(), Source()
     engine = CountingEngine(MemoryEngine(app.tables.values(), app.chains))
     records = [source.put(f"ORDER#{number}", "ITEM#a", **ITEM) for number in range(20)]
-    process_event(app, records, engine, Run(Settings()))
+    process_event(Runtime(app, engine, Settings()), records)
     rows = [write.key for write in engine.writes if isinstance(write, AddRow)]
     assert (len(engine.named("transact")), len(rows), len(set(rows))) == (4, 4, 4)
 

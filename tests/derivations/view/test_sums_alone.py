@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Max, Row, Sum
-from streamfold.derivations.derivation import contribution
-from streamfold.derivations.view import contributed
+from streamfold.derivations.derivation import derived
+from streamfold.derivations.view import rows as view_rows
 from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import stored_text
 from streamfold.ledger.forms import SUM, Forms
@@ -40,7 +40,7 @@ def made(rows, target, known):
     declared = route("view", handler(*rows), ORDER_ITEM, into=target)
     forms = Forms({target: {"handler": dict(known)}})
     try:
-        return stored_text(contribution(declared, image(LINE), FIELDS, forms)), forms.by_target
+        return stored_text(derived(declared, image(LINE), FIELDS, forms).checked()), forms.by_target
     except HandlerError as error:
         return str(error)
 
@@ -48,12 +48,12 @@ def made(rows, target, known):
 @given(ROWS, st.sampled_from(TARGETS), st.sampled_from([KNOWN, {"n": SUM}, {}]))
 def test_rows_are_made_at_once_as_the_closer_look_makes_them(rows, target, known):
     at_once = made(rows, target, known)
-    with patch.object(contributed, "_sums_alone", lambda *_: None):
+    with patch.object(view_rows, "_sums_alone", lambda *_: None):
         assert at_once == made(rows, target, known)
 
 
 def test_rows_of_known_sums_need_no_closer_look():
     rows = [Row(day="1", type="a", n=Count()), Row(day="2", type="a", n=Count(), total=Sum(5))]
-    with patch.object(contributed, "folded", None):
+    with patch.object(view_rows, "folded", None):
         text, _ = made(rows, DAY, KNOWN)
     assert '"DAY#2","TYPE#a",{"n":"1","total":"5"}' in text

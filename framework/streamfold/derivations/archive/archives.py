@@ -166,12 +166,12 @@ class ArchivedItem(NamedTuple):
 class Archives:
     """Writes the removed items of a batch, day by day. A file that cannot be written fails its own records only.
 
-    If the run does not write to declared buckets (``Run.outside``) and no setting names another place, items are not
-    written but counted.
+    If declared buckets are not written (``Runtime.outside``) and no setting names another place, items are not written
+    but counted.
     """
 
     def __init__(self, finishing: Finishing) -> None:
-        self.run = finishing.run
+        self.runtime = finishing.runtime
         self.finishing = finishing
         self.outcome = Outcome()
 
@@ -186,7 +186,7 @@ class Archives:
                 if place is None:
                     self.outcome.count(NOT_ARCHIVED, name, len(items))
                     continue
-                self.run.begin()
+                self.runtime.begin()
                 place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
                 self.outcome.tally(name).written += len(items)
             except (EngineError, SettingsError) as error:
@@ -196,14 +196,14 @@ class Archives:
 
     def _place(self, route: Route) -> ArchivePlace | None:
         """The place of a route's items, opened once; None if they are not written."""
-        text, declared = self.run.settings.archive, str(route.options)
-        if text is None and (self.run.outside or declared.startswith(FOLDER)):
+        text, declared = self.runtime.settings.archive, str(route.options)
+        if text is None and (self.runtime.outside or declared.startswith(FOLDER)):
             text = declared
-        if text is None or self.run.outside is False:
+        if text is None or self.runtime.outside is False:
             return None
-        if text not in self.run.opened:
-            self.run.opened[text] = open_place(text)
-        place: ArchivePlace = self.run.opened[text]
+        if text not in self.runtime.opened:
+            self.runtime.opened[text] = open_place(text)
+        place: ArchivePlace = self.runtime.opened[text]
         return place
 
 

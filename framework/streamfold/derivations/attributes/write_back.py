@@ -15,11 +15,11 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import Cause
 from streamfold.commit.transactions import in_lanes, may_pass, read_rows
 from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
-from streamfold.derivations.derivation import Finishing, Work
-from streamfold.derivations.view.fold import fold
-from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.derivation import Work
+from streamfold.derivations.view.rows import Making, fold, row_part
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines import Engine
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, HandlerError, RecordError, TableThrottled, shown, told
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.ledger.contribution import Contribution, RowPart
@@ -30,7 +30,7 @@ from streamfold.records.values import AttributeValue, encode, same
 from streamfold.routes.application import Application
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
-from streamfold.run import TRIES_MAX, Lanes, Run
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, UpdateSource
 
 Bearing = Mapping[str, Any]
@@ -201,8 +201,8 @@ Bearers = Mapping[ItemKey, Bearer]
 class WriteBack:
     """The items of a batch to write back: their stored attributes may have changed, or the items themselves."""
 
-    def __init__(self, application: Application) -> None:
-        self.application = application
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.bearers: dict[ItemKey, Bearer] = {}
         self.causes: dict[ItemKey, list[Cause]] = {}
 
@@ -222,11 +222,11 @@ class WriteBack:
                 continue
             bearer = self._note(work.item, changes[-1], work.route)
             bearer.unmarked = [each for change in changes for each in put_back(change)]
-            bearer.retire |= bool(self.application.retired) and not all(map(_is_copy, changes))
+            bearer.retire |= bool(self.runtime.application.retired) and not all(map(_is_copy, changes))
 
-    def run(self, engine: Engine, run: Run) -> list[Failed]:
+    def write(self) -> list[Failed]:
         """Brings the items up to date; returns the records of those for which that failed."""
-        errors = write_back(engine, self.application, self.bearers, run)
+        errors = write_back(self.runtime, self.bearers)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
@@ -235,7 +235,7 @@ class WriteBack:
     def _note(self, item: ItemKey, change: Change, route: Route) -> Bearer:
         self.causes.setdefault(item, []).append((change, route))
         if item not in self.bearers:
-            self.bearers[item] = Bearer(stored_on(self.application, item))
+            self.bearers[item] = Bearer(stored_on(self.runtime.application, item))
         return self.bearers[item]
 
 
@@ -243,13 +243,6 @@ def stored_on(application: Application, item: ItemKey) -> tuple[StoredAttributes
     """Where handlers keep the attributes that they derive onto an item."""
     found = (stored_of(each.route) for each, _ in application.listeners(item, called=False))
     return tuple(stored for stored in found if stored is not None)
-
-
-def write_back_item(item: ItemKey, finishing: Finishing) -> None:
-    """Brings one item up to date. Raises the error that prevented it."""
-    bearers = {item: Bearer(stored_on(finishing.application, item), retire=True)}
-    for error in write_back(finishing.engine, finishing.application, bearers, finishing.run).values():
-        raise error
 
 
 def _is_copy(change: Change) -> bool:
@@ -260,8 +253,9 @@ def _is_copy(change: Change) -> bool:
         return False
 
 
-def write_back(engine: Engine, application: Application, bearers: Bearers, run: Run) -> dict[ItemKey, Exception]:
+def write_back(runtime: Runtime, bearers: Bearers) -> dict[ItemKey, Exception]:
     """Brings items up to date with their stored attributes; returns those for which that failed."""
+    application = runtime.application
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
     failed: dict[ItemKey, Exception] = {}
@@ -269,8 +263,8 @@ def write_back(engine: Engine, application: Application, bearers: Bearers, run: 
     try:
         for number in range(TRIES_MAX if left else 0):
             if refused:
-                run.back_off(number - 1)
-            left, refused = _round(engine, run.lanes, own, left, failed)
+                runtime.back_off(number - 1)
+            left, refused = _round(runtime, own, left, failed)
             if not left:
                 break
     except EngineError as error:
@@ -279,15 +273,13 @@ def write_back(engine: Engine, application: Application, bearers: Bearers, run: 
     return failed | dict.fromkeys(left, busy)
 
 
-def _round(
-    engine: Engine, lanes: Lanes, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]
-) -> tuple[Bearers, bool]:
+def _round(runtime: Runtime, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]) -> tuple[Bearers, bool]:
     """Writes once; returns the items to look at again, and whether a write was refused."""
-    items = read_rows(engine, lanes, bearers, failed)
+    items = read_rows(runtime, bearers, failed)
     bearers = {item: bearer for item, bearer in bearers.items() if item not in failed}
     places = [stored.row(item[1:]) for item, bearer in bearers.items() for stored in bearer.stored]
     unread: dict[RowKey, Exception] = {}
-    rows = read_rows(engine, lanes, places, unread)
+    rows = read_rows(runtime, places, unread)
     for error in unread.values():
         raise error
     again = dict(bearers)
@@ -296,13 +288,13 @@ def _round(
         shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
         found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
         if found.update is not None:
-            updates.append((item, partial(_refused, engine, found.update)))
+            updates.append((item, partial(_refused, runtime.engine, found.update)))
             continue
         del again[item]
         if found.refused is not None:
             failed[item] = found.refused
     any_refused = False
-    for item, refused in in_lanes(lanes, updates, stops=lambda error: isinstance(error, TableThrottled)):
+    for item, refused in in_lanes(runtime.slots, updates, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(refused, TableThrottled):
             any_refused = True
         elif isinstance(refused, EngineError | HandlerError):

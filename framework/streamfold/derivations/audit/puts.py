@@ -43,7 +43,7 @@ def planned(works: Sequence[Work], planning: Planning) -> list[KeyedPut]:
     for work in works:
         for change in work.changes:
             try:
-                puts += _put(work, change, planning.run.settings.audit_key)
+                puts += _put(work, change, planning.runtime.settings.audit_key)
             except Exception as error:  # noqa: BLE001 - fails this record only
                 planning.fails(change, work.route, error)
     return puts
@@ -67,7 +67,7 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     place = target.compose(values)
     if key is not None:
         own["digests"] = _digests(key, change, target, place, own)
-    return PutRow((table.name, *place), own, fits=True)
+    return PutRow((table.name, *place), own, size_checked=True)
 
 
 def _target(route: Route, change: Change) -> Key:

@@ -15,6 +15,7 @@ from streamfold.commit.transactions import send
 from streamfold.derivations.cascade.kind import KEPT, children_of
 from streamfold.derivations.derivation import Finishing
 from streamfold.engines import Page
+from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, damaged, is_of_table
 from streamfold.jobs.fan_outs import REMOVED, FanOuts, Paged, record_of
 from streamfold.jobs.job import Job, JobSegment
@@ -24,7 +25,6 @@ from streamfold.records.change import Change, item_name
 from streamfold.records.encoded import to_json
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
-from streamfold.run import TRIES_MAX
 from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, GuardedWrite, Refused, StateKey, SwapState
 from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
 
@@ -136,7 +136,7 @@ class Children:
             try:
                 if table in away:
                     raise away[table]
-                if not self.remove_pages(removed, INLINE_PAGES if self.finishing.run.fans_out else PAGES_MAX).done:
+                if not self.remove_pages(removed, INLINE_PAGES if self.finishing.runtime.fans_out else PAGES_MAX).done:
                     self._hand_over(removed)
                 self._end_earlier(removed)
             except (EngineError, HandlerError) as error:
@@ -166,7 +166,7 @@ class Children:
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
                 self._keep(removed, place, cursor)
                 return CascadeCursor(done=True)
-            self.finishing.run.back_off(rounds)
+            self.finishing.runtime.back_off(rounds)
             rounds += 1
             if rounds > TRIES_MAX:
                 raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
@@ -175,11 +175,11 @@ class Children:
 
     def _hand_over(self, removed: Removed) -> None:
         """Has a fan-out go on, or the record come again where none can."""
-        application, run = self.finishing.application.name, self.finishing.run
-        job = job_of(removed, run.clock()) if run.fans_out else None
+        runtime = self.finishing.runtime
+        job = job_of(removed, runtime.clock()) if runtime.fans_out else None
         if job is None:
             raise NotStarted("More children are there than one invocation removes; the record has to come again.")
-        FanOuts(application, self.finishing.engine, run).start(job, removed.newest.version_text)
+        FanOuts(runtime).start(job, removed.newest.version_text)
 
     def _end_earlier(self, removed: Removed) -> None:
         """Marks earlier removals of the parent as done: the latest covers them, and they may be delivered alone."""
@@ -193,14 +193,14 @@ class Children:
 
     def _place(self, removed: Removed, change: Change) -> StateKey:
         """Where the cursor of a removal is."""
-        application = self.finishing.application.name
+        application = self.finishing.runtime.application.name
         return event_key("cascade", application, removed.route.name, change.item, change.identity_text)
 
     def _cursor(self, place: StateKey) -> CascadeCursor:
-        return CascadeCursor.of(self.finishing.engine.read_state([place], consistent=True).get(place))
+        return CascadeCursor.of(self.finishing.runtime.engine.read_state([place], consistent=True).get(place))
 
     def _send(self, writes: list[GuardedWrite]) -> Refused | None:
-        return send(self.finishing.engine, writes, self.finishing.run)
+        return send(self.finishing.runtime, writes)
 
     def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
         """The parent exists again: keeps its remaining children, also when the record is delivered again."""
@@ -215,9 +215,9 @@ class Children:
         index = names.index(cursor.child) if cursor.child in names else 0
         after = cursor.after if cursor.child in names else None
         child = templates[index]
-        most = max(self.finishing.run.chunk_actions - GUARDS, 1)
+        most = max(self.finishing.runtime.chunk_actions - GUARDS, 1)
         begins = sort_prefix(child, removed.fields)
-        page = self.finishing.engine.page(child.table, removed.newest.item[1], begins, after, most)
+        page = self.finishing.runtime.engine.page(child.table, removed.newest.item[1], begins, after, most)
         children, cut = self._fitting(removed, child, page)
         if cut is not None:
             return children, CascadeCursor(child=child.template, after=cut)

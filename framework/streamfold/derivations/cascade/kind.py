@@ -127,7 +127,7 @@ class Cascade(Derivation):
         outcome = Outcome()
         for each in deferred:
             assert isinstance(each, Removed)
-            if not finishing.run.source_items:
+            if not finishing.runtime.source_items:
                 outcome.count(NOT_CASCADED, each.route.name)
                 continue
             place = each.route.name, each.newest.item

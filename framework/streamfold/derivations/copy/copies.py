@@ -121,16 +121,15 @@ class Copies:
     """
 
     def __init__(self, finishing: Finishing) -> None:
-        self.engine = finishing.engine
-        self.run = finishing.run
+        self.runtime = finishing.runtime
         self.finishing = finishing
         self.outcome = Outcome()
 
     def write(self, copies: Iterable[Copied]) -> Outcome:
-        """Writes these copies, side by side where there are lanes for it."""
+        """Writes these copies, side by side where there are call slots for it."""
         away: dict[str, EngineError] = {}
-        calls = self._calls(self._current(copies) if self.run.late else copies, away)
-        for copy, answer in in_lanes(self.run.lanes, calls, at=lambda copy: copy.row.key):
+        calls = self._calls(self._current(copies) if self.runtime.late else copies, away)
+        for copy, answer in in_lanes(self.runtime.slots, calls, at=lambda copy: copy.row.key):
             try:
                 self._take(copy, answer)
             except (EngineError, HandlerError) as error:
@@ -153,15 +152,15 @@ class Copies:
                 yield copy
 
     def _is_outdated(self, copy: Copied) -> bool:
-        row = self.engine.read_rows([copy.row.key]).get(copy.row.key)
+        row = self.runtime.engine.read_rows([copy.row.key]).get(copy.row.key)
         if copy.row.attributes is None or (row is not None and not _is_reconciled(row)):
             return False  # a tombstone, or the version of the copy decides
         try:
-            source = self.engine.read_source(copy.changes[-1].item)
+            source = self.runtime.engine.read_source(copy.changes[-1].item)
         except EngineUnavailable:
             raise
         except EngineError:
-            if isinstance(self.finishing.store, OwnStream):  # a state without source items, whose copies do not expire
+            if isinstance(self.runtime.store, OwnStream):  # a state without source items, whose copies do not expire
                 return False
             raise
         return not alike(attributes_of(copy.route, image_of(source)), copy.row.attributes)
@@ -171,7 +170,7 @@ class Copies:
             if error := away.get(copy.row.key[0]):
                 self._fail(copy, error)
             else:
-                yield copy, partial(send, self.engine, [copy.row], self.run)
+                yield copy, partial(send, self.runtime, [copy.row])
 
     def _fail(self, copy: Copied, error: Exception) -> None:
         self.outcome.failed += self.finishing.failures(copy.changes, copy.route, error)

@@ -77,8 +77,8 @@ class Copy(Derivation):
         from streamfold.derivations.copy.copies import Copied, Copies, reconciled_copy
 
         key = (work.route.into[0].table.name, *work.item[1:])
-        row = finishing.engine.read_rows([key]).get(key, {})
-        put = reconciled_copy(work.route, work.item, row, finishing.engine.read_source(work.item))
+        row = finishing.runtime.engine.read_rows([key]).get(key, {})
+        put = reconciled_copy(work.route, work.item, row, finishing.runtime.engine.read_source(work.item))
         return Copies(finishing).write([Copied(work.route, tuple(work.changes), put)] if put is not None else [])
 
     def expected(self, route: Route, history: History) -> Expected:

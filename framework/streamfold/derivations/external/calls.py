@@ -17,14 +17,11 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from streamfold.derivations.yielded import stopped
-from streamfold.engines import Engine
-from streamfold.engines.timed import Timed
 from streamfold.errors import EngineError, EngineUnavailable, is_of_table, told
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
-from streamfold.run import Deadline, Run
-from streamfold.settings.limits import SECONDS_A_DAY
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
@@ -38,10 +35,8 @@ IN_PROGRESS_SECONDS = 60
 class ExternalCalls:
     """Calls external handlers, each change once as far as can be told."""
 
-    def __init__(self, application: str, engine: Engine, run: Run) -> None:
-        self.application = application
-        self.engine = engine
-        self.run = run
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.away: EngineError | None = None
 
     def call(self, route: Route, change: Change, fields: Fields) -> Exception | None:
@@ -51,7 +46,7 @@ class ExternalCalls:
         assert route.function is not None
         function = route.function
         arguments = route.asked(fields)
-        key = event_key("external", self.application, route.name, change.item, change.identity_text)
+        key = event_key("external", self.runtime.application.name, route.name, change.item, change.identity_text)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
             try:
@@ -62,13 +57,13 @@ class ExternalCalls:
                 raise stopped(route, error) from error
 
         config = IdempotencyConfig(
-            expires_after_seconds=self.run.settings.retention_days * SECONDS_A_DAY,
-            lambda_context=self.run.context or _Local(),  # type: ignore[arg-type]  # only this method is used
+            expires_after_seconds=self.runtime.retention_seconds,
+            lambda_context=self.runtime.context or _Local(),  # type: ignore[arg-type]  # only this method is used
         )
         guarded = idempotent_function(
             run,
             data_keyword_argument="event",
-            persistence_store=StateLayer(self.engine, key, self.run),
+            persistence_store=StateLayer(self.runtime, key),
             config=config,
         )
         try:
@@ -93,26 +88,25 @@ class _Local:
 class StateLayer(BasePersistenceLayer):
     """Keeps the idempotency record of one event as an item of the state table."""
 
-    def __init__(self, engine: Engine, key: StateKey, deadline: Deadline) -> None:
+    def __init__(self, runtime: Runtime, key: StateKey) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.engine = engine
-        self.timed = Timed(engine, deadline)
+        self.runtime = runtime
         self.key = key
         self.revision = 0
         self.expires_at = 0
 
     def _put_record(self, data_record: DataRecord) -> None:
-        stored = self.timed.read_state([self.key]).get(self.key, {})
+        stored = self.runtime.engine.read_state([self.key]).get(self.key, {})
         self.revision, self.expires_at = int(stored.get("r", 0)), data_record.expiry_timestamp or 0
         attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
         if data_record.in_progress_expiry_timestamp is not None:
             attributes["until"] = data_record.in_progress_expiry_timestamp
-        self.timed.begin()  # only the notes of a call that was made are written however late
+        self.runtime.begin()  # only the notes of a call that was made are written however late
         if (stored and not _may_run(stored)) or not self._swap(attributes):
             raise IdempotencyItemAlreadyExistsError
 
     def _get_record(self, idempotency_key: str) -> DataRecord:
-        stored = self.engine.read_state([self.key]).get(self.key)
+        stored = self.runtime.store.read_state([self.key]).get(self.key)
         if stored is None:
             raise IdempotencyItemNotFoundError
         return DataRecord(
@@ -134,7 +128,7 @@ class StateLayer(BasePersistenceLayer):
         self._swap({"status": EXPIRED, "ttl": self.expires_at})
 
     def _swap(self, attributes: dict[str, Any]) -> bool:
-        swapped = self.engine.swap_state(self.key, attributes, self.revision)
+        swapped = self.runtime.store.swap_state(self.key, attributes, self.revision)
         self.revision += swapped
         return swapped
 

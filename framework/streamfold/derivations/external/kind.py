@@ -45,7 +45,7 @@ class External(OnChanges):
         return "idempotency"
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
-        if planning.run.outside:
+        if planning.runtime.outside:
             return Planned(deferred=[Call(work.route, (change,), work.fields)])
         planning.count(SKIPPED, work.route)
         return Planned()
@@ -55,7 +55,7 @@ class External(OnChanges):
         from streamfold.derivations.external.calls import ExternalCalls
 
         outcome = Outcome()
-        calls = ExternalCalls(finishing.application.name, finishing.store, finishing.run)
+        calls = ExternalCalls(finishing.runtime)
         held: set[tuple[str, ItemKey]] = set()
         for call in deferred:
             assert isinstance(call, Call)

@@ -58,11 +58,11 @@ class FeedLanes:
         self.options = options_of(route)
         self.task = Task.of(route, job)
         self.finishing = finishing
-        self.run = finishing.run
-        self.mirrors = Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings)
-        self.pairs = Pairs(self.mirrors, finishing.engine, finishing.run)
+        self.runtime = finishing.runtime
+        self.mirrors = Mirrors(finishing.runtime, route)
+        self.pairs = Pairs(self.mirrors)
         self.pairs.names |= dict.fromkeys(self.task.names)
-        self.audiences = Audiences(self.mirrors, finishing.engine, finishing.run)
+        self.audiences = Audiences(self.mirrors)
 
     def page(self, lane: JobSegment) -> Paged:
         """Does the next page of a lane. Raises ``EngineError``, and the error of a pair that cannot be parked."""
@@ -84,8 +84,8 @@ class FeedLanes:
     def _tell(self, audience: Audience) -> None:
         if audience.tells:
             task = self.task._replace(what=TELL, version=audience.version, names=(), record=None)
-            fan_outs = FanOuts(self.mirrors.application, self.finishing.engine, self.run)
-            fan_outs.start(task.job(self.route, self.run.clock()), task.version)
+            fan_outs = FanOuts(self.runtime)
+            fan_outs.start(task.job(self.route, self.runtime.clock()), task.version)
 
     def _edges(self, lane: JobSegment) -> Paged:
         first, end = lane_bounds(lane.number, self.job.segments)
@@ -104,7 +104,7 @@ class FeedLanes:
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
     def _posts(self, lane: JobSegment) -> Paged:
-        now = self.task.at or self.run.clock()
+        now = self.task.at or self.runtime.clock()
         first = self.mirrors.post_from(now - self.options.keep_seconds)
         partition = self.mirrors.partition(POSTS, self.task.sided.fields)
         begin = max(lane.after or "", first) if self.task.is_new else lane.after or ""
@@ -168,7 +168,7 @@ def finished(deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
     for heard in deferred:
         assert isinstance(heard, Heard)
         try:
-            finishing.run.begin()
+            finishing.runtime.begin()
             _spread(heard, finishing, outcome)
         except Exception as error:  # noqa: BLE001 - whatever it is, it fails these records only
             if is_fatal(error):
@@ -189,9 +189,9 @@ def reconciled(work: Work, finishing: Finishing) -> Outcome:
     outcome = Outcome()
     side = POSTS if work.role == SOURCE else EDGES
     sided = Sided(side, work.item, work.fields)
-    mirrors = Mirrors(finishing.application.name, work.route, finishing.engine, finishing.run.settings)
+    mirrors = Mirrors(finishing.runtime, work.route)
     (known,) = mirrors.read([sided])
-    source = finishing.engine.read_source(work.item)
+    source = finishing.runtime.engine.read_source(work.item)
     asked = max((change.version_text for change in work.changes), default=BEFORE_ALL)
     now = Mirror(asked, work.item, source or {}, not image_of(source))
     kept = known.raw if side == EDGES and options_of(work.route).keeps else None
@@ -202,8 +202,8 @@ def reconciled(work: Work, finishing: Finishing) -> Outcome:
 
 
 def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
-    mirrors = Mirrors(finishing.application.name, heard.route, finishing.engine, finishing.run.settings)
-    spreading = Spreading(mirrors, finishing.engine, finishing.run, outcome.tally(heard.route.name))
+    mirrors = Mirrors(finishing.runtime, heard.route)
+    spreading = Spreading(mirrors, outcome.tally(heard.route.name))
 
     def fails(pair: Pair, error: Exception) -> None:
         _failed(heard, in_feed(heard.route, pair, error), finishing, outcome)

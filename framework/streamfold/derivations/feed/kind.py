@@ -374,7 +374,7 @@ class Feeds(Derivation):
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
         from streamfold.derivations.feed.pairs import Mirrors
 
-        return Mirrors(finishing.application.name, route, finishing.engine, finishing.run.settings).swept(keys)
+        return Mirrors(finishing.runtime, route).swept(keys)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.feed.expected import expected

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamfold.commit.transactions import Several, in_lanes, not_its_row, send, slices
 from streamfold.derivations.feed.kind import options_of, place_from, post_seconds, shown_seconds
 from streamfold.derivations.yielded import split, target_of, yielded
-from streamfold.engines import Engine, Entries
-from streamfold.errors import Contended, EngineError, HandlerError, damaged, is_fatal, shown
+from streamfold.engines import Entries
+from streamfold.errors import Contended, EngineError, HandlerError, ItemFault, damaged, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import PARTNER_VERSION, VERSION
 from streamfold.ledger.state_keys import side_partition
@@ -26,9 +26,7 @@ from streamfold.records.values import RawImage, encode
 from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
-from streamfold.run import Run
-from streamfold.settings import Settings
-from streamfold.settings.limits import SECONDS_A_DAY
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import PutMirror, PutPair, Reason, StateKey
 
 if TYPE_CHECKING:
@@ -119,11 +117,10 @@ def check_room(route: Route, side: str, raw: RawImage) -> None:
 class Mirrors:
     """The mirrors of one feed in a state."""
 
-    def __init__(self, application: str, route: Route, engine: Engine, settings: Settings) -> None:
-        self.application = application
+    def __init__(self, runtime: Runtime, route: Route) -> None:
+        self.runtime = runtime
+        self.application = runtime.application.name
         self.route = route
-        self.engine = engine
-        self.retention_seconds = settings.retention_days * SECONDS_A_DAY
 
     def key_of(self, side: str) -> Key:
         """The template of a side."""
@@ -160,15 +157,15 @@ class Mirrors:
         return PutMirror(self.place(sided), text, mirror.version, self._expires(sided, mirror, now))
 
     def _expires(self, sided: Sided, mirror: Mirror, now: float) -> int | None:
-        keep = options_of(self.route).keep_seconds + self.retention_seconds
+        keep = options_of(self.route).keep_seconds + self.runtime.retention_seconds
         if sided.side == POSTS:
-            return int(max(post_seconds(self.route, sided.fields) + keep, now + self.retention_seconds))
+            return int(max(post_seconds(self.route, sided.fields) + keep, now + self.runtime.retention_seconds))
         return int(now) + keep if mirror.gone else None
 
     def read(self, asked: Sequence[Sided]) -> list[Mirror]:
         """The mirrors of items as they are now."""
         places = [self.place(each) for each in asked]
-        found = self.engine.read_state(places, consistent=True)
+        found = self.runtime.engine.read_state(places, consistent=True)
         return [
             Mirror.of(found[place]["s"], self.key_of(each.side))
             if place in found
@@ -186,14 +183,14 @@ class Mirrors:
         for side in (POSTS, EDGES):
             prefix = side_partition(side, self.application, self.route.name, "")
             own = [key for key in keys if key.pk.startswith(prefix)]
-            stored = self.engine.read_state(own, consistent=True) if own else {}
+            stored = self.runtime.engine.read_state(own, consistent=True) if own else {}
             found += [Mirror.of(each["s"], self.key_of(side)).item for each in stored.values()]
         return found
 
     def page(self, side: str, partition: str, wanted: Entries) -> list[tuple[str, Mirror]]:
         """Some mirrors of a side, strongly consistent, with their places."""
         key = self.key_of(side)
-        entries = self.engine.read_entries(wanted._replace(partition=partition))
+        entries = self.runtime.engine.read_entries(wanted._replace(partition=partition))
         return [(place, Mirror.of(text, key)) for place, text in entries]
 
 
@@ -285,11 +282,10 @@ def names_before(route: Route, pairs: Sequence[Pair]) -> tuple[str, ...]:
 class Pairs:
     """Writes the rows of pairs of one feed."""
 
-    def __init__(self, mirrors: Mirrors, engine: Engine, run: Run) -> None:
+    def __init__(self, mirrors: Mirrors) -> None:
         self.mirrors = mirrors
         self.route = mirrors.route
-        self.engine = engine
-        self.run = run
+        self.runtime = mirrors.runtime
         self.names: dict[str, None] = {}  # attributes of rows, as far as they were seen
 
     def visit(self, pairs: Sequence[Pair], fails: PairFails, *, fresh: bool, copied: int | None = None) -> int:
@@ -300,12 +296,10 @@ class Pairs:
         """
         wanted: dict[RowKey, tuple[PutPair, Pair]] = {}
         for number, pair in enumerate(pairs):
-            try:
+            with ItemFault(EngineError) as fault:
                 write = made(self.route, pair, fresh=fresh, names=tuple(self.names))
-            except Exception as error:
-                if is_fatal(error) or isinstance(error, EngineError):
-                    raise
-                fails(pair, error)
+            if fault.error is not None:
+                fails(pair, fault.error)
                 continue
             if copied is not None and number >= copied and write.attributes is not None:
                 write = write._replace(fresh=False, replaces=True)
@@ -320,12 +314,12 @@ class Pairs:
         def contended(key: "RowKey", error: Exception) -> None:
             fails(wanted[key][1], error)
 
-        return write_rows(self.route, self.engine, self.run, [write for write, _ in wanted.values()], again, contended)
+        return write_rows(self.runtime, self.route, [write for write, _ in wanted.values()], again, contended)
 
     def _drop_absent(self, wanted: "dict[RowKey, tuple[PutPair, Pair]]") -> None:
         """Leaves out rows that are only replaced and are not there: a read costs less than a refused write."""
         replacing = [key for key, (write, _) in wanted.items() if write.replaces]
-        there = self.engine.read_rows(replacing) if replacing else {}
+        there = self.runtime.engine.read_rows(replacing) if replacing else {}
         for key in replacing:
             if key not in there:
                 del wanted[key]
@@ -353,9 +347,8 @@ def _raised(_: "RowKey", error: Exception) -> None:
 
 
 def write_rows(
+    runtime: Runtime,
     route: Route,
-    engine: Engine,
-    run: Run,
     writes: Sequence[PutPair],
     again: Again,
     fails: "Callable[[RowKey, Exception], None]" = _raised,
@@ -364,24 +357,24 @@ def write_rows(
 
     ``fails`` is told of rows that are contended, or none of this feed.
     """
-    left = _put(engine, run, writes)
+    left = _put(runtime, writes)
     written = len(writes) - len(left)
     alone = {write.key: write for write in writes}
     for key in left:
         try:
-            written += settle(route, engine, run, alone[key], partial(again, key))
+            written += settle(runtime, route, alone[key], partial(again, key))
         except (Contended, HandlerError) as error:
             fails(key, error)
     return written
 
 
-def _put(engine: Engine, run: Run, writes: Sequence[PutPair]) -> "list[RowKey]":
+def _put(runtime: Runtime, writes: Sequence[PutPair]) -> "list[RowKey]":
     """Writes rows in many calls side by side; returns the keys of those that are to be written alone."""
     left: list[RowKey] = []
     wrong: Exception | None = None
-    parts = slices(run.lanes, writes, ROWS_A_CALL)
-    calls = ((Several(write.key for write in part), partial(engine.put_pairs, part)) for part in parts)
-    for _, answer in in_lanes(run.lanes, calls, stops=lambda error: isinstance(error, EngineError)):
+    parts = slices(runtime.slots, writes, ROWS_A_CALL)
+    calls = ((Several(write.key for write in part), partial(runtime.engine.put_pairs, part)) for part in parts)
+    for _, answer in in_lanes(runtime.slots, calls, stops=lambda error: isinstance(error, EngineError)):
         if isinstance(answer, Exception):
             wrong = wrong or answer
         else:
@@ -391,15 +384,15 @@ def _put(engine: Engine, run: Run, writes: Sequence[PutPair]) -> "list[RowKey]":
     return left
 
 
-def settle(route: Route, engine: Engine, run: Run, write: PutPair, again: Callable[[], PutPair]) -> bool:
+def settle(runtime: Runtime, route: Route, write: PutPair, again: Callable[[], PutPair]) -> bool:
     """Writes one row by the rule of pairs; False where a newer pair, or no row, is there.
 
     again: makes the write of what both sides are by then. Raises ``Contended`` after ``ROUNDS_MAX`` rounds.
     """
     for number in range(ROUNDS_MAX):
         if number:
-            run.back_off(number - 1)
-        refused = send(engine, [write], run)
+            runtime.back_off(number - 1)
+        refused = send(runtime, [write])
         if refused is None:
             return True
         (reason,) = refused.reasons

@@ -28,7 +28,7 @@ from streamfold.derivations.feed.pairs import (
     side_key,
     write_rows,
 )
-from streamfold.engines import Engine, Entries
+from streamfold.engines import Entries
 from streamfold.errors import Unprocessable, damaged
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts, record_of
@@ -41,7 +41,6 @@ from streamfold.records.encoded import to_json
 from streamfold.records.images import Image
 from streamfold.records.values import encode
 from streamfold.routes.route import Fields, Route
-from streamfold.run import Run
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.writes.guarded import PutPair, RowKey, StateKey
 
@@ -96,24 +95,23 @@ class Audience(NamedTuple):
 class Audiences:
     """The audiences of one feed in a state."""
 
-    def __init__(self, mirrors: Mirrors, engine: Engine, run: Run) -> None:
+    def __init__(self, mirrors: Mirrors) -> None:
         self.mirrors = mirrors
         self.route = mirrors.route
-        self.engine = engine
-        self.run = run
+        self.runtime = mirrors.runtime
 
     def read(self, fields: Fields) -> Audience:
         """How the audience of an author is reached now."""
         if options_of(self.route).pull_above is None:
             return Audience()
         key = self._key(fields)
-        found = self.engine.read_state([key], consistent=True).get(key)
+        found = self.runtime.engine.read_state([key], consistent=True).get(key)
         return Audience() if found is None else _audience(found["s"])
 
     def change(self, fields: Fields, before: Audience, after: Audience) -> Audience:
         """Changes an audience that was read; returns what it is then, by this change or by another."""
         after = after._replace(revision=before.revision + 1)
-        stored = self.engine.swap_state(self._key(fields), {"s": json.dumps(after._asdict())}, before.revision)
+        stored = self.runtime.engine.swap_state(self._key(fields), {"s": json.dumps(after._asdict())}, before.revision)
         return after if stored else self.read(fields)
 
     def flip(self, fields: Fields, audience: Audience) -> Audience:
@@ -129,7 +127,7 @@ class Audiences:
         if audience.mode != "returning":
             return audience
         newest = self.mirrors.page(POSTS, self.mirrors.partition(POSTS, fields), Entries("", 1, descending=True))
-        ahead = self.mirrors.post_from(self.run.clock() + PULLED_AHEAD_SECONDS)
+        ahead = self.mirrors.post_from(self.runtime.clock() + PULLED_AHEAD_SECONDS)
         until = max([ahead, *(place for place, _ in newest)])
         return self.change(fields, audience, self._switched(audience, mode="push", until=until, tells=True))
 
@@ -138,7 +136,7 @@ class Audiences:
         mode: Mode = "pull" if audience.mode == "flipping" else audience.mode
         if not audience.tells:
             return audience
-        counted = int(self.run.clock())
+        counted = int(self.runtime.clock())
         return self.change(fields, audience, audience._replace(mode=mode, counted=counted, tells=False))
 
     def tell(self, edges: list[Mirror], audience: Audience) -> int:
@@ -156,7 +154,7 @@ class Audiences:
             (newest,) = self.mirrors.read([sided])
             return self._row(newest, self.read(sided.fields))
 
-        return write_rows(self.route, self.engine, self.run, [row for row, _ in told.values()], again)
+        return write_rows(self.runtime, self.route, [row for row, _ in told.values()], again)
 
     def _switched(self, audience: Audience, **changed: Any) -> Audience:
         return audience._replace(keep_seconds=options_of(self.route).keep_seconds, **changed)
@@ -174,7 +172,7 @@ class Audiences:
         if values is not None and audience.keep_seconds is not None:
             values[KEEP] = audience.keep_seconds
         keep = max(options_of(self.route).keep_seconds, audience.keep_seconds or 0)
-        passing = int(self.run.clock()) + keep + PULLED_AHEAD_SECONDS + SECONDS_A_DAY
+        passing = int(self.runtime.clock()) + keep + PULLED_AHEAD_SECONDS + SECONDS_A_DAY
         expires = FAR if audience.pulls and not edge.gone else passing
         key = pull_key(self.route, fields)
         return PutPair(key, values, (audience.version, edge.version), expires, fresh=audience.mode == "flipping")
@@ -284,16 +282,15 @@ class Heard(NamedTuple):
 class Spreading:
     """Spreads changes of the posts and edges of one feed."""
 
-    def __init__(self, mirrors: Mirrors, engine: Engine, run: Run, tallies: Tallies) -> None:
+    def __init__(self, mirrors: Mirrors, tallies: Tallies) -> None:
         self.mirrors = mirrors
         self.route = mirrors.route
         self.options = options_of(mirrors.route)
-        self.engine = engine
-        self.run = run
+        self.runtime = mirrors.runtime
         self.tallies = tallies
-        self.pairs = Pairs(mirrors, engine, run)
-        self.audiences = Audiences(mirrors, engine, run)
-        self.fan_outs = FanOuts(mirrors.application, engine, run)
+        self.pairs = Pairs(mirrors)
+        self.audiences = Audiences(mirrors)
+        self.fan_outs = FanOuts(mirrors.runtime)
 
     def spread(self, heard: Heard, fails: PairFails) -> None:
         """Leads all rows that an item reaches to what it is, or hands that to a fan-out.
@@ -301,17 +298,17 @@ class Spreading:
         Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time lies ahead, and
         ``HandlerError`` for an item that is too large to be mirrored.
         """
-        now = heard.at or self.run.clock()
+        now = heard.at or self.runtime.clock()
         is_post = heard.sided.side == POSTS
         if is_post:
             seconds = post_seconds(self.route, heard.sided.fields)
-            self._check(heard, max(now, self.run.clock()))
+            self._check(heard, max(now, self.runtime.clock()))
             if seconds + self.options.keep_seconds < now and not self._was_kept_longer(heard, now):
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
             heard = heard._replace(mirror=heard.mirror._replace(keep_seconds=self.options.keep_seconds))
-        write = self.mirrors.write(heard.sided, heard.mirror, self.run.clock())
-        if send(self.engine, [write], self.run) is not None:
+        write = self.mirrors.write(heard.sided, heard.mirror, self.runtime.clock())
+        if send(self.runtime, [write]) is not None:
             self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
         elif is_post:
             self._post(heard, fails)
@@ -426,8 +423,8 @@ class Spreading:
             audience = self.audiences.back(fields, audience)
         if audience.tells:
             self._open(heard, TELL, version=audience.version)
-        elif audience.mode == "pull" and audience.counted + COUNTED_SECONDS < self.run.clock():
-            audience = self.audiences.change(fields, audience, audience._replace(counted=int(self.run.clock())))
+        elif audience.mode == "pull" and audience.counted + COUNTED_SECONDS < self.runtime.clock():
+            audience = self.audiences.change(fields, audience, audience._replace(counted=int(self.runtime.clock())))
             self._open(heard, COUNT, version=audience.version)
 
     def _open(
@@ -443,7 +440,7 @@ class Spreading:
         known = heard.mirror.version if version is None else version
         task = Task(what, heard.sided, known, heard.is_new, names, record, heard.at, copied_from)
         again = heard.all_pairs and version is None
-        self.fan_outs.start(task.job(self.route, self.run.clock()), task.version, again=again)
+        self.fan_outs.start(task.job(self.route, self.runtime.clock()), task.version, again=again)
         self.tallies.handed_on += 1
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.outcome import Failed
 from streamfold.derivations.index.kind import Unique, unique_of
-from streamfold.derivations.view.fold import folded
-from streamfold.derivations.view.rows import Making, note, note_all
+from streamfold.derivations.view.rows import Making, folded, note, note_all
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines import Engine, Entries
 from streamfold.errors import EngineError, HandlerError, Unprocessable, parts_text, shown, told
@@ -19,12 +18,11 @@ from streamfold.ledger.contribution import BEHIND, PLAIN_ENTRY, Contribution, Ro
 from streamfold.ledger.forms import Forms
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image
-from streamfold.routes.aggregates import Aggregate
+from streamfold.routes.aggregates import Aggregate, Moment
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import Moment, Ordered
-from streamfold.routes.orderings import CONFLICT
 from streamfold.routes.route import Fields, Route, Target, may_expire
-from streamfold.writes.guarded import Moved, RowKey, StateKey
+from streamfold.routes.shipped_aggregates import CONFLICT, Claimed
+from streamfold.writes.guarded import ChangedEntries, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.commit.pending import Cause, Unfinished
@@ -61,7 +59,7 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
 
 def claim_part(making: Making, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment) -> RowPart:
     """What a claim contributes to its row: an entry beside those of other claimants."""
-    one = Ordered.of(unique.ordering, order, values, lambda: f"The claim of index {making.route.name!r}")
+    one = Claimed(values, order, unique.ordering, making.route.name)
     note(making, target, PLAIN_ENTRY, one)
     return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
 
@@ -100,7 +98,7 @@ def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
     The stored claimants decide, not the record: a conflict is reported again when its record is delivered again, and
     not once its item has left. If the store does not answer, the changes are returned with the store's error.
     """
-    for row, moved in unfinished.moved.items():
+    for row, moved in unfinished.changed_entries.items():
         for each in moved if row not in unfinished.wrong else ():
             if each.name != PLAIN_ENTRY:
                 continue
@@ -116,7 +114,7 @@ def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
 RowClaim = tuple[Change, "Route", list[StateKey]]
 
 
-def _claims(row: RowKey, moved: Moved, causes: "Collection[Cause]") -> list[RowClaim]:
+def _claims(row: RowKey, moved: ChangedEntries, causes: "Collection[Cause]") -> list[RowClaim]:
     """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
     claiming = {route for route in {route for _, route in causes} if _claims_row(route, row)}
     if not claiming:
@@ -139,7 +137,7 @@ def _claims_row(route: "Route", row: RowKey) -> bool:
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
 
 
-def _met(engine: Engine, moved: Moved, claims: Collection[RowClaim]) -> "list[Cause]":
+def _met(engine: Engine, moved: ChangedEntries, claims: Collection[RowClaim]) -> "list[Cause]":
     """The changes of items that claim the row now, if at least two items do."""
     if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
         return []

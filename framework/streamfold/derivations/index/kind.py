@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from streamfold.derivations.derivation import Contributing, Said
 from streamfold.errors import DeclarationError, ManifestError, Unprocessable
 from streamfold.keys.key import Key
+from streamfold.routes.aggregates import SMALLEST_KEY, TIES
 from streamfold.routes.effects import Row
-from streamfold.routes.ordered import CLAIMANTS_MAX
-from streamfold.routes.orderings import CLAIM, CONFLICT, SMALLEST_KEY, TIES, Ordering, form_name
 from streamfold.routes.route import Route, Target
+from streamfold.routes.shipped_aggregates import CONFLICT, claims_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
-    from streamfold.commit.pending import NamedRows
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
     from streamfold.ledger.contribution import Contribution
     from streamfold.records.change import ItemKey
-    from streamfold.routes.orderings import Ties
+    from streamfold.routes.aggregates import Ordering, Ties
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
 """Behind the name of a unique index: that of the index of its conflicts."""
@@ -45,7 +44,7 @@ class Unique(NamedTuple):
     def ordering(self) -> Ordering:
         """How claims are ordered. Without ``by`` all are equal, and those that win are read first."""
         smallest = self.smallest if self.by is not None else self.ties == SMALLEST_KEY
-        return Ordering(form_name(CLAIM, smallest=smallest, ties=self.ties), CLAIMANTS_MAX)
+        return claims_in_order(smallest=smallest, ties=self.ties)
 
     @property
     def reported(self) -> bool:
@@ -158,7 +157,7 @@ class Index(Contributing):
 
         del deferred
         outcome = Outcome()
-        for each in conflicts(finishing.engine, finishing.unfinished):
+        for each in conflicts(finishing.runtime.engine, finishing.unfinished):
             is_conflict = isinstance(each.error, Unprocessable)
             if is_conflict:
                 outcome.count(CONFLICTS, each.route.name)
@@ -167,12 +166,11 @@ class Index(Contributing):
         return outcome
 
     def reconciled(
-        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+        self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
         from streamfold.derivations.index.claims import claimed_twice
 
-        del named
-        return claimed_twice(finishing.engine, finishing.application.name, route, item, after)
+        return claimed_twice(finishing.runtime.engine, finishing.runtime.application.name, route, item, after)
 
     def parks_conflicts(self, route: Route) -> bool:
         unique = unique_of(route)

@@ -86,7 +86,7 @@ class On(OnChanges):
         return "claim, row guard" if any(target.owned for target in route.targets) else "claim"
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
-        return Planned(self._claimed(planning.application.name, work, change))
+        return Planned(self._claimed(planning.runtime.application.name, work, change))
 
     @cached_property  # an import statement costs, and this is called for each change
     def _claimed(self) -> Callable[[str, Work, Change], list[Unit]]:

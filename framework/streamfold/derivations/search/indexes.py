@@ -75,7 +75,7 @@ PROBE_VERSION = 5
 FILTERED = "an alias of one index that hides what is gone"
 
 OPENED = "search"
-"""The name under which a run keeps its index (``Run.opened``)."""
+"""The name under which a run keeps its index (``Runtime.opened``)."""
 
 
 class IndexDifference(NamedTuple):
@@ -524,15 +524,15 @@ def sink_of(finishing: Finishing, *, asked_for: bool = False) -> Sink | None:
 
     ``asked_for``: documents are asked for, as a redrive or a repair does, so that the index of the settings is wanted.
     """
-    run = finishing.run
-    opened: Sink | None = run.opened.get(OPENED)
+    runtime = finishing.runtime
+    opened: Sink | None = runtime.opened.get(OPENED)
     if opened is not None:
         return opened
-    if isinstance(finishing.store, OwnStream):
-        return LocalIndex(finishing.engine, accepts_of(finishing.application.routes, run.settings))
-    if not (run.outside or asked_for) or run.settings.search is None:
+    if isinstance(runtime.store, OwnStream):
+        return LocalIndex(runtime.engine, accepts_of(runtime.application.routes, runtime.settings))
+    if not (runtime.outside or asked_for) or runtime.settings.search is None:
         return None
     from streamfold.derivations.search.opensearch import open_search
 
-    run.opened[OPENED] = sink = open_search(run.settings)
+    runtime.opened[OPENED] = sink = open_search(runtime.settings)
     return sink

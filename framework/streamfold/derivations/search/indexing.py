@@ -29,14 +29,14 @@ from streamfold.derivations.search.documents import (
     noted,
 )
 from streamfold.derivations.search.options import keeps_ids, own_alias
-from streamfold.derivations.search.sink import CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
+from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
 from streamfold.engines import Counter, Engine, Entries
-from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, damaged, is_fatal
+from streamfold.errors import Contended, EngineError, EngineUnavailable, ItemFault, Unprocessable, damaged
 from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import COMPACT
 from streamfold.records.values import decode, encode
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CounterWrite, DeleteState, PutState, StateKey
 
@@ -202,11 +202,9 @@ class RootSent(NamedTuple):
 class Sender:
     """Sends roots by the marks that their batch has read."""
 
-    def __init__(self, application: str, engine: Engine, sink: Sink, run: Run, marks: Mapping[str, IndexMark]) -> None:
-        self.application = application
-        self.engine = engine
+    def __init__(self, runtime: Runtime, sink: Sink, marks: Mapping[str, IndexMark]) -> None:
+        self.runtime = runtime
         self.sink = sink
-        self.run = run
         self.marks = marks
 
     def send(self, ready: Sequence[RootRun]) -> list[RootSent]:
@@ -246,7 +244,9 @@ class Sender:
         self, ready: Sequence[RootRun], failed: Sequence[int], found: list[RootSent], fatal: EngineError | None
     ) -> None:
         """Notes roots that the second index lacks, or has their records held; nothing if nobody wants it any more."""
-        now = read_marks(self.application, self.engine, dict.fromkeys(ready[number].alias for number in failed))
+        now = read_marks(
+            self.runtime.application.name, self.runtime.engine, dict.fromkeys(ready[number].alias for number in failed)
+        )
         notes: dict[str, list[DirtyRoot]] = {}
         for number in failed:
             each, before = ready[number], self.marks[ready[number].alias]
@@ -261,7 +261,7 @@ class Sender:
             else:
                 found[number] = found[number]._replace(second=())
         for index, roots in notes.items():
-            Dirty(self.application, self.engine, index).note(roots)
+            Dirty(self.runtime.application.name, self.runtime.engine, index).note(roots)
 
     def _through(self, runs: Sequence[RootRun], names: Sequence[str], tries: int = TRIES) -> list[list[Sent]]:
         """Sends the documents of roots through an alias each; returns what became of each root's."""
@@ -272,7 +272,7 @@ class Sender:
             for each, name in zip(runs, names, strict=True)
             for action in each.actions
         ]
-        answers = iter(send(self.sink, actions, self.run, tries=tries))
+        answers = iter(send(self.sink, actions, self.runtime, tries=tries))
         return [[next(answers) for _ in each.actions] for each in runs]
 
 
@@ -289,18 +289,14 @@ class Indexing:
 
     def __init__(
         self,
-        application: str,
-        engine: Engine,
+        runtime: Runtime,
         sink: Sink,
-        run: Run,
         fails: Fails,
         marks: Mapping[str, IndexMark] | None = None,
     ) -> None:
         """``marks``: those of all aliases of the batch, if they were read already."""
-        self.application = application
-        self.engine = engine
+        self.runtime = runtime
         self.sink = sink
-        self.run = run
         self.fails = fails
         self.marks = marks
         self.outcome = Outcome()
@@ -310,8 +306,10 @@ class Indexing:
         waiting = list(roots)
         try:
             if self.marks is None:
-                self.marks = read_marks(self.application, self.engine, aliases_of(waiting, self.run.settings))
-            for number in self.run.tries():
+                self.marks = read_marks(
+                    self.runtime.application.name, self.runtime.engine, aliases_of(waiting, self.runtime.settings)
+                )
+            for number in self.runtime.tries():
                 waiting = self._round(waiting, again=number > 0)
                 if not waiting:
                     return self.outcome
@@ -328,9 +326,7 @@ class Indexing:
         runs = self._raised(roots, again=again)
         try:
             stored = self._stored(runs)
-        except EngineError as error:
-            if is_fatal(error):
-                raise
+        except EngineUnavailable as error:
             self._fail_all(runs, error)
             return left
         ready: list[RootRun] = []
@@ -343,20 +339,20 @@ class Indexing:
                 continue
             ready.append(each)
             size += sum(len(action.body or b"") for action in each.actions)
-            if size >= self.run.settings.search_bulk_bytes:  # so that one batch's documents are never held at once
+            if size >= BYTES_MAX:  # so that one batch's documents are never held at once
                 left += self._sent(ready)
                 ready, size = [], 0
         return left + self._sent(ready)
 
     def _raised(self, roots: Sequence[Root], *, again: bool) -> list[RootRun]:
         """The roots with their counters raised; the others are reported."""
-        keys = {document_key(self.application, root.route.name, root.item): root for root in roots}
+        keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
         counters = [
             Counter(key, new=root.is_new and not again, expires=not keeps_ids(root.route)) for key, root in keys.items()
         ]
-        start = int(self.run.clock() * MILLISECONDS)
+        start = int(self.runtime.clock() * MILLISECONDS)
         try:
-            found = self.engine.count_up(counters, start, self.run.expires_at)
+            found = self.runtime.engine.count_up(counters, start, self.runtime.expires_at)
         except EngineUnavailable as error:
             for root in roots:
                 self.fails(root, error)
@@ -370,22 +366,19 @@ class Indexing:
         return runs
 
     def _stored(self, runs: Sequence[RootRun]) -> StoredItems:
-        return known_sources(self.engine, runs)
+        return known_sources(self.runtime.engine, runs)
 
     def _made(self, each: RootRun, stored: StoredItems) -> bool:
         """Whether the documents of a root could be made; they are its actions then."""
-        try:
-            lead(each, self.engine, stored, self.run.settings, gone_body(each.root, self.run.clock()))
-            return True
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            self.fails(each.root, error)
-            return False
+        with ItemFault() as fault:
+            lead(each, self.runtime.engine, stored, self.runtime.settings, gone_body(each.root, self.runtime.clock()))
+        if fault.error is not None:
+            self.fails(each.root, fault.error)
+        return fault.error is None
 
     def _noted(self, each: RootRun) -> bool:
         try:
-            return noted(each, self.engine, self.run.expires_at)
+            return noted(each, self.runtime.engine, self.runtime.expires_at)
         except EngineUnavailable:
             return False  # begun again, by the next number
 
@@ -398,7 +391,7 @@ class Indexing:
             return []
 
     def _settled(self, ready: Sequence[RootRun]) -> list[Root]:
-        sender = Sender(self.application, self.engine, self.sink, self.run, self.marks or {})
+        sender = Sender(self.runtime, self.sink, self.marks or {})
         own = list(zip(ready, sender.send(ready), strict=True))
         counters = self._counters([each for each, sent in own if sent.held >= each.number])
         left = []
@@ -419,7 +412,7 @@ class Indexing:
         """The counters of runs whose index holds their number or a higher one, read again."""
         if not runs:
             return {}
-        found = self.engine.read_state([each.key for each in runs], consistent=True)
+        found = self.runtime.engine.read_state([each.key for each in runs], consistent=True)
         return {each.key: int(found.get(each.key, {}).get("n", 0)) for each in runs}
 
     def _is_settled(self, each: RootRun, held: int, counters: Mapping[StateKey, int]) -> bool:
@@ -439,13 +432,13 @@ class Indexing:
                 "version follows: somebody else wrote it. Delete it from the index."
             )
         if counter < held:
-            self.run.warn_once(
+            self.runtime.warn_once(
                 ("behind", each.root.route.name),
                 f"The index of search {each.root.route.name!r} holds documents that are newer than the state: it was "
                 "lost or restored, or somebody else writes the index. Their counters are raised.",
             )
             with suppress(EngineUnavailable):  # begun again all the same, by the next number
-                self.engine.transact([CounterWrite(each.key, counter, raised=held)], self.run.expires_at)
+                self.runtime.engine.transact([CounterWrite(each.key, counter, raised=held)], self.runtime.expires_at)
         return False
 
     def _finish(self, each: RootRun, sent: RootSent) -> None:
@@ -464,11 +457,11 @@ class Indexing:
 
         A rebuild that begins after the look raises the counter before it sends, so that nothing is forgotten then.
         """
-        if read_marks(self.application, self.engine, [each.alias]).get(each.alias) == (self.marks or {}).get(
-            each.alias
-        ):
+        if read_marks(self.runtime.application.name, self.runtime.engine, [each.alias]).get(each.alias) == (
+            self.marks or {}
+        ).get(each.alias):
             write = CounterWrite(each.key, each.number, removed=each.gone, expires=expires)
-            self.engine.transact([write], self.run.expires_at)
+            self.runtime.engine.transact([write], self.runtime.expires_at)
 
     def _fail_all(self, runs: Sequence[RootRun], error: Exception) -> None:
         for each in runs:

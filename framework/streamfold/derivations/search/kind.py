@@ -116,7 +116,7 @@ class Search(Derivation):
         from streamfold.derivations.search.indexes import sink_of
 
         outcome = Outcome()
-        sink = sink_of(finishing) if finishing.run.source_items else None
+        sink = sink_of(finishing) if finishing.runtime.source_items else None
 
         def fails(root: Root, error: Exception) -> None:
             outcome.failed += finishing.failures(root.changes, root.route, error)
@@ -172,7 +172,7 @@ class Search(Derivation):
     def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any, marks: Any = None) -> Outcome:
         from streamfold.derivations.search.indexing import Indexing
 
-        return Indexing(finishing.application.name, finishing.engine, sink, finishing.run, fails, marks).index(roots)
+        return Indexing(finishing.runtime, sink, fails, marks).index(roots)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.search.maintenance import expected
@@ -190,9 +190,10 @@ def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
     from streamfold.derivations.search.documents import Root, aliases_of
     from streamfold.derivations.search.indexing import read_marks
 
+    runtime = finishing.runtime
     roots = [root for root in deferred if isinstance(root, Root)]
     try:
-        return read_marks(finishing.application.name, finishing.engine, aliases_of(roots, finishing.run.settings))
+        return read_marks(runtime.application.name, runtime.engine, aliases_of(roots, runtime.settings))
     except EngineUnavailable:
         return None
 

@@ -39,13 +39,13 @@ from streamfold.derivations.search.options import (
 )
 from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
 from streamfold.engines import Counter, Engine
-from streamfold.errors import Contended, EngineUnavailable, is_fatal, told
+from streamfold.errors import Contended, EngineUnavailable, ItemFault, told
 from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
 from streamfold.records.change import ItemKey
 from streamfold.records.values import alike, sortable
 from streamfold.routes.route import Fields, Route
-from streamfold.run import Run
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey, StateKey
 
@@ -69,10 +69,8 @@ class Copying:
     always: other code may have sent them.
     """
 
-    application: str
-    engine: Engine
+    runtime: Runtime
     sink: Sink
-    run: Run
     index: str
     start: int
     fails: Callable[[Root, Exception], None]
@@ -85,7 +83,7 @@ class Copying:
         index does not answer: then all are to be sent again.
         """
         taken, waiting = 0, list(roots)
-        for _ in self.run.tries():
+        for _ in self.runtime.tries():
             runs = self._numbered(waiting)
             ready, waiting = self._made(runs)
             taken += self._sent(ready)
@@ -95,12 +93,14 @@ class Copying:
 
     def _numbered(self, roots: Sequence[Root]) -> list[RootRun]:
         """The roots with the numbers of their counters, which are raised where ids are kept."""
-        keys = {document_key(self.application, root.route.name, root.item): root for root in roots}
+        keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
         kept = [key for key, root in keys.items() if keeps_ids(root.route)]
-        found = self.engine.read_state(keys.keys() - kept, consistent=True) if len(kept) < len(keys) else {}
+        found = self.runtime.engine.read_state(keys.keys() - kept, consistent=True) if len(kept) < len(keys) else {}
         if kept:
             counters = [Counter(key, expires=False) for key in kept]
-            found |= self.engine.count_up(counters, int(self.run.clock() * MILLISECONDS), self.run.expires_at)
+            found |= self.runtime.engine.count_up(
+                counters, int(self.runtime.clock() * MILLISECONDS), self.runtime.expires_at
+            )
         if any(key not in found for key in kept):
             raise EngineUnavailable("The counter of a document is busy: the page comes again.")
         return [self._run(root, key, found.get(key, {})) for key, root in keys.items()]
@@ -112,20 +112,18 @@ class Copying:
 
     def _made(self, runs: Sequence[RootRun]) -> tuple[list[RootRun], list[Root]]:
         """The roots whose documents may be sent, and those that others overtook."""
-        stored = known_sources(self.engine, runs)  # after the counters
+        stored = known_sources(self.runtime.engine, runs)  # after the counters
         ready: list[RootRun] = []
         left: list[Root] = []
         for each in runs:
-            gone = gone_body(each.root, self.run.clock())
-            try:
+            gone = gone_body(each.root, self.runtime.clock())
+            with ItemFault(EngineUnavailable) as fault:
                 hides = self.hides or keeps_ids(each.root.route)
-                lead(each, self.engine, stored, self.run.settings, gone, hides=hides)
-            except Exception as error:
-                if is_fatal(error) or isinstance(error, EngineUnavailable):
-                    raise
-                self._failed(each, error)
+                lead(each, self.runtime.engine, stored, self.runtime.settings, gone, hides=hides)
+            if fault.error is not None:
+                self._failed(each, fault.error)
                 continue
-            if noted(each, self.engine, self.run.expires_at):
+            if noted(each, self.runtime.engine, self.runtime.expires_at):
                 ready.append(each)
             else:
                 left.append(each.root)
@@ -136,7 +134,7 @@ class Copying:
         name = own_alias(self.index)
         self.sink.check(name)
         actions = [replace(action, index=name) for each in ready for action in each.actions]
-        answers = iter(send(self.sink, actions, self.run))
+        answers = iter(send(self.sink, actions, self.runtime))
         taken = 0
         for each in ready:
             own = [next(answers) for _ in each.actions]
@@ -150,7 +148,7 @@ class Copying:
 
     def _failed(self, each: RootRun, error: Exception) -> None:
         root = DirtyRoot(each.root.route.name, each.root.item, each.number)
-        Dirty(self.application, self.engine, self.index).note([root])
+        Dirty(self.runtime.application.name, self.runtime.engine, self.index).note([root])
         self.fails(each.root, error)
 
 
@@ -210,14 +208,11 @@ class Comparing:
         for key, root in keys.items():
             counter = counters.get(key, {})
             each = RootRun(root, key, int(counter.get("n", 0)), frozenset(counter.get("ids", ())))
-            try:
+            with ItemFault(EngineUnavailable) as fault:
                 lead(each, self.engine, stored, self.settings, None)
-            except Exception as error:
-                if is_fatal(error) or isinstance(error, EngineUnavailable):
-                    raise
-                failed.append((root, error))
-                continue
-            made.append(each)
+                made.append(each)
+            if fault.error is not None:
+                failed.append((root, fault.error))
         return made, failed
 
     @staticmethod

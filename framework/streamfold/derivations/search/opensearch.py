@@ -403,7 +403,6 @@ def _transport(settings: Settings, url: str) -> Any:
         max_retries=0,
         retry_on_timeout=False,
         timeout=Timeout(connect=CONNECT_SECONDS_MAX, read=READ_SECONDS_MAX),
-        http_compress=settings.search_gzip,
         headers=_user(settings),
         http_auth=_signer(settings, url),
         ssl_context=_encryption(settings) if urlsplit(url).scheme == "https" else None,

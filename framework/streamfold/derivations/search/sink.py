@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.derivations.search.options import GONE
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import EngineUnavailable, EngineUnreachable, Unprocessable, shortened, told
-from streamfold.run import Run
 
 ID_BYTES_MAX = 512
 """Length of a document's id. One that is longer fails its whole request (OpenSearch, RestIndexAction; measured on
@@ -30,6 +30,8 @@ TRIES = 8
 answer; then the records come again."""
 ACTIONS_MAX = 1000
 """Documents of one request."""
+BYTES_MAX = 5_000_000
+"""Size of one request: half of the smallest limit of a domain's instances. One over the limit is halved."""
 LINE_BYTES = 128
 """At least what is sent beside a document, its id and its index (``opensearch.encoded``)."""
 SETTLED = (200, 201, 404, CONFLICT)
@@ -111,23 +113,22 @@ class Sent(NamedTuple):
 
 
 def send(
-    sink: Sink, actions: Sequence[Action], run: Run, bytes_max: int | None = None, tries: int = TRIES
+    sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int = BYTES_MAX, tries: int = TRIES
 ) -> list[Sent]:
-    """Sends actions until each is settled, or the time of the run is over; returns what became of each, in order.
+    """Sends actions until each is settled, or the time is over; returns what became of each, in order.
 
-    ``bytes_max`` is the size of one request; the setting ``search_bulk_bytes`` by default. Raises ``EngineError``
-    where no other try helps.
+    ``bytes_max`` is the size of one request. Raises ``EngineError`` if no retry helps.
     """
-    return _Sending(sink, actions, run, bytes_max or run.settings.search_bulk_bytes, tries).send()
+    return _Sending(sink, actions, deadline, bytes_max, tries).send()
 
 
 class _Sending:
     """The state of one ``send``."""
 
-    def __init__(self, sink: Sink, actions: Sequence[Action], run: Run, bytes_max: int, tries: int) -> None:
+    def __init__(self, sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int, tries: int) -> None:
         self.sink = sink
         self.actions = actions
-        self.run = run
+        self.deadline = deadline
         self.tries = tries
         self.bytes_max = bytes_max  # halved when the server takes no more
         self.actions_max = ACTIONS_MAX  # the same
@@ -149,7 +150,7 @@ class _Sending:
         waiting = list(range(len(self.actions)))
         for number in range(self.tries):
             if number:
-                self.run.back_off(number - 1, throttled=True)
+                self.deadline.back_off(number - 1, throttled=True)
             self._round(deque(waiting))
             waiting = sorted(self.refused)
             if not waiting:
@@ -158,7 +159,7 @@ class _Sending:
     def _round(self, queue: deque[int]) -> None:
         self.refused.clear()
         while queue:
-            self.run.begin()
+            self.deadline.begin()
             chunk = self._taken(queue)
             try:
                 answers = self.sink.bulk([self.actions[number] for number in chunk])
@@ -207,7 +208,7 @@ class _Sending:
         self.failures += 1
         if self.failures >= self.tries:
             raise error
-        self.run.back_off(self.failures - 1, throttled=True)
+        self.deadline.back_off(self.failures - 1, throttled=True)
 
     def _halve(self, chunk: Sequence[int]) -> None:
         self.actions_max = max(len(chunk) // 2, 1)

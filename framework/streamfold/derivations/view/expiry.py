@@ -1,13 +1,15 @@
 """Shared rows that expire with their contributors. The row expires last: a contributor must find it to take back."""
 
 import json
+from copy import copy
 from typing import TYPE_CHECKING
 
 from streamfold.records.change import Change
 from streamfold.records.values import Number, decode_number
-from streamfold.routes.ordered import First, Latest, Max, Min, Ordered
+from streamfold.routes.aggregates import Ordered
 
 if TYPE_CHECKING:
+    from streamfold.derivations.expected import Share
     from streamfold.ledger.contribution import Contribution, RowPart
     from streamfold.routes.route import Route, Target
 
@@ -18,11 +20,11 @@ GRACE_SECONDS = GRACE_DAYS * 24 * 60 * 60
 
 def postponed(target: "Target", name: str, value: Ordered) -> Ordered:
     """A value as a row shows it. Only the time to live of a shared row differs: it is later by the grace."""
-    if target.whole or name != target.key.table.ttl or not isinstance(value, Max | Min | Latest | First):
+    if target.whole or name != target.key.table.ttl or not value.of_one_source:
         return value
     if isinstance(value.value, bool) or not isinstance(value.value, Number):
         return value
-    return Ordered.of(value.ordering, value.by, value.value + GRACE_SECONDS, value.said)
+    return value.with_value(value.value + GRACE_SECONDS)
 
 
 def outlived(route: "Route", change: Change, after: "Contribution") -> bool:
@@ -48,3 +50,17 @@ def _is_before(part: "RowPart", name: str, own: Number | None) -> bool:
         return False
     said = (json.loads(entry.content or "{}") for entry in part.ordered[name].entries.values())
     return own is None or any("N" in value and decode_number(value["N"]) < own for value in said)
+
+
+def with_grace(route: "Route", share: "Share") -> "Share":
+    """A share of a row, as proofs expect it: if several sources share the row, it expires later than they say."""
+    target = route.target_of(share.key)
+    name = None if target is None or target.whole else target.key.table.ttl
+    given = share.values.get(name) if name else None
+    if not isinstance(given, Ordered) or not given.of_one_source:
+        return share
+    if isinstance(given.value, bool) or not isinstance(given.value, Number):
+        return share
+    later = copy(given)
+    later.value = given.value + GRACE_SECONDS
+    return share._replace(values={**share.values, str(name): later})

@@ -52,13 +52,13 @@ class View(Expiring):
 
     @cached_property  # an import statement costs, and this is called for each item
     def contribution(self) -> Contributes:
-        from streamfold.derivations.view.contributed import contributed
+        from streamfold.derivations.view.rows import contributed
 
         return contributed
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
-        from streamfold.derivations.view.expected import with_grace
+        from streamfold.derivations.view.expiry import with_grace
         from streamfold.derivations.view.shards import SHARD, shard_of
 
         shards = spread_over(route)

@@ -1,17 +1,25 @@
-"""What one source contributes to one row: from the attributes that a handler yields to amounts, content and entries."""
+"""What one source contributes to its rows: from the rows that a handler yields to amounts, content and entries.
 
-from collections.abc import Mapping
+``contributed`` is that of a view. The kinds ``index`` and ``attributes`` make parts of rows in their own way, and
+``fold`` them as a view does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import DecimalException
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from streamfold.derivations.view.expiry import postponed
-from streamfold.derivations.yielded import inexact
-from streamfold.errors import HandlerError, shown, told
+from streamfold.derivations.view.shards import NOT_IN_SHARDS, SHARD, shard_of
+from streamfold.derivations.yielded import inexact, is_ours, split, target_of, yielded
+from streamfold.errors import HandlerError, KeyValueError, shown, told
 from streamfold.keys.key import Key
+from streamfold.keys.table import RESERVED_PREFIX, checked_attribute_name
 from streamfold.ledger.contribution import (
     ENTRIES_MAX,
     PLAIN_ENTRY,
+    Contribution,
     HeldByName,
     HeldEntries,
     RowPart,
@@ -19,13 +27,14 @@ from streamfold.ledger.contribution import (
     held,
     joined,
 )
-from streamfold.ledger.forms import RETIRED, SUM, Forms, follows, form_of, in_words, known, shares
+from streamfold.ledger.forms import RETIRED, Forms, follows, form_of, in_words, known, shares
 from streamfold.records.encoded import digest
+from streamfold.records.images import Image
 from streamfold.records.values import Number, encode, number_text
-from streamfold.routes.aggregates import Aggregate, Average, Count, Sum
-from streamfold.routes.ordered import Moment, Ordered
-from streamfold.routes.orderings import FORMS, PLAIN, Ordering
-from streamfold.routes.route import Fields, Route, Target
+from streamfold.routes.aggregates import SUM, Added, Aggregate, Moment, Ordered, checked_number
+from streamfold.routes.effects import Row
+from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route, Target, may_expire
+from streamfold.routes.shipped_aggregates import Count, Sum, Winner
 from streamfold.writes.guarded import RowKey
 
 NO_FORMS: Mapping[str, str] = {}
@@ -49,13 +58,110 @@ class Making:
         return name.removeprefix(self.mark)
 
 
+def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+    """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
+    effects: list[Row] = yielded(route, image, fields, Row)
+    if may_expire(route):
+        forms.note_expiry(route, effects)
+    shards = route.options.shards
+    if shards:
+        _check_shards(route, effects)
+        fields = {**fields, SHARD: shard_of(fields, shards)}
+    rows = _sums_alone(route, effects, fields, forms)
+    if rows is not None:
+        return rows
+
+    def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+        target = target_of(route, effect)
+        key, values = split(target, effect, fields)
+        return key, row_part(making, target, values, effect.wins)
+
+    return folded(Making(route, forms, fields, spread=shards > 0), effects, row)
+
+
+def _check_shards(route: Route, effects: Iterable[Row]) -> None:
+    for effect in effects:
+        if SHARD in effect.values:
+            shards = route.options.shards
+            raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={shards} fills: leave it out.")
+
+
+def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: Forms) -> Contribution | None:
+    """Rows of nothing but sums that are known of their handler, as most are; None if more has to be looked at."""
+    template = _plain_target(route)
+    known = None if template is None else forms.by_target.get(template)
+    known_forms = None if known is None else known.get(route.name)
+    if template is None or known_forms is None:
+        return None
+    rows: Contribution = {}
+    for effect in effects:
+        given = effect.values
+        names, may_be_set = template.divided((*given,))
+        if effect.target is not None or effect.attributes or effect.wins is not None or not may_be_set:
+            return None
+        sums: dict[str, Number] = {}
+        for name in names:
+            value = given[name]
+            if COUNTED.get(type(value)) != known_forms.get(name, ""):
+                return None
+            sums[name] = value.amount
+        try:
+            keyed = len(given) - len(names)  # fields of the key that the row gives
+            partition, sort = template.compose(
+                fields if not keyed else given if keyed == len(template.types) else {**fields, **given}
+            )
+        except KeyValueError:  # ``split`` says it in the words of the handler
+            return None
+        key = template.table.name, partition, sort
+        if key in rows:
+            return None
+        rows[key] = RowPart(sums, None, "")
+    return rows
+
+
+@lru_cache(ROUTES_KEPT_MAX)
+def _plain_target(route: Route) -> Key | None:
+    """The target of a route, if it has one, and nothing that a row gives has to be compared with its source."""
+    target = route.targets[0]
+    checked = target.contested or target.owned or target.tenant is not None
+    return None if checked or len(route.targets) > 1 else target.key
+
+
+def fold(
+    making: Making, image: Image, fields: Fields, row: Callable[[Making, Row], tuple[RowKey, RowPart]]
+) -> Contribution:
+    """What an item contributes: each row that the handler yields is made a part of a contribution by ``row``.
+
+    The forms of attributes are learnt once all rows are accepted. Raises ``HandlerError`` for what may not be written
+    as declared; errors of the handler itself come as they are.
+    """
+    return folded(making, yielded(making.route, image, fields, Row), row)
+
+
+def folded(
+    making: Making, effects: Iterable[Row], row: Callable[[Making, Row], tuple[RowKey, RowPart]]
+) -> Contribution:
+    """``fold`` of rows that a handler has yielded already."""
+    rows: Contribution = {}
+    route = making.route
+    for effect in effects:
+        key, part = row(making, effect)
+        rows[key] = merged(route, key, rows[key], part) if key in rows else part
+    for key, part in rows.items():
+        if part.plain is not None or part.ordered:
+            rows[key] = complete(route, key, part)
+    if making.seen:
+        making.forms.learn(route.name, making.seen)
+    return rows
+
+
 def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
     """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
     amounts, ordered, plain = _divided(making, target, values)
     note_all(making, target, values)
     shared = not target.whole or (wins is not None and target.contested)
     if shared and wins is not None:
-        one = Ordered.of(Ordering(PLAIN, 1), wins, plain, lambda: f"Row(wins={shown(wins)})")
+        one = Winner(plain, wins)
         note(making, target, PLAIN_ENTRY, one)
         ordered[PLAIN_ENTRY], plain = held(one), {}
     if plain and shared:
@@ -71,7 +177,7 @@ def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if not making.seen and seen_before.get(name) == COUNTED.get(type(value), ""):
             continue  # as nearly always
-        for attribute, _ in value.amounts(name) if isinstance(value, Average) else ((name, None),):
+        for attribute, _ in value.amounts(name) if isinstance(value, Added) else ((name, None),):
             if making.seen or seen_before.get(attribute) != form_of(value):
                 note(making, target, attribute, value)
 
@@ -87,25 +193,35 @@ def _divided(
         if type(value) in COUNTED and name not in amounts:  # as nearly always
             amounts[name] = value.amount
         elif isinstance(value, Ordered):
-            if making.spread and FORMS[value.ordering.form].together is None:
+            if making.spread and not value.ordering.form.aggregate.in_shards:
                 raise _not_together(making, name, value)
             ordered[name] = held(postponed(target, name, value), spread=making.spread)
         elif type(value) is type and issubclass(value, Aggregate):
             raise _not_called(making, name, value)
-        elif not isinstance(value, Aggregate):
+        elif not isinstance(value, Added):
             plain[name] = value
         else:
             for attribute, amount in value.amounts(name):
                 if attribute in amounts or (attribute != name and attribute in values):
                     _raise_kept_twice(making.route, name, value, attribute)
-                amounts[attribute] = amount
+                amounts[attribute] = _checked_amount(making, target, name, value, attribute, amount)
     return amounts, ordered, plain
+
+
+def _checked_amount(making: Making, target: Target, name: str, value: Added, attribute: str, amount: Number) -> Number:
+    """An amount of a class that may not be the framework's: it must not count contributors, or change a key."""
+    if is_ours(target.key.table, checked_attribute_name(attribute)):
+        raise HandlerError(
+            f"Handler {making.route.name!r} gave {told(making.shown(name))}={shown(value)}, which adds to "
+            f"{shown(attribute)}: key attributes and names that begin with {RESERVED_PREFIX} are the framework's."
+        )
+    return checked_number(amount, type(value).__name__)
 
 
 def _not_together(making: Making, name: str, value: Ordered) -> HandlerError:
     return HandlerError(
         f"Handler {making.route.name!r} gave {told(making.shown(name))}={shown(value)} of the form "
-        f"{value.ordering.form!r}, whose shards no reader can put together: leave shards= out."
+        f"{value.ordering.form.name!r}, whose shards no reader can put together: {NOT_IN_SHARDS}."
     )
 
 
@@ -117,7 +233,7 @@ def _not_called(making: Making, name: str, value: type) -> HandlerError:
     )
 
 
-def _raise_kept_twice(route: Route, name: str, value: Aggregate, attribute: str) -> NoReturn:
+def _raise_kept_twice(route: Route, name: str, value: Added, attribute: str) -> NoReturn:
     raise HandlerError(
         f"Handler {route.name!r} gave {told(name)}={shown(value)}, which keeps {shown(attribute)}, beside another "
         f"value of {shown(attribute)}. Give one of them another name."

@@ -14,13 +14,16 @@ from typing import Any
 from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
-from streamfold.routes.ordered import Ordered
+from streamfold.routes.aggregates import Ordered
 from streamfold.routes.route import Fields, Route
 
 SHARD = "shard"
 """The field of the target's template that holds the number of the shard."""
 FIELD = f"{{{SHARD}:02d}}"
 """The recommended form of the field: two digits fit every number of shards, so the template never changes."""
+NOT_IN_SHARDS = (
+    "leave shards= out, or give the class in_shards = True, so that each shard's row keeps the values that count"
+)
 SHARDS_MAX = 100
 """Items that one request reads (API Reference, BatchGetItem): a reader reads all shards of a row with one request."""
 
@@ -54,14 +57,14 @@ def checked_shards(shards: Any, sources: tuple[Key, ...], targets: tuple[Key, ..
 def check_aggregates(route: Route) -> None:
     """Raises ``DeclarationError`` for a view with shards that names an aggregate which no reader puts together.
 
-    A reader would show the value of one shard. What a handler gets at by other ways is refused when it yields it.
+    A reader would show the value of one shard. What a handler gets at in another way is refused when it yields it.
     """
     for value in _named(route.function):
         if isinstance(value, type) and issubclass(value, Ordered) and not value.in_shards:
             raise DeclarationError(
-                f"{route.kind} {route.name!r} ({route.declared_at}) has shards= and names {value.__name__}, of which "
-                "no reader knows how the values of shards are put together: leave shards= out, or use another "
-                "aggregate."
+                f"{route.kind} {route.name!r} ({route.declared_at}) has shards= and names {value.__name__} "
+                f"({value.declared_at}), of which no reader knows how the values of shards are put together: "
+                f"{NOT_IN_SHARDS}, or use another aggregate."
             )
 
 

@@ -1,0 +1,287 @@
+"""The shell around every command: its options, which of them contradict each other, what it works on, what it prints.
+
+A command is a function that is given a ``Session`` and returns a ``Report``. The shell reads the options, refuses those
+that do not go together, lets the command work, prints its report while the store is open, and closes the store::
+
+    @command("history", "Show the life of one item.", KEY, *STATE_OPTIONS, exclusive("--at", "--limit"), json_flag())
+    def history(opened: Session) -> Report:
+        '''The help text.'''
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, redirect_stdout
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from streamfold.cli.output import REPORTED, Report, write
+from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, DYNAMODB, EMBEDDED, GivenOptions, Session, Store
+from streamfold.errors import SettingsError
+from streamfold.settings.readers import read_path
+
+Option = Callable[[Any], Any]
+"""An option or an argument: what makes a parameter of a function."""
+CommandPart = Any
+"""An option, an argument, a rule, or a tuple of parts."""
+GivenNames = frozenset[str]
+"""The options and arguments that were given, and choices with their values: ``--limit``, ``--engine dynamodb``, JOB."""
+
+
+class Rule(NamedTuple):
+    """Which options go together: takes the names that were given and all values, and gives the error, or None."""
+
+    check: Callable[[GivenNames, Mapping[str, Any]], str | None]
+
+
+def command(
+    name: str,
+    short_help: str,
+    *parts: CommandPart,
+    group: click.Group | None = None,
+    checks: bool = False,
+    outside: bool | None = None,
+    exists: bool = True,
+) -> Callable[[Callable[[Session], Report]], click.Command]:
+    """Makes a command of a function. ``parts``: its options, arguments and rules, in their order.
+
+    ``checks``, ``outside`` and ``exists``: how its ``Session`` is opened.
+    """
+    flat = list(_flat(parts))
+    rules = [each for each in flat if isinstance(each, Rule)]
+
+    def decorate(body: Callable[[Session], Report]) -> click.Command:
+        @wraps(body)
+        def run(**values: Any) -> None:
+            given = _read(values, rules)
+            with ExitStack() as stack:
+                session = Session(given, stack, checks=checks, outside=outside, exists=exists)
+                reported = _carried_out(body, session, stack)
+            if reported:
+                sys.exit(REPORTED)
+
+        for option in reversed([each for each in flat if not isinstance(each, Rule)]):
+            run = option(run)
+        made = click.command(name, short_help=short_help)(run)
+        if group is not None:
+            group.add_command(made)
+        return made
+
+    return decorate
+
+
+def _flat(parts: Iterable[CommandPart]) -> Iterator[Option | Rule]:
+    for part in parts:
+        if type(part) is tuple:  # a rule is a tuple of its own
+            yield from _flat(part)
+        else:
+            yield part
+
+
+def _read(values: dict[str, Any], rules: list[Rule]) -> GivenOptions:
+    """The options of a call. Raises ``SettingsError`` for options that contradict each other."""
+    names = _names_given()
+    for rule in rules:
+        if error := rule.check(names, values):
+            raise SettingsError(error)
+    if "engine" in values:
+        if values["state"] == "":  # an unset variable of a shell
+            raise SettingsError("--state is empty: expected the name of a file.")
+        values["store"] = Store(values.pop("engine"), values.pop("state"), values.pop("endpoint_url"))
+    return GivenOptions(**values)
+
+
+def _names_given() -> GivenNames:
+    context, found = click.get_current_context(), set()
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        name = parameter.opts[0] if isinstance(parameter, click.Option) else str(parameter.name).upper()
+        is_given = context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT
+        if is_given and value not in (None, False, ()):
+            found.add(name)
+        if isinstance(parameter.type, click.Choice):
+            found.add(f"{name} {value}")
+    return frozenset(found)
+
+
+def _carried_out(body: Callable[[Session], Report], session: Session, stack: ExitStack) -> bool:
+    """Lets a command work and prints its report; returns whether it found what somebody has to look at.
+
+    What boto3 refuses becomes one message. With ``--json``, what handlers print goes to standard error.
+    """
+    given = session.given
+    if given.get("store") and not session.store.is_local:
+        from streamfold.cli.dynamodb import explained
+
+        stack.enter_context(explained())
+    if given.get("json_output"):
+        session.json_file = sys.stdout
+        stack.enter_context(redirect_stdout(sys.stderr))
+    report = body(session)
+    write(report, session.json_file)
+    return report.reported
+
+
+def exclusive(*names: str, why: str = "") -> Rule:
+    """At most one of these options. {} in ``why`` stand for the first of those that were given."""
+
+    def check(given: GivenNames, _: Any) -> str | None:
+        found = [name for name in names if name in given]
+        default = f"{' and '.join(found)} do not go together: give one of them."
+        return why.format(*found) or default if len(found) > 1 else None
+
+    return Rule(check)
+
+
+def exactly_one(*names: str, why: str) -> Rule:
+    """One of these options, and no more."""
+    return Rule(lambda given, _: why if sum(name in given for name in names) != 1 else None)
+
+
+def refuses(name: str, *others: str, why: str) -> Rule:
+    """An option beside which none of the others makes sense; {other} stands for the first of them."""
+
+    def check(given: GivenNames, _: Any) -> str | None:
+        found = [other for other in others if other in given]
+        return why.format(other=found[0]) if name in given and found else None
+
+    return Rule(check)
+
+
+def belongs(name: str, *to: str, why: str = "") -> Rule:
+    """An option that makes sense only beside one of others."""
+    error = why or f"{name} belongs to {' or '.join(to)}."
+    return Rule(lambda given, _: error if name in given and not any(other in given for other in to) else None)
+
+
+def flag(name: str, text: str, variable: str | None = None, **more: Any) -> Option:
+    """An option without a value."""
+    return click.option(name, *([variable] if variable else []), is_flag=True, help=text, **more)
+
+
+def value(name: str, metavar: str, text: str, variable: str | None = None, **more: Any) -> Option:
+    """An option with a text, or with what ``type`` makes of it."""
+    return click.option(name, *([variable] if variable else []), metavar=metavar, help=text, **more)
+
+
+def number(name: str, text: str, least: int | None = None, most: int | None = None, **more: Any) -> Option:
+    """An option with a whole number; a default is shown."""
+    given = {"metavar": "N", "show_default": "default" in more, **more}
+    return value(name, text=text, type=click.IntRange(least, most), **given)
+
+
+def decimal(name: str, metavar: str, text: str, least: float | None = None, **more: Any) -> Option:
+    """An option with a number that may be a fraction; a default is shown."""
+    kind = click.FLOAT if least is None else click.FloatRange(min=least)
+    return value(name, metavar, text, type=kind, show_default=more.get("default") is not None, **more)
+
+
+def choice(name: str, options: tuple[str, ...], text: str, **more: Any) -> Option:
+    """An option with one of some values; a default is shown."""
+    return click.option(name, type=click.Choice(options), help=text, show_default="default" in more, **more)
+
+
+class FilePath(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A file that an option names: there or not yet, and no folder."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path. Raises ``SettingsError`` for a text that can name no file."""
+        option = param.opts[0] if param else "The file"
+        file = read_path(option, str(value))
+        if file.is_dir():
+            raise SettingsError(f"{option} {value} is a folder: expected a file.")
+        return file
+
+
+def file(name: str, text: str, variable: str | None = None, metavar: str = "FILE", **more: Any) -> Option:
+    """An option that names a file."""
+    return value(name, metavar, text, variable, type=FilePath(), **more)
+
+
+def utf8(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """A text or texts as they were typed. Raises ``SettingsError`` for bytes that are no text in UTF-8."""
+    name = parameter.opts[0] if parameter.opts[0].startswith("-") else str(parameter.name).upper()
+    for each in value if isinstance(value, tuple) else [value]:
+        try:
+            (each or "").encode()
+        except UnicodeEncodeError:
+            raise SettingsError(f"{name} is {each!a}: expected text in UTF-8.") from None
+    return value
+
+
+def json_flag(text: str = "Print one JSON object.") -> Option:
+    """``--json``."""
+    return flag("--json", text, "json_output")
+
+
+def yes_flag(what: str = "writing to AWS") -> Option:
+    """``--yes``."""
+    return flag("--yes", f"Do not ask before {what}.")
+
+
+def key(*, required: bool = False) -> tuple[Option, Option]:
+    """The arguments PARTITION and SORT: a key as it is typed."""
+    return (
+        click.argument("partition", required=required, callback=utf8),
+        click.argument("sort", required=False, callback=utf8),
+    )
+
+
+def key_option(text: str) -> tuple[Option | Rule, ...]:
+    """``--key PARTITION [SORT]``."""
+    alone = "{!r} stands alone: a key is given with --key PARTITION [SORT]."
+    return (
+        Rule(lambda given, values: alone.format(values["sort"]) if "SORT" in given and "--key" not in given else None),
+        value("--key", "PARTITION [SORT]", text, "partition", callback=utf8),
+        click.argument("sort", required=False, metavar="", callback=utf8),
+    )
+
+
+def search_url(text: str) -> Option:
+    """``--search-url``."""
+    return value("--search-url", "URL", text, "search_url")
+
+
+APPLICATION = click.option(
+    "--app",
+    "application",
+    default=DEFAULT_APPLICATION,
+    envvar="STREAMFOLD_APP",
+    show_default=True,
+    show_envvar=True,
+    metavar="MODULE:NAME",
+    help="The application, found from the folder you stand in.",
+)
+STATE = value("--state", "FILE", "The state file of a local replay.", default=DEFAULT_STATE, show_default=True)
+STORE = (
+    choice("--engine", (EMBEDDED, DYNAMODB), "The store: a local one (embedded), or DynamoDB.", default=EMBEDDED),
+    value("--endpoint-url", "URL", "The endpoint of DynamoDB, for example of DynamoDB Local. Default: AWS."),
+    value(
+        "--table",
+        "NAME=REAL",
+        "The real name of a table; REAL alone names the table main. May be repeated.",
+        "tables",
+        multiple=True,
+    ),
+)
+"""The store of a command that has an option ``--state`` too: it becomes ``given.store``, and ``given.tables``."""
+STATE_OPTIONS = (APPLICATION, STATE, *STORE)
+"""What a command over a state has that is there."""
+HANDLERS = click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
+SEGMENTS = number("--segments", "Segments of a table. Default: 16, and 1 for a local state.", 1, 10_000)
+READ_UNITS = number("--read-units", "Read units a second. Default: no limit.", 0, default=0, show_default=False)
+LAG = (
+    decimal(
+        "--max-lag", "SECONDS", "Wait while the function is further behind its stream (CloudWatch, IteratorAge).", 1
+    ),
+    value("--function", "NAME", "The function whose lag --max-lag looks at."),
+)
+"""A run that gives way to the live stream, while a function is further behind than it may be."""
+SPARK_MASTER = value(
+    "--spark-master", "URL", "The master of --runner spark. Default: that of spark-submit, or this machine's cores."
+)

@@ -1,0 +1,296 @@
+"""Spark as an engine of runs: an export is repartitioned by row, so that no two workers write one row.
+
+PySpark is imported here alone, when a run asks for it. What it pickles are names and plain values: each worker imports
+the application and opens the store itself.
+"""
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from streamfold.app import App
+from streamfold.cli.jobs import note_failed, with_fan_outs
+from streamfold.cli.session import Store, load_application, make_settings, metered, open_store
+from streamfold.cli.work import add_page, lag_of, page_line
+from streamfold.engines import ScanPage, ScanPlace, Segment
+from streamfold.errors import EngineError, SettingsError, shortened
+from streamfold.jobs.job import Job, Jobs
+from streamfold.keys.table import Table
+from streamfold.ledger.forms import Forms
+from streamfold.lifecycle.backfill import Filling, FillingProgress, RunHooks, job_parts
+from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.rows import (
+    FAILED,
+    ItemError,
+    RowDifference,
+    RowSum,
+    VerifiedRows,
+    compared,
+    contributed,
+    verified_routes,
+)
+from streamfold.lifecycle.rows import joined as joined_sums
+from streamfold.records.change import ItemKey
+from streamfold.routes.route import Route
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
+from streamfold.settings.readers import PREFIX
+from streamfold.writes.guarded import RowKey
+
+if TYPE_CHECKING:
+    from streamfold.commit.outcome import Failure
+
+LOCAL = "local[*,4]"
+"""This machine's cores; a task is tried four times, as on a cluster (Spark, Configuration, spark.task.maxFailures)."""
+QUIET = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Of a local run: nothing listens to other machines."""
+PARTITIONS_A_CORE = 4
+AskedLag = tuple[float | None, str | None]
+"""``--max-lag`` and ``--function``."""
+Shuffled = tuple[tuple[str, str], ItemKey]
+"""An item behind the row that it is brought to, and its own name: both as texts that can be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppPlace:
+    """What a worker needs to find the application: names, and the settings of the environment."""
+
+    application: str
+    tables: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @classmethod
+    def here(cls, application: str, tables: tuple[str, ...]) -> "AppPlace":
+        return cls(application, tables, {name: text for name, text in os.environ.items() if name.startswith(PREFIX)})
+
+    def opened(self) -> tuple[App, Settings]:
+        """The application and the settings, in whichever process this is."""
+        os.environ.update(self.environment)
+        return _loaded(self.application), make_settings(self.tables)
+
+
+_loaded = cache(load_application)
+
+
+def spark_context(master: str | None) -> Any:
+    """The cluster's context; one on this machine's cores where none is named. Raises ``SettingsError``."""
+    try:
+        from pyspark import SparkConf, SparkContext
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "--runner spark needs PySpark and a Java 17: pip install '.[spark]' in the folder of streamfold."
+        ) from None
+    conf = SparkConf().setAppName("streamfold")
+    if master or not conf.contains("spark.master"):
+        conf.setMaster(master or LOCAL)
+    if (conf.get("spark.master") or "").startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers would be whatever python3 is on the path
+        for name, value in QUIET.items():
+            conf.setIfMissing(name, value)
+    context = SparkContext.getOrCreate(conf)
+    context.setLogLevel("ERROR")
+    return context
+
+
+def row_hash(key: object) -> int:
+    """The same in every process, unlike Python's own."""
+    return crc32(repr(key).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The data files of exports, as tasks: the name of the table, the manifest, the number of the file."""
+
+    place: AppPlace
+    handlers: tuple[str, ...]
+
+    def routes(self, app: App) -> list[Route]:
+        return [route for route in app.routes if route.name in self.handlers]
+
+    def export(self, app: App, settings: Settings, table: str, manifest: str) -> Export:
+        return open_export(manifest, app.tables[table], settings.real_name(table))
+
+
+class FileSums(Files):
+    """What the items of a file contribute to rows: a task of ``verify``."""
+
+    __slots__ = ()
+
+    def __call__(self, task: tuple[str, str, int]) -> Iterator[tuple[RowKey, RowSum]]:
+        table, manifest, number = task
+        app, settings = self.place.opened()
+        routes, forms = self.routes(app), Forms()
+        for line in self.export(app, settings, table, manifest).lines_of(number):
+            yield from contributed(app, routes, forms, line)
+
+
+class RowsCompared(Files):
+    """Compares the rows of a partition."""
+
+    __slots__ = ()
+
+    def __call__(self, rows: Iterable[tuple[RowKey, RowSum]]) -> Iterator[RowDifference | ItemError | int]:
+        app, settings = self.place.opened()
+        return compared(app, settings, self.routes(app), rows)
+
+
+def verified_on_spark(
+    place: AppPlace, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
+) -> tuple[VerifiedRows, list[ItemError]]:
+    """Compares the rows of exports, by the names of their tables, with what their sources add up to."""
+    _, settings = place.opened()
+    handlers = tuple(route.name for route in verified_routes(app, routes))
+    task = FileSums(place, handlers)
+    opened = {name: task.export(app, settings, name, manifest) for name, manifest in exports.items()}
+    tasks = [(name, exports[name], number) for name, export in opened.items() for number in range(export.parts)]
+    context = spark_context(master)
+    partitions = context.defaultParallelism * PARTITIONS_A_CORE
+    files = context.parallelize(tasks, len(tasks)).flatMap(task)
+    rows = files.reduceByKey(joined_sums, partitions, partitionFunc=row_hash)
+    found, failed = VerifiedRows(), list[ItemError]()
+    for each in rows.mapPartitions(RowsCompared(place, handlers)).collect():
+        if isinstance(each, int):
+            found.rows += each
+        elif isinstance(each, RowDifference):
+            found.different.append(each)
+        else:
+            failed.append(each)
+    found.different.sort(key=lambda each: str(each.row))
+    return found, failed
+
+
+class SortedKeys:
+    """The keys of one partition, in an order that does not change: the cursor is how many were read."""
+
+    def __init__(self, parts: int, keys: Iterator[ItemKey]) -> None:
+        self.parts = parts
+        self._keys = keys
+        self._read = 0
+
+    def name_of(self, number: int) -> str:
+        return f"partition {number}"
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        """The next keys. The cursor only moves forward, as a run reads it."""
+        skipped = int(after or 0) - self._read
+        assert skipped >= 0, "a partition is read once, from its begin to its end"
+        for _ in islice(self._keys, skipped):
+            pass
+        keys = list(islice(self._keys, limit))
+        self._read += skipped + len(keys)
+        return ScanPage(keys, str(self._read) if len(keys) == limit else None)
+
+
+class Anchored(Files):
+    """The items of a file, each with the row that most items of the file share with it.
+
+    A row that is hot is hot in every file: files hold items by the hash of their keys. So it is the same row in all.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, task: tuple[str, str, int]) -> Iterator[Shuffled]:
+        app, settings = self.place.opened()
+        table, manifest, number = task
+        routes, forms = self.routes(app), Forms()
+        rows: dict[ItemKey, list[str]] = {}
+        for line in self.export(app, settings, table, manifest).lines_of(number):
+            if any(each.route in routes for each, _ in app.listeners(line.key)):
+                found = contributed(app, routes, forms, line)
+                rows[line.key] = [repr(row) for row, _ in found if row[0] != FAILED and row != line.key]
+        shared = Counter(row for own in rows.values() for row in own)
+        for item, own in rows.items():
+            yield (max(own, key=lambda row: (shared[row], row), default=repr(item)), repr(item)), item
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Does parts of a job in a process of the cluster."""
+
+    place: AppPlace
+    store: Store
+    job: str
+    parts: int
+    sharing: int
+    lag: AskedLag
+
+    def partition(self, number: int, rows: Iterator[Shuffled]) -> Iterator[str]:
+        """A partition of keys, which is the part of this number; gives the lines of its pages."""
+        yield from self._done(number, SortedKeys(self.parts, (item for _, item in rows)))
+
+    def segment(self, number: int) -> Iterator[str]:
+        """A segment of the state."""
+        yield from self._done(number, SortedKeys(self.parts, iter(())))
+
+    def _done(self, number: int, keys: SortedKeys) -> list[str]:
+        app, settings = self.place.opened()
+        lines: list[str] = []
+        left: list[Failure] = []
+        with closing(open_store(app, settings, self.store)) as engine:
+            runtime = Runtime(app, engine, settings, outside=True)
+            job = Jobs.of(runtime).read(self.job)
+            if job is None:
+                raise SettingsError(f"Job {self.job} is not in this store.")
+            parts = job_parts(runtime, job, export=keys, metered=metered(engine), sharing=self.sharing)
+
+            def tell(progress: FillingProgress) -> None:
+                if not progress.waits:  # a process that waits has no page to print
+                    lines.append(page_line(app, progress))
+                    parts.progress = FillingProgress()
+
+            parts.hooks = RunHooks(with_fan_outs(runtime, tell, left), lag=lag_of(*self.lag, runtime.clock))
+            parts.run_part(number)
+        note_failed(left)
+        return lines
+
+
+class SparkRun(NamedTuple):
+    """A run that Spark is to carry."""
+
+    place: AppPlace
+    store: Store
+    export: str  # the manifest
+    files: int
+    table: str
+    handlers: Sequence[str]
+    master: str | None
+    lag: AskedLag
+
+    def keys(self) -> SortedKeys:
+        """Stands for the keys: how many parts they are brought together in."""
+        cores: int = spark_context(self.master).defaultParallelism
+        return SortedKeys(cores * PARTITIONS_A_CORE, iter(()))
+
+    def carry(self, app: App, job: Job, parts: Filling) -> None:
+        """Has every part of a new job done, and joins the lines of the workers in the progress of its parts."""
+        context = spark_context(self.master)
+        cores, number = context.defaultParallelism, parts.of
+        worker = Worker(self.place, self.store, job.id, number, cores, self.lag)
+        tasks = [(self.table, self.export, file) for file in range(self.files)]
+        keys = context.parallelize(tasks, len(tasks)).flatMap(Anchored(self.place, tuple(self.handlers)))
+        # Sorted by all of the key, in partitions by the row alone.
+        together = keys.repartitionAndSortWithinPartitions(number, _by_row)
+        segments = list(range(number, job.segments))
+        try:
+            for line in together.mapPartitionsWithIndex(worker.partition).collect():
+                add_page(app, parts, json.loads(line))
+            for line in context.parallelize(segments, len(segments)).flatMap(worker.segment).collect():
+                add_page(app, parts, json.loads(line))
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
+                raise
+            raise EngineError(
+                f"Spark gave the run up: {shortened(str(error))}. What was done is kept; a second run writes the rest."
+            ) from error
+
+
+def _by_row(key: tuple[str, str]) -> int:
+    return row_hash(key[0])

@@ -1,0 +1,314 @@
+"""A function of AWS Lambda: one batch in, the partial batch response out. The schedule's function is here too.
+
+What a function raises may be logged by Lambda, and items belong in no log: every entry raises its errors through
+``in_public``, which keeps the type and the trace, and of the message only the text that is the framework's own.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streamfold.batch.already_applied import begin_with_records
+from streamfold.batch.process import check_settings, process_changes, read_changes, undeclared_names
+from streamfold.batch.report import Response, response_of
+from streamfold.derivations.derivation import contributing, derivation
+from streamfold.engines.deadline import time_left
+from streamfold.engines.dynamodb import DynamoEngine
+from streamfold.engines.dynamodb_client import make_client, table_id
+from streamfold.engines.threads import Threads
+from streamfold.errors import NOT_TOLD, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
+from streamfold.keys.table import MAIN
+from streamfold.lambda_entry import collect_in_batches
+from streamfold.lambda_entry.telemetry import log, measuring, observer, start_log
+from streamfold.parking import FileParking, Parking, open_parking
+from streamfold.records.envelope import Origins, records_of
+from streamfold.routes.application import Application
+from streamfold.runtime import Knowledge, Runtime, SendingPace
+from streamfold.settings import Settings
+
+if TYPE_CHECKING:
+    from streamfold.batch.already_applied import Redelivery
+    from streamfold.jobs.fan_outs import Doorbell
+    from streamfold.runtime import Rung
+
+TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
+"""Loggers of libraries that log requests, and so items, below INFO (botocore.endpoint, "Making request")."""
+TOO_LITTLE_TIME = (
+    "An invocation began with no more time than the {} seconds of STREAMFOLD_STOP_SECONDS, so that none of its records "
+    "is processed: the function's timeout has to be longer, for example 60 seconds."
+)
+
+
+SAMPLE_TABLE = "ExampleTableWithStream"
+"""The table of the sample event that Lambda's console and documentation give."""
+LOCAL_ACCOUNT = "000000000000"
+"""The account of DynamoDB Local and of LocalStack: their events are sent by hand, and are no samples."""
+
+
+class Function:
+    """One application in one execution environment: settings read once, one client, one engine.
+
+    The table that was adopted and the warnings that were logged stay known from batch to batch.
+    """
+
+    def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
+        self.app = app
+        self.settings = settings
+        self.client = client or make_client()
+        self.engine: DynamoEngine | None = None
+        self.doorbell: Doorbell | None = None
+        self.function_arn: object = None  # of the invocation
+        self.origins = self._new_origins()
+        self.warned: set[object] = set()
+        self.parking = _parking(settings)
+        self.opened: dict[str, Any] = {}
+        self.known = Knowledge()  # of the state of ``engine``
+        self.slots = Threads(settings.lanes)
+        self.pace = SendingPace()
+        for route in app.routes:
+            derivation(route).check_settings(route, settings)
+        _check_parking(app, settings)
+        self.observe = observer(app.name, settings)
+        check_settings(app, settings)
+        for text in undeclared_names(app, settings):
+            self.warn(text)
+        keep_quiet()
+        collect_in_batches()
+
+    def __call__(self, event: Any, context: Any) -> Response:
+        try:
+            return self._processed(event, context)
+        except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
+            stopped = in_public(error)
+        raise stopped  # outside of the except clause: as its context, the error would be logged too
+
+    def _processed(self, event: Any, context: Any) -> Response:
+        self.function_arn = getattr(context, "invoked_function_arn", None)
+        records = records_of(event)
+        begun: Redelivery | None = None
+        if self.engine:  # reads of the state begin while records are parsed
+            runtime = self.runtime_of(context)
+            begun = begin_with_records(runtime, records, self.origins)
+            changes, malformed = read_changes(records, self.origins)
+        else:  # an engine that is not made yet waits for the table's name, which the records give
+            changes, malformed = read_changes(records, self.origins)
+            runtime = self.runtime_of(context)
+        if not runtime.enough_time():
+            runtime.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
+        try:
+            report = process_changes(runtime, changes, self.origins.sources, begun)
+        except ManifestError:  # these records are refused: the table's name that they gave is no name for others
+            self.origins = self._new_origins()
+            raise
+        self.ring(runtime)
+        report.failures[:0] = malformed
+        self.observe(report, len(changes) + len(malformed), self.pace)
+        return response_of(report.failures)
+
+    def runtime_of(self, context: Any, stop_seconds: int | None = None) -> Runtime:
+        """The runtime of one invocation, whose engine waits no longer than that. ``stop_seconds``: other than set."""
+        engine = self.engine or self._engine()
+        settings = self.settings if stop_seconds is None else self.settings._replace(stop_seconds=stop_seconds)
+        runtime = Runtime(
+            self.app,
+            engine,
+            settings,
+            known=self.known if engine is self.engine else Knowledge(),
+            seconds_left=time_left(context),
+            outside=True,
+            warn=self.warn,
+            warned=self.warned,
+            context=context,
+            parking=self.parking,
+            opened=self.opened,
+            pace=self.pace,
+        )
+        engine.deadline = runtime
+        if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
+            runtime.slots = self.slots
+            runtime.fans_out = self.settings.jobs is not None
+        return runtime
+
+    def ring(self, runtime: Runtime, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":
+        """Sends a message for each segment that waits; returns those for which none could be sent.
+
+        The client of the queue is made when it is first needed: most batches open no fan-out.
+        """
+        rung, runtime.rung = runtime.rung, []
+        if not rung or self.settings.jobs is None:
+            return rung
+        if self.doorbell is None:
+            from streamfold.jobs.fan_outs import Doorbell
+
+            self.doorbell = Doorbell(self.app.name, self.settings.jobs, self.warn)
+        return self.doorbell.ring(rung, enough_time or runtime.enough_time)
+
+    def _new_origins(self) -> Origins:
+        return Origins(
+            self.app.source_tables,
+            self.settings,
+            self.warn,
+            self.app.watched_tables,
+            identify=lambda name: table_id(self.client, name),
+            check_adopted=self._check_adopted,
+        )
+
+    def _check_adopted(self, real: str, arn: Any) -> None:
+        """Raises ``RecordError`` for a table that a test event may have made up.
+
+        The event that the console's Test offers is a sample, of a table in another account that does not exist. A
+        state that was bound to that table would refuse the records of the real one.
+        """
+        own, source = _region_and_account(self.function_arn), _region_and_account(arn)
+        is_local = source is not None and source[1] == LOCAL_ACCOUNT
+        if real != SAMPLE_TABLE and (own is None or source == own or is_local):
+            return
+        raise RecordError(
+            f"A record of table {real!r} comes from {arn}, which is no event source in the function's own account and "
+            "region: it may be a test event, so the function does not take that table for the application's, and "
+            f"nothing is derived. Is it the application's table? Then set STREAMFOLD_TABLE_MAIN={real}."
+        )
+
+    def warn(self, text: str) -> None:
+        """Logs a warning without content of items, and once: warnings of two items are then the same text."""
+        if (shown := public(text)) not in self.warned:
+            self.warned.add(shown)
+            log.warning(shown)
+
+    def _engine(self) -> DynamoEngine:
+        """The engine, with the real names of the tables: from the settings, or from the stream's records."""
+        real = self.origins.real_names()
+        tables = {
+            name: (table, self.settings.real_name(name) or real.get(name, name))
+            for name, table in self.app.tables.items()
+        }
+        state_table = self.settings.state_table or f"{self.app.name}-state"
+        engine = DynamoEngine(self.client, tables, state_table)
+        if MAIN.name not in tables or real.get(MAIN.name):
+            self.engine = engine
+        return engine
+
+
+def _region_and_account(arn: object) -> list[str] | None:
+    """The region and the account of an ARN; None for another text."""
+    parts = arn.split(":") if isinstance(arn, str) else []
+    return parts[3:5] if len(parts) > 5 and all(parts[3:5]) else None
+
+
+SomeFunction = TypeVar("SomeFunction", bound=Function)
+_functions: dict[tuple[type[Function], str], Function] = {}
+
+
+def handle(app: Application, event: Any, context: Any) -> Response:
+    """Processes one invocation of a stream's function."""
+    return function_of(app, Function)(event, context)
+
+
+def function_of(app: Application, made: type[SomeFunction]) -> SomeFunction:
+    """The function of an application. The first call in an execution environment reads the settings and makes it."""
+    function = _functions.get((made, app.name))
+    if not isinstance(function, made) or function.app is not app:
+        function = _functions[made, app.name] = made(app, Settings.from_environment(os.environ))
+    return function
+
+
+def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
+    """Does a part of a run, as far as the invocation's time goes."""
+    from streamfold.lifecycle.state_machine import work
+
+    function = function_of(app, Function)
+    try:
+        runtime = replace(function.runtime_of(context), parking=None, pace=SendingPace())
+        answer = work(runtime, event)
+        function.ring(runtime)
+        return answer
+    except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
+        stopped = in_public(error)
+    raise stopped
+
+
+def handle_verify(app: Application, event: Any, context: Any, client: Any = None) -> dict[str, int]:
+    """Compares a sample of the items with the state, writes nothing, and returns, logs and measures the counts."""
+    try:
+        return _verified(app, event, context, client)
+    except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
+        stopped = in_public(error)
+    raise stopped
+
+
+def _verified(app: Application, event: Any, context: Any, client: Any) -> dict[str, int]:
+    from random import Random
+
+    from streamfold.lifecycle.verify import AskedSample, verify_sample
+
+    settings = Settings.from_environment(os.environ)
+    keep_quiet()
+    start_log(app.name, settings)
+    check_settings(app, settings)
+    for text in undeclared_names(app, settings):
+        _warn(text)
+    tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
+    engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
+    runtime = Runtime(app, engine, settings, warn=_warn, context=context, seconds_left=time_left(context))
+    engine.deadline = runtime
+    collect_in_batches()
+    found = verify_sample(runtime, AskedSample.of(event), Random())  # noqa: S311 - a sample
+    log.info("sample verified", extra=dict(found.counts))
+    for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):
+        for handler, count in by_handler.items():
+            log.error(text, extra={"handler": handler, "count": count})
+    measuring(app.name, settings)(found.counts)
+    return dict(found.counts)
+
+
+def _warn(text: str) -> None:
+    log.warning(public(text))
+
+
+def in_public(error: Exception) -> Exception:
+    """The error as Lambda may log it: without its cause, and without content of items."""
+    shown = public(reason(error))
+    if shown == NOT_TOLD:
+        stopped: Exception = StreamfoldError(
+            f"{type(error).__name__} ended the invocation; what it says may be of an item."
+        )
+    else:
+        stopped = type(error)(shown)
+    return stopped.with_traceback(error.__traceback__)
+
+
+def keep_quiet() -> None:
+    """Keeps libraries from logging requests and responses, with items in them, under a root logger of level DEBUG."""
+    for name in TALKATIVE:
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def _parking(settings: Settings) -> Parking | None:
+    """The parking place. A file is refused: it would be on the function's disk, which is lost with its environment."""
+    if settings.park is None:
+        return None
+    parking = open_parking(settings.park)
+    if isinstance(parking, FileParking):
+        raise SettingsError(
+            f"STREAMFOLD_PARK={settings.park!r} is a file, which goes when the function's environment does: expected "
+            "s3://BUCKET/PREFIX or the URL of an SQS queue."
+        )
+    return parking
+
+
+def _check_parking(app: Application, settings: Settings) -> None:
+    """Refuses handlers that park if there is no parking place: their records would be retried until they are lost.
+
+    Handlers of other groups run in other functions.
+    """
+    for route in app.routes if settings.park is None else ():
+        parks_conflicts = route.kind.contributes and contributing(route).parks_conflicts(route)
+        option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if parks_conflicts else None
+        if option is not None and settings.serves(route.group):
+            raise SettingsError(
+                f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
+                "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "
+                f"{option.replace('park', 'report' if 'conflict' in option else 'retry')}."
+            )

@@ -1,0 +1,173 @@
+"""What a process works with, made once at each way in and passed on: application, settings, store, deadline, clock,
+and what was learnt of the state.
+
+A test replaces any of them by giving another one.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from streamfold.engines.call_slots import CallSlots
+from streamfold.engines.deadline import Deadline, Timed, no_end
+from streamfold.ledger.forms import Forms, FormsByHandler
+from streamfold.ledger.lives import KnownLives
+from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
+
+if TYPE_CHECKING:
+    from streamfold.engines import Engine
+    from streamfold.parking import Parking
+    from streamfold.records.envelope import Seen
+    from streamfold.routes.application import Application
+    from streamfold.settings import Settings
+
+WARNINGS_MAX = 1000
+"""Different near misses that are remembered, so that each is warned about once."""
+ACTIONS_LEAST = 12
+"""Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""
+ACTIONS_GROWN = 12
+"""Writes by which transactions grow again with each batch that meets no conflict."""
+
+
+class SendingPace:
+    """What a process has learnt about its transactions, from batch to batch.
+
+    Transactions are as large as they may be. They are halved where they meet those of another process, and grow again.
+    """
+
+    def __init__(self) -> None:
+        self.unsure = True  # whether the next batch is new (batch.already_applied)
+        self.conflicts = 0  # transactions that met another process since they were last told
+        self._most = ACTIONS_MAX
+        self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
+        self._calm = True
+
+    def actions(self, most: int) -> int:
+        """Writes of one transaction, where a store or a setting allows so many."""
+        return min(most, self._most) if most <= ACTIONS_MAX else most
+
+    def met(self, actions: int) -> None:
+        """Notes that a transaction of so many writes met another process."""
+        self.conflicts += 1
+        self._calm = False
+        self._most = min(self._most, max(actions // 2, ACTIONS_LEAST))
+
+    def began(self) -> None:
+        """Notes the begin of a batch. If its end is not noted, the next one may be the same."""
+        self.unsure = True
+
+    def ended(self, *, again: bool) -> None:
+        """Notes the end of a batch, and whether some of its records are retried."""
+        self.unsure = again
+        if self._calm:
+            self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)
+        self._calm = True
+
+    def told(self) -> tuple[int, int]:
+        """The writes of a transaction now, and how often others were met since this was last asked."""
+        conflicts, self.conflicts = self.conflicts, 0
+        return self._most, conflicts
+
+
+class StoredForms:
+    """The state item of a target's forms."""
+
+    def __init__(self, forms: FormsByHandler | None = None, revision: int = 0) -> None:
+        self.forms = {} if forms is None else forms  # by handler and attribute
+        self.revision = revision  # of the item as read; the guard of the next write
+
+
+class Knowledge:
+    """What a process knows about one application's state."""
+
+    def __init__(self) -> None:
+        self.forms = Forms()  # of all attributes: stored ones, and those that this process saw
+        self.targets: dict[str, StoredForms] = {}  # stored forms by target
+        self.lives = KnownLives()  # of rows that expire
+        self.noted = 0  # number of known attributes when the forms were last stored
+        self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
+        self.sources: dict[str, Seen] = {}  # source tables that records have come from
+        self.revision: int | None = None  # of the manifest; None: not read yet
+
+    def learn_expiring(self) -> None:
+        """Takes over which rows expire by what handlers of this process yielded."""
+        for places in self.forms.expiring.values():
+            self.lives.targets |= places
+
+
+Rung = tuple[str, int]
+"""A fan-out that is rung for, and the number of a lane."""
+Bell = Callable[[Iterable[Rung]], None]
+"""Rings for lanes: a lost, a second or a late ring costs nothing."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Runtime(Deadline):
+    """What one run over records works with.
+
+    ``seconds_left`` is given when it is made, or by ``until``: one that is set later would not bound ``engine``.
+    """
+
+    application: "Application"
+    store: "Engine"  # without the deadline: for notes of what was done already
+    settings: "Settings"
+    known: Knowledge = field(default_factory=Knowledge)  # of the application's state in this store
+    clock: Callable[[], float] = time.time
+    warn: Callable[[str], None] = lambda _: None  # takes messages about what is odd but not wrong
+    warned: set[object] = field(default_factory=set)  # subjects that were warned about, each once
+    context: Any = None  # Lambda's context
+    actions: int | None = None  # replaces the setting ``chunk_actions``, for a store without DynamoDB's limit
+    parking: "Parking | None" = None  # takes records that are given up
+    handlers: frozenset[str] | None = None  # run only these, for a redrive; nothing is parked, the records are already
+    late: bool = False  # records may come after newer ones of their items, as redriven ones do
+    outside: bool | None = None  # effects outside of the store: all (True), only in local folders (None), or none
+    opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by their names in settings
+    fans_out: bool = True  # somebody works on the fan-outs that are opened
+    source_items: bool = True  # the store holds the application's own items, which handlers may remove
+    postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
+    bell: Bell | None = None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``
+    rung: list[Rung] = field(default_factory=list)  # lanes that wait for this process
+    slots: CallSlots = field(default_factory=CallSlots)  # how many calls of the store are made side by side
+    pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
+    engine: "Engine" = field(init=False)  # the store; it begins no call after the deadline
+    retention_seconds: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stop_seconds = self.settings.stop_seconds
+        self.retention_seconds = self.settings.retention_days * SECONDS_A_DAY
+        # Without a deadline there is nothing to ask: that would be three more calls for each call of the store.
+        self.engine = (
+            self.store if self.seconds_left is no_end else Timed(self.store, self.seconds_left, self.stop_seconds)
+        )
+
+    @property
+    def chunk_actions(self) -> int:
+        """The most writes that are planned for one transaction now."""
+        return self.pace.actions(self.actions or self.settings.chunk_actions)
+
+    @property
+    def expires_at(self) -> int:
+        """The time to live of state items that are written now, in epoch seconds."""
+        return int(self.clock()) + self.retention_seconds
+
+    def until(self, seconds_left: Callable[[], float]) -> "Runtime":
+        """The same with another deadline."""
+        return replace(self, seconds_left=seconds_left)
+
+    def on(self, store: "Engine", **changes: Any) -> "Runtime":
+        """The same with another store, of whose state nothing is known yet."""
+        return replace(self, store=store, known=Knowledge(), **changes)
+
+    def ring(self, fan_out: str, lanes: Iterable[int]) -> None:
+        """Has lanes of a fan-out worked on, in this process or elsewhere."""
+        rung = [(fan_out, number) for number in lanes]
+        if self.bell is None:
+            self.rung += rung
+        else:
+            self.bell(rung)
+
+    def warn_once(self, subject: object, text: str) -> None:
+        if subject not in self.warned and len(self.warned) < WARNINGS_MAX:
+            self.warned.add(subject)
+            self.warn(text)

@@ -1,0 +1,100 @@
+"""Logs and metrics of a function, beside those of Powertools, which have the same form."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+from streamfold.errors import SettingsError
+from streamfold.lambda_entry.telemetry import LEVEL_VARIABLE, NAMESPACE, log, measuring, start_log
+from streamfold.settings import Settings
+
+COUNTS = {"records": 100, "failed": 0, "fan_out_oldest_seconds": 7}
+
+
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    handlers, level, propagate = log.handlers, log.level, log.propagate
+    monkeypatch.setenv(LEVEL_VARIABLE, "INFO")
+    yield
+    log.handlers, log.propagate = handlers, propagate
+    log.setLevel(level)
+
+
+def logged(capsys, settings, write):
+    """What is printed when something is logged, line by line."""
+    log.handlers = []
+    start_log("shop", settings)
+    write()
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def measured(capsys, settings):
+    measuring("shop", settings)(COUNTS)
+    (line,) = capsys.readouterr().out.splitlines()
+    return json.loads(line)
+
+
+def both(capsys, printed, *arguments):
+    """What is printed without Powertools, and with it."""
+    return tuple(printed(capsys, Settings(observe=observe), *arguments) for observe in ("lines", "powertools"))
+
+
+def test_a_log_line_has_the_names_that_powertools_gives_it(capsys):
+    ours, theirs = both(capsys, logged, lambda: log.warning("met %s", "none", extra={"handler": "totals", "count": 3}))
+    assert ours[0].keys() == theirs[0].keys()
+    told = {name: ours[0][name] for name in ("level", "message", "service", "handler", "count")}
+    assert told == {"level": "WARNING", "message": "met none", "service": "shop", "handler": "totals", "count": 3}
+    assert told.items() <= theirs[0].items()
+
+
+def test_metrics_are_those_of_powertools(capsys):
+    ours, theirs = both(capsys, measured)
+    assert ours.keys() == theirs.keys()
+    assert {name: [float(ours[name])] for name in COUNTS} == {name: theirs[name] for name in COUNTS}
+    (mine,), (other,) = (line["_aws"]["CloudWatchMetrics"] for line in (ours, theirs))
+    assert mine == other
+    assert mine["Namespace"] == NAMESPACE
+    assert {"Name": "fan_out_oldest_seconds", "Unit": "Seconds"} in mine["Metrics"]
+    assert abs(ours["_aws"]["Timestamp"] - theirs["_aws"]["Timestamp"]) < 60_000
+
+
+def test_the_level_is_that_of_the_variable(capsys, monkeypatch):
+    monkeypatch.setenv(LEVEL_VARIABLE, "error")
+    lines = logged(capsys, Settings(), lambda: (log.warning("not told"), log.error("told")))
+    assert [line["message"] for line in lines] == ["told"]
+
+
+def test_a_level_that_is_none_is_told(monkeypatch):
+    monkeypatch.setenv(LEVEL_VARIABLE, "loud")
+    with pytest.raises(SettingsError, match="POWERTOOLS_LOG_LEVEL='LOUD': expected one of DEBUG, INFO, WARNING"):
+        start_log("shop", Settings())
+
+
+def test_a_second_start_writes_each_line_once(capsys):
+    start_log("shop", Settings())
+    assert len(logged(capsys, Settings(), lambda: log.info("once"))) == 1
+
+
+def test_a_line_tells_the_trace_of_its_error(capsys):
+    def failing():
+        try:
+            raise KeyError("sku")
+        except KeyError:
+            log.exception("failed")
+
+    (line,) = logged(capsys, Settings(), failing)
+    assert line["exception"].endswith("KeyError: 'sku'")
+
+
+def test_no_log_is_set_up_where_observing_is_off():
+    before = log.handlers
+    start_log("shop", Settings(observe="off"))
+    assert log.handlers is before
+    assert not any(isinstance(each, logging.StreamHandler) and each.stream is sys.stdout for each in before)
+
+
+def test_nothing_is_measured_where_observing_is_off(capsys):
+    measuring("shop", Settings(observe="off"))(COUNTS)
+    assert capsys.readouterr().out == ""
