@@ -263,11 +263,12 @@ class CorrectRow(NamedTuple):
 
 
 class SwapState(NamedTuple):
-    """Writes a state item with the next revision, and lets it expire."""
+    """Writes a state item with the next revision."""
 
     key: StateKey
     attributes: Mapping[str, Any]
     revision: int  # that must be stored; 0: no item
+    expires: bool = True  # sets the time to live
 
 
 class CounterWrite:
@@ -325,10 +326,41 @@ class DeleteSource(NamedTuple):
     at: float = 0  # epoch seconds of that change
 
 
+class InsertRow(NamedTuple):
+    """Inserts a row. Refused if there is one."""
+
+    key: RowKey
+    attributes: Mapping[str, Any]
+
+
+class RemoveEmpty(NamedTuple):
+    """Removes a row that counts no contributor any more."""
+
+    key: RowKey
+
+
+class ClearNotes(NamedTuple):
+    """Removes what steps left behind from a ledger item. Refused unless the item holds exactly that."""
+
+    key: StateKey
+    notes: Mapping[str, str]  # by the attribute that holds it
+
+
+class CountUp(NamedTuple):
+    """Raises the number ``n`` of a state item by one, and makes the item where there is none."""
+
+    key: StateKey
+    start: int  # behind which a new item begins
+    expires: bool  # sets the time to live, which a new item always gets
+    there: bool  # the item is expected to be there; refused if that is wrong and decides on the time to live
+
+
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | PutMirror | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
+SingleWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp
+"""Writes that are made one by one, never in a transaction."""
 
 
 class Reason(NamedTuple):
