@@ -26,6 +26,7 @@ from streamfold.writes.guarded import (
     InsertRow,
     LedgerPart,
     LedgerWrite,
+    NoteVersion,
     PutMirror,
     PutPair,
     PutRow,
@@ -85,7 +86,8 @@ class Drawn:
             self.of(True, False), self.of(None, *LIVES), born=False,
         )  # fmt: skip
         if write.life and self.of(True, False):
-            write = write._replace(born=True, contributors_min=None, requires_contributor=False)
+            required = self.of(None, None, 0)
+            write = write._replace(born=True, contributors_min=required, requires_contributor=False)
         return write
 
     def ledger_write(self, key):
@@ -93,10 +95,9 @@ class Drawn:
             LedgerPart(handler, self.of(*VERSIONS), self.of("", "Z"), self.of("", "A"), self.of(None, "l"))
             for handler in self.random.sample("ab", self.of(1, 2))
         ]
-        revision = self.of(None, None, None, 0, 1, 2)
         return LedgerWrite(
-            key, tuple(parts), revision, self.of(-1, 0, 1), self.of(True, False),
-            self.of(None, 0, 1) if revision is None else None, self.of(True, False),
+            key, tuple(parts), self.of(None, None, None, 0, 1, 2), self.of(-1, 0, 1), self.of(True, False),
+            self.of(None, 0, 1), self.of(True, False),
         )  # fmt: skip
 
     def row_write(self, kind, key, row):
@@ -141,7 +142,7 @@ class Drawn:
             case "Claim":
                 return Claim(key, self.of("", "rows"))
             case "SwapState":
-                return SwapState(key, {"a": self.of(1, "x")}, self.of(0, 1, 2))
+                return SwapState(key, {"a": self.of(1, "x")}, self.of(0, 1, 2), self.of(True, False))
             case "PutState":
                 return PutState(key, self.of(*TEXTS))
             case "DeleteState":
@@ -157,7 +158,7 @@ class Drawn:
 
 SOURCE_WRITES = (AbsentSource, DeleteSource, UpdateSource)
 ROW_WRITES = (AddRow, PutRow, DeleteRow, GuardedPut, PutPair, RecomputedRow, CorrectRow, *SOURCE_WRITES)
-SINGLE_WRITES = (InsertRow, RemoveEmpty, ClearNotes, CountUp)  # each has a call of its own
+OTHER_WRITES = (InsertRow, RemoveEmpty, ClearNotes, CountUp, NoteVersion)  # those that no transaction of a plan holds
 STATE_WRITES = (LedgerWrite, Claim, SwapState, PutState, DeleteState, PutMirror, CounterWrite)
 
 

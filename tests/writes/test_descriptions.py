@@ -12,13 +12,13 @@ from streamfold.writes.guarded import (
     GuardedWrite,
     LedgerPart,
     LedgerWrite,
+    OtherWrite,
     PutRow,
     PutState,
-    SingleWrite,
     StateKey,
 )
 from tests.helpers.engine_contract import PLAIN, SHOP
-from tests.helpers.guards_contract import ROW_WRITES, SINGLE_WRITES, STATE_WRITES, Drawn
+from tests.helpers.guards_contract import OTHER_WRITES, ROW_WRITES, STATE_WRITES, Drawn
 
 TRIES = 300
 ROW, ITEM = ("shop", "ROW", "1"), StateKey("ledger", "1")
@@ -26,7 +26,7 @@ ROW, ITEM = ("shop", "ROW", "1"), StateKey("ledger", "1")
 
 def test_every_write_of_the_closed_set_is_drawn():
     assert {*ROW_WRITES, *STATE_WRITES} == set(get_args(GuardedWrite))
-    assert set(SINGLE_WRITES) == set(get_args(SingleWrite))
+    assert set(OTHER_WRITES) == set(get_args(OtherWrite))
 
 
 @pytest.mark.parametrize("kind", [*ROW_WRITES, *STATE_WRITES], ids=lambda kind: kind.__name__)
@@ -55,4 +55,4 @@ def test_writes_of_one_shape_have_one_description(kind):
     ],
 )
 def test_a_dry_run_names_the_conditions_of_a_write(write, expected):
-    assert conditions(write, SHOP) == expected
+    assert conditions(write) == expected

@@ -11,7 +11,7 @@ from streamfold.engines import StoredItem
 from streamfold.engines.bodies import Bodies
 from streamfold.engines.deadline import Deadline
 from streamfold.engines.dynamodb_client import make_client, missing_tables, unreachable
-from streamfold.engines.expressions import Requests
+from streamfold.engines.requests import Requests
 from streamfold.errors import EngineError, EngineUnavailable, TableThrottled, told
 from streamfold.keys.table import STATE, Table, check_real_names
 from streamfold.records.values import decode, decode_number

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
-from streamfold.engines.clauses import Expression
 from streamfold.engines.dynamodb_calls import FORBIDDEN, Calls, plain_item
-from streamfold.engines.expressions import state_attributes
 from streamfold.engines.keys import stored_key
+from streamfold.engines.requests import Expression
 from streamfold.engines.scans import place_text, start_of
 from streamfold.errors import EngineError, TableThrottled
 from streamfold.keys.key_part import KeyValue
@@ -30,7 +29,7 @@ class Reads(Calls):
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
-        places = [state_attributes(key) for key in dict.fromkeys(keys)]
+        places = [self.requests.key(key) for key in dict.fromkeys(keys)]
         get = partial(self._call, self.client.batch_get_item)
         for items in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
             for item in items:

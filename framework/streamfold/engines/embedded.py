@@ -14,12 +14,12 @@ from weakref import finalize
 from streamfold.engines import OWN_VERSION, Declared, Inserted, OwnRecord, Wanted, declared
 from streamfold.engines.derived_stream import DerivedStream
 from streamfold.engines.embedded_reads import StateReads, place_of
-from streamfold.engines.guarded_items import FoundItems, GuardedItems
 from streamfold.engines.kept_items import KeptItem
 from streamfold.engines.keys import key_attributes
+from streamfold.engines.local_store import FoundItems, GuardedItems, carried_out
+from streamfold.engines.local_writes import LocalWrite
 from streamfold.engines.own_records import change_of
 from streamfold.engines.progress import ReplayProgress
-from streamfold.engines.sources import carried_out
 from streamfold.engines.state_file import StateFile
 from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.limits import ACTIONS_MAX
@@ -101,7 +101,9 @@ class EmbeddedEngine(StateReads, GuardedItems):
             texts = dict[RowKey, tuple[str, ...]]()
             for row in rows:
                 done: FoundItems = {}
-                if row.key in self._rows.changed or self._depends(row) or self._try(row, 0, done) is not None:
+                local = self._local(row)
+                known = row.key in self._rows.changed or self._depends(row, local)
+                if known or self._try(row, local, 0, done) is not None:
                     return super().insert_rows(rows)  # as nothing was written yet
                 if (item := done[row.key]) is not None and row.key not in texts:
                     self._rows.drop(row.key)
@@ -152,8 +154,8 @@ class EmbeddedEngine(StateReads, GuardedItems):
             yield
         self._forget_all()  # outside of batches, others may write at any time
 
-    def _look_ahead(self, writes: Sequence[GuardedWrite]) -> None:
-        self._expect([write.key for write in writes if self._depends(write)])
+    def _look_ahead(self, writes: Sequence[GuardedWrite], local: Sequence[LocalWrite]) -> None:
+        self._expect([write.key for write, how in zip(writes, local, strict=True) if self._depends(write, how)])
 
     def _any(self, key: RowKey) -> Mapping[str, Any] | None:
         return self._row(key)
@@ -173,8 +175,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self._write_rows()
         place, where = place_of(write.key), "WHERE tbl = ? AND pk = ? AND sk = ?"
         text, version = self._file.one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
-        keys = key_attributes(self.tables[write.key[0]], write.key)
-        change, after = carried_out(write, keys, self._file.item(text), version or "")
+        change, after = carried_out(write, self.tables[write.key[0]], self._file.item(text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
         self._file.execute(update, (after and item_text(after), change[OWN_VERSION], *place))
         self._rows.drop(write.key)

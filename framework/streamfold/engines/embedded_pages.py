@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamfold.engines import Page, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines.local_store import page_of
 from streamfold.engines.scans import hashes, place_after, start_after
-from streamfold.engines.sources import page_of
 from streamfold.engines.state_file import StateFile
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table

@@ -9,8 +9,8 @@ from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded_pages import HIGHEST, StatePages
 from streamfold.engines.kept_entries import kept_max
 from streamfold.engines.kept_items import UNKNOWN, KeptItem, KeptItems, KeptStates
+from streamfold.engines.local_store import NEW_IMAGES
 from streamfold.engines.scans import PlaceKey
-from streamfold.engines.sources import NEW_IMAGES
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError
 from streamfold.records.change import ItemKey

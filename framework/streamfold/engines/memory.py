@@ -1,6 +1,6 @@
 """The engine of a replay that keeps nothing, and of proofs: plain dictionaries, gone with the process.
 
-It does what the embedded engine does, with the same conditions (``streamfold.engines.applied``) and under the same
+It does what the embedded engine does, with the same conditions (``streamfold.engines.local_writes``) and under the same
 contract tests. It is faster, because nothing is written as text and read back.
 """
 
@@ -10,12 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from streamfold.engines import OWN_VERSION, Declared, OwnRecord, StoredItem, Wanted, declared
-from streamfold.engines.applied import Attributes
-from streamfold.engines.guarded_items import FoundItems, GuardedItems
 from streamfold.engines.keys import key_attributes
+from streamfold.engines.local_store import Attributes, FoundItems, GuardedItems, carried_out
 from streamfold.engines.memory_reads import NONE, MemoryReads
 from streamfold.engines.own_records import OwnRecords, change_of
-from streamfold.engines.sources import carried_out
 from streamfold.keys.table import STATE, Table
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
@@ -85,8 +83,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         version, found = self._sources.get(write.key, NONE)
-        keys = key_attributes(self.tables[write.key[0]], write.key)
-        change, after = carried_out(write, keys, found or self.rows.get(write.key, {}), version)
+        found = found or self.rows.get(write.key, {})
+        change, after = carried_out(write, self.tables[write.key[0]], found, version)
         self._sources[write.key] = (change[OWN_VERSION], after)
         self._stream.add(change, self._readers(write.key))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from streamfold.engines import Entries, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.keys import stored_key
+from streamfold.engines.local_store import NEW_IMAGES, page_of
 from streamfold.engines.scans import KeyOrder, PlaceKey, place_after
-from streamfold.engines.sources import NEW_IMAGES, page_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table

@@ -16,7 +16,7 @@ the shape, or a write would be sent under the guard of another one.
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, VERSION, Table
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION, Table
 from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
@@ -32,6 +32,7 @@ from streamfold.writes.guarded import (
     InsertRow,
     LedgerPart,
     LedgerWrite,
+    NoteVersion,
     PutMirror,
     PutPair,
     PutRow,
@@ -192,13 +193,15 @@ FREE = All()
 Shape = tuple[Any, ...]
 W = TypeVar("W")
 
-_SHAPES: dict[type, Callable[[Any, Table], Shape]] = {}
+SHAPES: dict[type, Callable[[Any, Table], Shape]] = {}
+"""What of a write its description asks for, by kind."""
 _DESCRIBED: dict[type, Callable[[Any, Table], Description]] = {}
 
 
 def shape_of(write: Any, table: Table) -> Shape:
     """What decides on the description of a write: equal for all writes that have the same one."""
-    return _SHAPES[type(write)](write, table)
+    kind = type(write)
+    return kind, SHAPES[kind](write, table)
 
 
 def described(write: Any, table: Table) -> Description:
@@ -206,9 +209,9 @@ def described(write: Any, table: Table) -> Description:
     return _DESCRIBED[type(write)](write, table)
 
 
-def conditions(write: Any, table: Table) -> list[str]:
+def conditions(write: Any) -> list[str]:
     """The conditions of a write, as a dry run prints them; one that needs no word is left out."""
-    guard = described(write, table).guard
+    guard = described(write, STATE).guard  # a table decides on no condition
     groups = [guard, *(term for term in guard.terms if isinstance(term, All | Either))]
     return [group.says for group in groups if group.says]
 
@@ -218,7 +221,7 @@ def _describes(kind: type[W], shape: Callable[[W, Table], Shape] = lambda *_: ()
 
     def enter(describe: Callable[[W, Table], Description]) -> Callable[[W, Table], Description]:
         _DESCRIBED[kind] = describe
-        _SHAPES[kind] = lambda write, table: (kind, *shape(write, table))
+        SHAPES[kind] = shape
         return describe
 
     return enter
@@ -261,7 +264,7 @@ def _ledger(write: LedgerWrite, _: Table) -> Description:
         live = Is("live", "=", _number("live_expected"))
         terms.append(live if write.live_expected else Either((Absent("live"), live)))
     if write.revision is not None:
-        terms.append(_has_revision(write))
+        terms.append(Is("r", "=", _number("revision")) if write.revision else Absent("r"))
     if write.expires:
         sets.append(Attribute("ttl", EXPIRES))
     else:
@@ -288,10 +291,6 @@ def _still_expected(number: int, part: LedgerPart) -> tuple[Term, ...]:
     return as_expected, Absent(part.handler + ".u")
 
 
-def _has_revision(write: LedgerWrite | SwapState) -> Term:
-    return Is("r", "=", _number("revision")) if write.revision else Absent("r")
-
-
 @_describes(Claim, lambda write, _: (bool(write.rows),))
 def _claim(write: Claim, _: Table) -> Description:
     rows = (Attribute("s", _text("rows")),) if write.rows else ()
@@ -302,7 +301,8 @@ def _claim(write: Claim, _: Table) -> Description:
 def _swap_state(write: SwapState, _: Table) -> Description:
     following = Attribute("r", Value("write.revision + 1", "N"))
     expires = (Attribute("ttl", EXPIRES),) if write.expires else ()
-    return Description(All((_has_revision(write),)), Put((Attributes("attributes"), following, *expires)))
+    as_read = Is("r", "=", _number("revision")) if write.revision else GONE
+    return Description(All((as_read,)), Put((Attributes("attributes"), following, *expires)))
 
 
 @_describes(PutState)
@@ -352,6 +352,13 @@ def _clear_notes(_: ClearNotes, __: Table) -> Description:
     return Description(All((Same("notes"),)), Update(removes=(Names("notes"),)), tells=False)
 
 
+@_describes(NoteVersion)
+def _note_version(_: NoteVersion, __: Table) -> Description:
+    version = _text("version")
+    guard = Either((Absent("v"), Is("v", "<", version)))
+    return Description(guard, Update((Attribute("v", version),)), tells=False)
+
+
 # Rows
 
 
@@ -365,7 +372,7 @@ def _clear_notes(_: ClearNotes, __: Table) -> Description:
         bool(write.contributors),
         bool(write.stamp),
         write.unversioned,
-        write.contributors_required is None,
+        write.requires_contributor or write.contributors_min is not None,  # then ``contributors_required`` is a number
         write.life and "life",
         write.born,
     ),

@@ -355,12 +355,19 @@ class CountUp(NamedTuple):
     there: bool  # the item is expected to be there; refused if that is wrong and decides on the time to live
 
 
+class NoteVersion(NamedTuple):
+    """Notes the version of a source item that a rehearsal puts. Refused over the same or a newer one."""
+
+    key: StateKey
+    version: str
+
+
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | PutMirror | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
-SingleWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp
-"""Writes that are made one by one, never in a transaction."""
+OtherWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp | NoteVersion
+"""Writes that no plan holds: each has a call of its own, but for ``NoteVersion``."""
 
 
 class Reason(NamedTuple):
