@@ -23,7 +23,7 @@ from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application, check_settings, undeclared_names
 from streamfold.cli.output import can_ask, note, warn
 from streamfold.derivations.search.indexes import searches_of
-from streamfold.engines import ChainEngine, Engine, OwnStream
+from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.state_file import APPLICATION_ID
@@ -183,7 +183,7 @@ class Session:
     @property
     def local(self) -> ChainEngine | None:
         """The engine of a local state, to which no stream delivers; None for DynamoDB."""
-        return self.engine if isinstance(self.engine, EmbeddedEngine) else None
+        return self.engine.durable
 
     @property
     def explaining(self) -> Explaining:
@@ -459,7 +459,7 @@ def real_tables(app: App, settings: Settings, origins: Origins | None = None) ->
 
 def metered(engine: Engine) -> Metered:
     """The read and write units that DynamoDB has consumed since the last call; none of a local state."""
-    if isinstance(engine, OwnStream):
+    if engine.is_local:
         return lambda: (0, 0)
     from streamfold.engines.metering import Meter
 

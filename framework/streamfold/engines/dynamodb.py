@@ -60,6 +60,9 @@ class DynamoEngine(Reads):
     After ``deadline`` no call is begun but the notes of ``swap_state``, which say what was done already.
     """
 
+    is_local = False
+    own_stream = by_prefix = durable = None
+
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         try:
             actions = [self.requests.action(write, expires_at) for write in writes]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import finalize
 
 from streamfold.engines import OWN_VERSION, Declared, Inserted, OwnRecord, Wanted, declared
@@ -70,6 +70,10 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self._stream = DerivedStream(self._file)
         self.progress = ReplayProgress(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
+
+    @property
+    def durable(self) -> Self | None:
+        return self if self.path else None
 
     def close(self) -> None:
         self._file.close()

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from streamfold.engines import OWN_VERSION, Counter, Finished, Inserted, Page, StoredItem, Wanted
 from streamfold.engines.keys import key_attributes, key_too_long
@@ -62,6 +62,15 @@ class GuardedItems(ABC):
     tables: Mapping[str, Table]
     wanted: Wanted | None
     actions_max: int
+    is_local = True
+
+    @property
+    def own_stream(self) -> Self:
+        return self
+
+    @property
+    def by_prefix(self) -> Self:
+        return self
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         refused = refused_as_a_whole(writes, self.actions_max)

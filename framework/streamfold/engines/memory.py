@@ -45,6 +45,10 @@ class MemoryEngine(MemoryReads, GuardedItems):
         self.touched: set[PlaceKey] | None = None  # if a set: collects the keys that were written, for invariants
         self._stream = OwnRecords()
 
+    @property
+    def durable(self) -> None:
+        """It keeps nothing."""
+
     def close(self) -> None:
         """Nothing is held open."""
 

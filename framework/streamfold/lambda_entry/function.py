@@ -126,7 +126,7 @@ class Function:
             pace=self.pace,
         )
         engine.deadline = runtime
-        if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
+        if not engine.is_local:
             runtime.slots = self.slots
             runtime.fans_out = self.settings.jobs is not None
         return runtime

@@ -25,7 +25,7 @@ from streamfold.commit.pending import NamedRows, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, exceeds_transaction, pack, unit_of
 from streamfold.commit.replanning import Coming, filled, read_lives, writes_any
 from streamfold.derivations.derivation import Finishing, Work, contribution, derivation
-from streamfold.engines import OwnStream, StoredItem
+from streamfold.engines import StoredItem
 from streamfold.errors import is_fatal, parts_text
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import is_in_state
@@ -360,7 +360,7 @@ class Pages:
     def __post_init__(self) -> None:
         self.runtime = replace(self.runtime, actions=ACTIONS_MAX)  # rows that many items share are written least often
         if self.delivered is None:
-            self.delivered = not isinstance(self.runtime.store, OwnStream)
+            self.delivered = not self.runtime.store.is_local
 
     def sweep(self, keys: Sequence[ItemKey]) -> Swept:
         """Of the items that these state items are kept for, those whose source is gone."""
