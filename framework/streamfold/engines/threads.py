@@ -1,15 +1,17 @@
 """Calls of a store side by side, each in a thread: for a store whose client may be used by several, as boto3's may."""
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from decimal import setcontext
 from queue import SimpleQueue
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
 from streamfold.limits import LANES_MAX, READ_LANES_MAX
 from streamfold.records.values import EXACT
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 GIVE_WAY_SECONDS = 0.001
 """A thread gets its request on its way, which takes 0.7 ms, where it would wait 5 ms for Python's lock otherwise
@@ -33,6 +35,8 @@ class Threads(CallSlots):
     def submit(self, call: SlotCall) -> None:
         """Makes a call in one of the threads."""
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # a store of this machine starts without it
+
             # Numbers are exact in a thread of their own too.
             self._pool = ThreadPoolExecutor(self.reads, "streamfold", lambda: setcontext(EXACT.copy()))
         self._pool.submit(call)
