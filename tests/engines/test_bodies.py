@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from streamfold import Table
 from streamfold.engines import Counter, DynamoEngine
-from streamfold.engines.bodies import Bodies
-from streamfold.engines.metering import Meter
+from streamfold.engines.dynamodb_client import Bodies, Meter
 from streamfold.engines.requests import Requests
 from streamfold.records import encoded
 from streamfold.writes.guarded import (
@@ -208,7 +207,7 @@ def test_a_client_whose_events_do_not_come_is_called_the_ordinary_way(wire):
 
 
 def test_a_body_that_says_something_else_is_never_sent(wire, monkeypatch):
-    monkeypatch.setattr("streamfold.engines.bodies.body_json", lambda arguments: b'{"Item":{}}')
+    monkeypatch.setattr("streamfold.engines.dynamodb_client.body_json", lambda arguments: b'{"Item":{}}')
     engine = engine_of(wire)
     for _ in range(3):
         engine.transact([Claim(ITEM)], 1)

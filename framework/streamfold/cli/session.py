@@ -24,10 +24,10 @@ from streamfold.batch.process import check_application, check_settings, undeclar
 from streamfold.cli.output import can_ask, note, warn
 from streamfold.derivations.search.indexes import searches_of
 from streamfold.engines import ChainEngine, Engine
+from streamfold.engines.call_slots import Threads
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.state_file import APPLICATION_ID
-from streamfold.engines.threads import Threads
 from streamfold.errors import SettingsError, StreamfoldError
 from streamfold.keys.table import MAIN, Table
 from streamfold.lifecycle.backfill import Metered
@@ -461,7 +461,7 @@ def metered(engine: Engine) -> Metered:
     """The read and write units that DynamoDB has consumed since the last call; none of a local state."""
     if engine.is_local:
         return lambda: (0, 0)
-    from streamfold.engines.metering import Meter
+    from streamfold.engines.dynamodb_client import Meter
 
     meter = Meter(engine.client)  # type: ignore[attr-defined]  # the only other engine
     return lambda: meter.take()[:2]

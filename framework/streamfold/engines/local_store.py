@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any, Self
 
 from streamfold.engines import OWN_VERSION, Counter, Finished, Inserted, Page, StoredItem, Wanted
-from streamfold.engines.keys import key_attributes, key_too_long
+from streamfold.engines.keys import PlaceKey, key_attributes, key_too_long
 from streamfold.engines.local_writes import NO_ITEM, LocalWrite, local_write
-from streamfold.engines.scans import PlaceKey
 from streamfold.errors import HandlerError
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table
@@ -40,8 +39,8 @@ from streamfold.writes.guarded import (
     StateKey,
     SwapState,
     UpdateSource,
+    too_large,
 )
-from streamfold.writes.sizes import too_large
 
 OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
 FoundItems = dict[PlaceKey, dict[str, Any] | None]

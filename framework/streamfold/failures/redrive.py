@@ -16,7 +16,7 @@ from streamfold.batch.process import check_application, plan_changes, process_ch
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines import OWN_VERSION
-from streamfold.engines.own_records import STREAM_LABEL
+from streamfold.engines.own_stream import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.failures.failed_records import Delivered, LeftDocument, StreamRange, Waiting, left_of
 from streamfold.failures.repair import Repair, Repaired, led_by_item

@@ -50,8 +50,8 @@ from streamfold.writes.guarded import (
     PutState,
     Refused,
     StateKey,
+    estimated_bytes,
 )
-from streamfold.writes.sizes import estimated_bytes
 
 if TYPE_CHECKING:
     from streamfold.records.change import Change

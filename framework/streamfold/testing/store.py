@@ -16,8 +16,7 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem, Wanted
 from streamfold.engines.local_writes import local_write
-from streamfold.engines.memory import MemoryEngine
-from streamfold.engines.memory_reads import NONE
+from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.keys.table import Table
 from streamfold.records.change import BY_OURSELVES, Change, ItemKey
 from streamfold.records.kinesis import KinesisChange
