@@ -40,8 +40,8 @@ class Model:
         term = self.described.guard if term is None else term
         stored = item or {}
         match term:
-            case d.Exists(there):
-                return (item is not None) is there
+            case d.Exists(exists):
+                return (item is not None) is exists
             case d.Absent(name):
                 return name not in stored
             case d.Is(name, "=", value):
@@ -65,9 +65,9 @@ class Model:
         """The item after the write, where its guard holds."""
         change = self.described.change
         match change:
-            case d.Check():
+            case "ConditionCheck":
                 return item
-            case d.Delete():
+            case "Delete":
                 return None
             case d.Put(attributes):
                 made = dict(self.key)

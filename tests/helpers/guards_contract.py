@@ -231,7 +231,7 @@ class GuardsContract:
         if refused is not None:
             (reason,) = refused.reasons
             assert reason.code == CONDITION
-            if model.described.tells:
+            if model.described.returns_item:
                 assert _as_sets(reason.item) == (item and {**item, **model.key}), (model.write, item)
         assert self._now(store, model) == (model.after(item) if holds else item), (model.write, item)
         return refused is not None

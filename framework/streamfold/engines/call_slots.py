@@ -63,7 +63,7 @@ def made(tag: Any, call: SlotCall) -> Joined:
 
 
 class CallSlots:
-    """How many calls of the store are made side by side. By default one: a store may be of one thread alone."""
+    """How many calls of the store are made side by side. By default one: only one thread may use a store."""
 
     count: int = 1
 

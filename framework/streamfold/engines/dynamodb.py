@@ -13,7 +13,7 @@ from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, plain_item, said, unreachable
 from streamfold.engines.keys import place_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
-from streamfold.engines.requests import ActionRequest, Expression, Statement
+from streamfold.engines.requests import ActionRequest, Statement
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, told
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
@@ -177,10 +177,10 @@ class Reads(Calls):
         )
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        use = Expression()
-        condition = f"{use.name(table.partition)} = {use.value(partition)}"
+        condition, names, values = "#0 = :0", {"#0": table.partition}, {":0": encode(partition)}
         if begins and table.sort:
-            condition += f" AND begins_with({use.name(table.sort)}, {use.value(begins)})"
+            condition += " AND begins_with(#1, :1)"
+            names["#1"], values[":1"] = table.sort, encode(begins)
         start = {} if after is None else {"ExclusiveStartKey": self.requests.key((table.name, partition, after))}
         answer = self._call(
             self._client((table.name, partition, None)).query,
@@ -188,14 +188,15 @@ class Reads(Calls):
             ConsistentRead=True,
             Limit=limit,
             KeyConditionExpression=condition,
-            **use.arguments(),
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
             **start,
         )
         last = answer.get("LastEvaluatedKey")
         return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
 
     def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
-        use = Expression()
+        names = {f"#{number}": name for number, name in enumerate(table.attributes)}
         answer = self._call(
             self._client((table.name, "", None)).scan,
             TableName=self.requests.real_name(table.name),
@@ -203,8 +204,8 @@ class Reads(Calls):
             Segment=part.number,
             TotalSegments=part.of,
             Limit=limit,
-            ProjectionExpression=", ".join(map(use.name, table.attributes)),
-            **use.arguments(),
+            ProjectionExpression=", ".join(names),
+            ExpressionAttributeNames=names,
             **start_of(after),
         )
         return ScanPage([item_key(item, table) for item in answer["Items"]], place_text(answer.get("LastEvaluatedKey")))
@@ -270,7 +271,7 @@ class DynamoEngine(Reads):
             except HandlerError as error:
                 refused[row.key] = str(error)
         answers = self._execute(statements)
-        answers |= {key: _inserted(answer) for key, answer in self._execute_alone("put_item", puts).items()}
+        answers |= {key: _inserted(answer) for key, answer in self._execute_singly("put_item", puts).items()}
         missing = [key for key in (*statements, *puts) if key not in answers or not self._is_there(answers[key])]
         refused |= {
             key: answers[key]["Error"].get("Message") or ""
@@ -324,7 +325,7 @@ class DynamoEngine(Reads):
                 statements[key] = self.requests.deletion(RemoveEmpty(key), returning="ALL OLD")
             else:
                 deletes[key] = self.requests.request(RemoveEmpty(key)) | {"ReturnValues": "ALL_OLD"}
-        answers = self._execute(statements) | self._execute_alone("delete_item", deletes)
+        answers = self._execute(statements) | self._execute_singly("delete_item", deletes)
         for answer in answers.values():
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
@@ -337,7 +338,7 @@ class DynamoEngine(Reads):
         calls = cut(statements, STATEMENTS_MAX)
         return self._retried(calls, lambda keys: self._answers([statements[key] for key in keys]))
 
-    def _execute_alone(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
+    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
         """The last answer to each request, as ``_execute`` gives it: for rows that no PartiQL statement can name."""
 
         def answers(keys: list[RowKey]) -> list[Answered]:

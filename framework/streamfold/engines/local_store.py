@@ -91,14 +91,21 @@ class GuardedItems(ABC):
         return Inserted([*refused], known, refused)
 
     def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+        refused = []
         with self._work():
             local = [self._local(pair) for pair in pairs]
             self._look_ahead(pairs, local)
-            return [pair.key for pair, how in zip(pairs, local, strict=True) if not self._put_pair(pair, how)]
+            for pair, how in zip(pairs, local, strict=True):
+                done: FoundItems = {}
+                if self._try(pair, how, 0, done) is not None:
+                    refused.append(pair.key)
+                self._apply(done)
+        return refused
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         with self._work():
-            removed = [key for key in dict.fromkeys(rows) if not isinstance(self._single(RemoveEmpty(key)), Reason)]
+            writes = [RemoveEmpty(key) for key in dict.fromkeys(rows)]
+            removed = [write.key for write in writes if self._after(write, self._local(write), 0) is None]
             self._apply(dict.fromkeys(removed))
         return removed
 
@@ -169,23 +176,13 @@ class GuardedItems(ABC):
                 self._write_source(write)
         return None
 
-    def _put_pair(self, pair: PutPair, local: LocalWrite) -> bool:
-        done: FoundItems = {}
-        fits = self._try(pair, local, 0, done) is None
-        self._apply(done)
-        return fits
-
     def _local(self, write: Any) -> LocalWrite:
         key = write.key
         return local_write(write, STATE if type(key) is StateKey else self.tables[key[0]])
 
-    def _single(self, write: Any, expires_at: int = 0) -> dict[str, Any] | Reason | None:
-        """What ``_after`` says of a write that has a call of its own."""
-        return self._after(write, self._local(write), expires_at)
-
     def _write_single(self, write: Any, expires_at: int = 0) -> dict[str, Any] | None:
         """Makes a write that has a call of its own, and returns the item then; None if the write is refused."""
-        after = self._single(write, expires_at)
+        after = self._after(write, self._local(write), expires_at)
         if isinstance(after, Reason):
             return None
         self._apply({write.key: after})
@@ -228,7 +225,7 @@ class GuardedItems(ABC):
             if local.looks:
                 found = self._any(key) if type(write) in OF_SOURCES else self._row(key)
         if local.looks and not local.holds(write, found or NO_ITEM):
-            return _refused(write, found if local.tells else None)
+            return _refused(write, found if local.returns_item else None)
         after: dict[str, Any] | None = local.after(write, found or NO_ITEM, table, expires_at)
         return after
 

@@ -15,37 +15,13 @@ from streamfold.engines.keys import key_attributes
 from streamfold.errors import HandlerError
 from streamfold.keys.table import Table
 from streamfold.records.values import WIDE, Number, decode_number, encode, number_text, same
-from streamfold.writes.descriptions import (
-    SHAPES,
-    Absent,
-    All,
-    Attribute,
-    Attributes,
-    Change,
-    Check,
-    Delete,
-    Description,
-    Either,
-    Exists,
-    Is,
-    Names,
-    Next,
-    NoneOf,
-    Put,
-    Same,
-    Shape,
-    Term,
-    Unchanged,
-    Update,
-    Value,
-    described,
-)
+from streamfold.writes import descriptions as terms
 from streamfold.writes.guarded import RowKey, StateKey
 
 SHAPES_MAX = 2000
 """Shapes of writes that are kept compiled: an application has a few for each handler."""
 NO_ITEM: Mapping[str, Any] = {}
-"""Stands for an item that is not there; none that is has no attributes."""
+"""Represents an item that does not exist; none that does has no attributes."""
 
 
 class LocalWrite(NamedTuple):
@@ -54,22 +30,27 @@ class LocalWrite(NamedTuple):
     looks: bool  # whether the item that is stored decides on anything
     holds: Callable[[Any, Mapping[str, Any]], bool]  # write, item
     after: Callable[[Any, Mapping[str, Any], Table, int], Any]  # write, item, table, expires_at; None: no item
-    tells: bool  # a refusal brings the item that was found
+    returns_item: bool  # a refusal brings the item that was found
 
 
-_COMPILED: dict[Shape, LocalWrite] = {}
+_COMPILED: dict[terms.Shape, LocalWrite] = {}
 
 
 def local_write(write: Any, table: Table) -> LocalWrite:
     """A write to an item of a table, compiled."""
     kind = type(write)
-    shape = kind, SHAPES[kind](write, table)  # as ``shape_of``, without its call: a replay comes here at each write
-    return _COMPILED.get(shape) or _compile(shape, described(write, table), in_state=type(write.key) is StateKey)
+    shape = kind, terms.SHAPES[kind](write, table)  # as ``shape_of``, but quicker: a replay does this for each write
+    found = _COMPILED.get(shape)
+    if found is None:
+        found = _compile(terms.described(write, table), in_state=type(write.key) is StateKey)
+        if len(_COMPILED) >= SHAPES_MAX:
+            _COMPILED.clear()
+        _COMPILED[shape] = found
+    return found
 
 
-def _compile(shape: Shape, description: Description, *, in_state: bool) -> LocalWrite:
-    render = _Plain() if in_state else _Encoded()
-    names = dict(_HELPERS)
+def _compile(description: terms.Description, *, in_state: bool) -> LocalWrite:
+    render, names = _Plain() if in_state else _Encoded(), dict(HELPERS)
     lines = [
         "def holds(write, item):",
         f"    return {render.condition(description.guard)}",
@@ -78,80 +59,77 @@ def _compile(shape: Shape, description: Description, *, in_state: bool) -> Local
     ]
     # Names and constants are put in by ``repr``, and all else is the description's: nothing of an item is compiled.
     exec("\n".join(lines), names)  # noqa: S102
-    looks = bool(description.guard.terms) or isinstance(description.change, Update)
-    made = LocalWrite(looks, names["holds"], names["after"], description.tells)
-    if len(_COMPILED) >= SHAPES_MAX:
-        _COMPILED.clear()
-    _COMPILED[shape] = made
-    return made
+    looks = bool(description.guard.terms) or isinstance(description.change, terms.Update)
+    return LocalWrite(looks, names["holds"], names["after"], description.returns_item)
 
 
 class _Plain:
     """Python for state items, whose values are plain."""
 
-    each_is_same = "plain_same"
     key = ""  # the attributes of the key in an item
 
-    def condition(self, term: Term) -> str:
+    def condition(self, term: terms.Term) -> str:
         match term:
-            case Exists(there):
-                return "bool(item)" if there else "not item"
-            case Absent(name):
+            case terms.Exists(exists):
+                return "bool(item)" if exists else "not item"
+            case terms.Absent(name):
                 return f"{name!r} not in item"
-            case Is(name, "=", value):
-                return f"{self.stored(name, value)} == {value.code}"
-            case Is(name, operator, value):
-                return f"((found := {self.stored(name, value)}) is not None and found {operator} {value.code})"
-            case Same(mapping):
-                return f"{self.each_is_same}(item, write.{mapping})"
-            case NoneOf(names):
-                return f"write_has_none(item, write.{names})"
-            case Unchanged(image):
+            case terms.Is(name, operator, value):
+                stored = self.stored(name, value)
+                if operator == "=":
+                    return f"{stored} == {value.code}"
+                return f"((found := {stored}) is not None and found {operator} {value.code})"
+            case terms.Same(mapping):
+                return self.same(mapping)
+            case terms.NoneOf(names):
+                return f"not any(map(item.__contains__, write.{names}))"
+            case terms.Unchanged(image):
                 return f"same({{'M': item}}, {{'M': write.{image}}})"
-            case All(terms):
-                return f"({' and '.join(map(self.condition, terms))})" if terms else "True"
-            case Either(terms):
-                return f"({' or '.join(map(self.condition, terms))})"
+            case terms.All(each):
+                return f"({' and '.join(map(self.condition, each))})" if each else "True"
+            case terms.Either(each):
+                return f"({' or '.join(map(self.condition, each))})"
 
-    def change(self, change: Change) -> list[str]:
-        match change:
-            case Put(attributes):
-                key = [f"**{self.key}"] if self.key else []
-                return [f"return {{{', '.join([*key, *map(self.set, attributes)])}}}"]
-            case Update():
-                return self.update(change)
-            case Delete() | Check():
-                return ["return None"]
+    def change(self, change: terms.Change) -> list[str]:
+        if isinstance(change, terms.Update):
+            return self.update(change)
+        if isinstance(change, terms.Put):
+            key = [f"**{self.key}"] if self.key else []
+            return [f"return {{{', '.join([*key, *map(self.set, change.attributes)])}}}"]
+        return ["return None"]
 
-    def update(self, change: Update) -> list[str]:
+    def update(self, change: terms.Update) -> list[str]:
         base = f"**(item or {self.key})" if self.key else "**item"
         lines = [f"made = {{{', '.join([base, *map(self.set, change.sets)])}}}", *self.add(change.adds)]
-        lines += [f"take(made, {part.name!r}, {part.value.code})" for part in change.takes]
+        lines += [f"take(made, {taken.name!r}, {taken.value.code})" for taken in change.takes]
         for removed in change.removes:
-            if isinstance(removed, Names):
+            if isinstance(removed, terms.Names):
                 lines += [f"for name in write.{removed.names}:", "    made.pop(name, None)"]
             else:
                 lines.append(f"made.pop({removed!r}, None)")
         return [*lines, "return made"]
 
-    def set(self, part: Attribute | Attributes | Next) -> str:
-        if isinstance(part, Attributes):
-            return f"**write.{part.mapping}"
-        if isinstance(part, Next):
-            return f"{part.name!r}: item.get({part.name!r}, {part.start.code}) + 1"
-        return f"{part.name!r}: {part.value.code}"
+    def set(self, given: terms.Attribute | terms.Attributes | terms.Next) -> str:
+        if isinstance(given, terms.Attributes):
+            return f"**write.{given.mapping}"
+        if isinstance(given, terms.Next):
+            return f"{given.name!r}: item.get({given.name!r}, {given.start.code}) + 1"
+        return f"{given.name!r}: {given.value.code}"
 
-    def add(self, parts: Sequence[Attribute | Attributes]) -> list[str]:
+    def add(self, adds: Sequence[terms.Attribute | terms.Attributes]) -> list[str]:
         lines = []
-        for part in parts:
-            assert isinstance(part, Attribute)
-            added = f"made.get({part.name!r}, 0) + {part.value.code}"
-            if part.value.type == "SS":
-                added = f"members(made.get({part.name!r}, ()), {part.value.code})"
-            lines.append(f"made[{part.name!r}] = {added}")
+        for given in adds:
+            assert isinstance(given, terms.Attribute)
+            added = f"made.get({given.name!r}, 0) + {given.value.code}"
+            if given.value.type == "SS":
+                added = f"members(made.get({given.name!r}, ()), {given.value.code})"
+            lines.append(f"made[{given.name!r}] = {added}")
         return lines
 
-    def stored(self, name: str, _: Value) -> str:
+    def same(self, mapping: str) -> str:
+        return f"all(item.get(name) == value for name, value in write.{mapping}.items())"
+
+    def stored(self, name: str, _: terms.Value) -> str:
         """The stored value of an attribute; None where there is none."""
         return f"item.get({name!r})"
 
@@ -159,47 +137,38 @@ class _Plain:
 class _Encoded(_Plain):
     """Python for rows and source items, whose values are DynamoDB attribute values."""
 
-    each_is_same = "encoded_same"
     key = "key_attributes(table, write.key)"
 
-    def set(self, part: Attribute | Attributes | Next) -> str:
-        if isinstance(part, Attributes):
-            return f"**encode(write.{part.mapping})['M']"
-        assert isinstance(part, Attribute)
-        return f"{part.name!r}: encode({part.value.code})"
+    def set(self, given: terms.Attribute | terms.Attributes | terms.Next) -> str:
+        if isinstance(given, terms.Attributes):
+            return f"**encode(write.{given.mapping})['M']"
+        assert isinstance(given, terms.Attribute)
+        return f"{given.name!r}: encode({given.value.code})"
 
-    def add(self, parts: Sequence[Attribute | Attributes]) -> list[str]:
+    def add(self, adds: Sequence[terms.Attribute | terms.Attributes]) -> list[str]:
         amounts = [
-            f"**write.{part.mapping}" if isinstance(part, Attributes) else f"{part.name!r}: {part.value.code}"
-            for part in parts
+            f"**write.{given.mapping}" if isinstance(given, terms.Attributes) else f"{given.name!r}: {given.value.code}"
+            for given in adds
         ]
         return [f"add(made, {{{', '.join(amounts)}}}, write.key)"] if amounts else []
 
-    def stored(self, name: str, value: Value) -> str:
-        if value.type == "N":
-            return f"stored_number(item, {name!r})"
-        return f"item.get({name!r}, NO_ITEM).get('S')"
+    def same(self, mapping: str) -> str:
+        return f"all(same(item.get(name), value) for name, value in encode(write.{mapping})['M'].items())"
+
+    def stored(self, name: str, value: terms.Value) -> str:
+        stored = f"item.get({name!r}, NO_ITEM).get({value.type!r})"
+        return f"number({stored})" if value.type == "N" else stored
 
 
-def _plain_same(item: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    return all(name in item and item[name] == value for name, value in expected.items())
-
-
-def _encoded_same(item: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
-    return all(same(item.get(name), value) for name, value in encode(expected)["M"].items())
-
-
-def _has_none(item: Mapping[str, Any], names: Iterable[str]) -> bool:
-    return not any(name in item for name in names)
-
-
-def _stored_number(item: Mapping[str, Any], name: str) -> Number | None:
-    text = item.get(name, NO_ITEM).get("N")
+def number(text: str | None) -> Number | None:
     return None if text is None else decode_number(text)
 
 
-def _add(row: dict[str, Any], amounts: Mapping[str, Number], key: RowKey) -> None:
-    """Adds amounts to a row. Raises ``HandlerError`` if one of its attributes takes none."""
+def add(row: dict[str, Any], amounts: Mapping[str, Number], key: RowKey) -> None:
+    """Adds amounts to attributes of a row.
+
+    Raises ``HandlerError`` if one of them is no number, or the sum is none that DynamoDB holds.
+    """
     for name, amount in amounts.items():
         text = number_text(amount)  # a number that no request could carry is refused, whatever the sum
         if (stored := row.get(name)) is not None:
@@ -211,28 +180,17 @@ def _add(row: dict[str, Any], amounts: Mapping[str, Number], key: RowKey) -> Non
         row[name] = {"N": text}
 
 
-def _members(stored: Iterable[str], added: frozenset[str]) -> list[str]:
+def members(stored: Iterable[str], added: frozenset[str]) -> list[str]:
     """A set with more members: a sorted list, because the state file has no sets."""
     return sorted({*stored, *added})
 
 
-def _take(item: dict[str, Any], name: str, members: frozenset[str]) -> None:
+def take(item: dict[str, Any], name: str, removed: frozenset[str]) -> None:
     """Takes members from a set. An empty one is absent."""
-    if remaining := set(item.pop(name, ())) - members:
+    if remaining := set(item.pop(name, ())) - removed:
         item[name] = sorted(remaining)
 
 
-_HELPERS: Mapping[str, Any] = {
-    "NO_ITEM": NO_ITEM,
-    "add": _add,
-    "encode": encode,
-    "encoded_same": _encoded_same,
-    "key_attributes": key_attributes,
-    "members": _members,
-    "plain_same": _plain_same,
-    "same": same,
-    "stored_number": _stored_number,
-    "take": _take,
-    "write_has_none": _has_none,
-}
-"""What the compiled writes call."""
+CALLED = (add, encode, key_attributes, members, number, same, take)
+"""What compiled writes call."""
+HELPERS: Mapping[str, Any] = {"NO_ITEM": NO_ITEM, **{each.__name__: each for each in CALLED}}

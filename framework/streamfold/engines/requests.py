@@ -14,31 +14,7 @@ from streamfold.engines.keys import key_attributes
 from streamfold.engines.local_writes import NO_ITEM, SHAPES_MAX, local_write
 from streamfold.keys.table import STATE, Table
 from streamfold.records.values import encode
-from streamfold.writes.descriptions import (
-    ONE,
-    Absent,
-    All,
-    Attribute,
-    Attributes,
-    Check,
-    Delete,
-    Description,
-    Either,
-    Exists,
-    Is,
-    Names,
-    Next,
-    NoneOf,
-    Put,
-    Same,
-    Shape,
-    Term,
-    Unchanged,
-    Update,
-    Value,
-    described,
-    shape_of,
-)
+from streamfold.writes import descriptions as terms
 from streamfold.writes.guarded import LedgerWrite, RowKey, StateKey
 
 T = TypeVar("T")
@@ -52,7 +28,6 @@ COMPARED_MAX = 150
 ServiceQuotas), and each attribute but the first takes two operators.
 """
 NAMES, VALUES = "ExpressionAttributeNames", "ExpressionAttributeValues"
-VERBS: Mapping[type, str] = {Put: "Put", Update: "Update", Delete: "Delete", Check: "ConditionCheck"}
 ALIASES = tuple(f":{number}" for number in range(100))
 """Aliases of values that are made once; few requests have more."""
 PLACEHOLDERS = ("#", ":")
@@ -60,30 +35,10 @@ PLACEHOLDERS = ("#", ":")
 each such statement with a ValidationError."""
 
 
-class Expression:
-    """Collects the names and values of one request under short aliases."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.values: list[Any] = []
-
-    def name(self, name: str) -> str:
-        return self.names.setdefault(name, f"#{len(self.names)}")
-
-    def value(self, value: Any) -> str:
-        self.values.append(encode(value))
-        return f":{len(self.values) - 1}"
-
-    def arguments(self) -> dict[str, Any]:
-        """The names and values; DynamoDB refuses either of them empty."""
-        given = {NAMES: {alias: name for name, alias in self.names.items()}, VALUES: aliased(self.values)}
-        return {argument: aliases for argument, aliases in given.items() if aliases}
-
-
 class Values(NamedTuple):
     """What writes of one shape put into their expressions."""
 
-    names: Callable[[Any], tuple[tuple[str, ...], ...]]  # those in the mappings of a write: they are part of the text
+    names: Callable[[Any], tuple[tuple[str, ...], ...]]  # those in the mappings of a write: the text has them too
     values: Callable[[Any, int], list[Any]]  # of a write and ``expires_at``
 
 
@@ -93,19 +48,19 @@ class Requests:
     def __init__(self, tables: Mapping[str, tuple[Table, str]], state_table: str) -> None:
         self.tables = tables
         self.state_table = state_table
-        self._values: dict[Shape, Values] = {}
-        self._texts: dict[Shape, tuple[str, dict[str, Any]]] = {}
+        self._values: dict[terms.Shape, Values] = {}
+        self._texts: dict[terms.Shape, tuple[str, dict[str, Any]]] = {}
 
     def action(self, write: Any, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write. Raises ``HandlerError`` for values that cannot be stored."""
         key, table = write.key, self._table(write.key)
-        shape = shape_of(write, table)
+        shape = terms.shape_of(write, table)
         values = self._values.get(shape) or self._learn_values(shape, write, table)
-        given, places = values.values(write, expires_at), None
+        given, positions = values.values(write, expires_at), None
         if type(write) is LedgerWrite:
-            given, places = once_each(given)
-        text_shape = shape, table.name, values.names(write), places
-        verb, text = self._texts.get(text_shape) or self._learn_text(text_shape, write, table, places)
+            given, positions = once_each(given)
+        text_shape = shape, table.name, values.names(write), positions
+        verb, text = self._texts.get(text_shape) or self._learn_text(text_shape, write, table, positions)
         request = {"TableName": self._real_name(key), **text}
         if verb == "Put":
             request["Item"] = self.item(write, expires_at)
@@ -116,12 +71,11 @@ class Requests:
         return {verb: request}
 
     def request(self, write: Any, expires_at: int = 0) -> dict[str, Any]:
-        """The arguments of the call that makes a write alone."""
         (request,) = self.action(write, expires_at).values()
         return request
 
     def item(self, write: Any, expires_at: int = 0) -> dict[str, Any]:
-        """The whole item that a write makes where there is none, encoded."""
+        """The item that a write makes where there is none, with its key, encoded."""
         table = self._table(write.key)
         after: dict[str, Any] = local_write(write, table).after(write, NO_ITEM, table, expires_at)
         if not isinstance(write.key, StateKey):
@@ -157,29 +111,30 @@ class Requests:
 
         Raises ``HandlerError`` as ``insertion`` does.
         """
-        description = described(write, self._table(write.key))
-        use = _StatementText(write)
-        if isinstance(description.change, Update):
-            changes = use.update(description.change)
-            values = _getter(tuple(use.codes))(write, expires_at)
+        use, change = _StatementText(write), terms.described(write, self._table(write.key)).change
+        if isinstance(change, terms.Update):
+            changes, values = use.update(change), _getter(tuple(use.codes))(write, expires_at)
         else:
             key = self.key(write.key)
             item = {name: value for name, value in self.item(write, expires_at).items() if name not in key}
             changes = [f"SET {_quoted(name)} = ?" for name in item]
             changes += [f"REMOVE {_quoted(name)}" for name in removed if name not in item]
             values = list(item.values())
-        return self._on_key(write, f"UPDATE {{}} {' '.join(changes)}", values, description.guard, returning)
+        return self._on_key(write, "UPDATE", changes, values, returning)
 
     def deletion(self, write: Any, returning: str = "") -> Statement:
-        """Removes an item that is there."""
-        return self._on_key(write, "DELETE FROM {}", [], described(write, self._table(write.key)).guard, returning)
+        return self._on_key(write, "DELETE FROM", (), (), returning)
 
-    def _on_key(self, write: Any, verb: str, values: list[Any], guard: All | Either, returning: str) -> Statement:
+    def _on_key(
+        self, write: Any, verb: str, changes: Iterable[str], values: Iterable[Any], returning: str
+    ) -> Statement:
         use, key = _StatementText(write), self.key(write.key)
-        where = [*(_quoted(name) + " = ?" for name in key), *use.conjunction(guard)]
-        statement = f"{verb.format(_quoted(self._real_name(write.key)))} WHERE {' AND '.join(where)}"
+        guard = use.conjunction(terms.described(write, self._table(write.key)).guard)
+        where = " AND ".join([*(_quoted(name) + " = ?" for name in key), *guard])
+        words = [verb, _quoted(self._real_name(write.key)), *changes, "WHERE", where]
+        words += [f"RETURNING {returning} *"] if returning else []
         return {
-            "Statement": f"{statement} RETURNING {returning} *" if returning else statement,
+            "Statement": " ".join(words),
             "Parameters": [*values, *key.values(), *_getter(tuple(use.codes))(write, 0)],
         }
 
@@ -189,19 +144,21 @@ class Requests:
     def _real_name(self, key: RowKey | StateKey) -> str:
         return self.state_table if type(key) is StateKey else self.tables[key[0]][1]
 
-    def _learn_values(self, shape: Shape, write: Any, table: Table) -> Values:
+    def _learn_values(self, shape: terms.Shape, write: Any, table: Table) -> Values:
         use = _ExpressionText(write, table)
-        use.request(described(write, table))
+        use.request(terms.described(write, table))
         names = "".join(f"tuple({mapping}), " for mapping in use.mappings)
         made = Values(_function("write", f"({names})"), _getter(tuple(use.codes)))
         return _learn(self._values, shape, made)
 
     def _learn_text(
-        self, shape: Shape, write: Any, table: Table, places: Sequence[int] | None
+        self, shape: terms.Shape, write: Any, table: Table, positions: Sequence[int] | None
     ) -> tuple[str, dict[str, Any]]:
-        description = described(write, table)
-        request = _ExpressionText(write, table, places).request(description)
-        return _learn(self._texts, shape, (VERBS[type(description.change)], request))
+        description = terms.described(write, table)
+        request = _ExpressionText(write, table, positions).request(description)
+        change = description.change
+        verb = change if isinstance(change, str) else type(change).__name__
+        return _learn(self._texts, shape, (verb, request))
 
 
 class _Text(ABC):
@@ -212,33 +169,33 @@ class _Text(ABC):
         self.codes: list[str] = []
         self.mappings: list[str] = []  # code of the mappings whose names are in the text
 
-    def condition(self, group: All | Either) -> str:
+    def condition(self, group: terms.Guard) -> str:
         """The terms of a group; "" where it requires nothing."""
-        word = " AND " if isinstance(group, All) else " OR "
-        return word.join([text for term in self.open_terms(group) for text in self.terms(term)])
+        word = " AND " if isinstance(group, terms.All) else " OR "
+        return word.join([text for term in self.open_terms(group) for text in self.texts(term)])
 
-    def open_terms(self, group: All | Either) -> Sequence[Term]:
+    def open_terms(self, group: terms.Guard) -> Sequence[terms.Term]:
         """The terms that may hold, and may not."""
         return group.terms
 
-    def terms(self, term: Term) -> list[str]:
+    def texts(self, term: terms.Term) -> list[str]:
         match term:
-            case Exists(there):
-                return [f"attribute_{'exists' if there else 'not_exists'}({self.partition()})"]
-            case Absent(name):
+            case terms.Exists(exists):
+                return [f"attribute_{'exists' if exists else 'not_exists'}({self.partition()})"]
+            case terms.Absent(name):
                 return [f"attribute_not_exists({self.name(name)})"]
-            case Is(name, operator, value):
+            case terms.Is(name, operator, value):
                 return [f"{self.name(name)} {operator} {self.value(value)}"]
-            case NoneOf(names):
+            case terms.NoneOf(names):
                 self.mappings.append(f"write.{names}")
                 return [f"attribute_not_exists({self.name(name)})" for name in getattr(self.write, names)]
-            case Same(mapping):
+            case terms.Same(mapping):
                 return [f"{name} = {value}" for name, value in self.each(mapping)]
-            case Unchanged(image):
+            case terms.Unchanged(image):
                 self.mappings.append(f"compared(write.{image})")
                 self.codes.append(f"*compared(write.{image}).values()")
                 return [f"{self.name(name)} = {self.next_value()}" for name in compared(getattr(self.write, image))]
-            case All() | Either():
+            case terms.All() | terms.Either():
                 text = self.condition(term)
                 return [text if len(self.open_terms(term)) == 1 else f"({text})"]
 
@@ -248,28 +205,28 @@ class _Text(ABC):
         self.codes.append(f"*map(encode, write.{mapping}.values())")
         return [(self.name(name), self.next_value()) for name in getattr(self.write, mapping)]
 
-    def attributes(self, parts: Iterable[Attribute | Attributes]) -> list[tuple[str, str]]:
+    def attributes(self, given_attributes: Iterable[terms.Attribute | terms.Attributes]) -> list[tuple[str, str]]:
         """The names and values of what is set or added."""
         found: list[tuple[str, str]] = []
-        for part in parts:
-            if isinstance(part, Attributes):
-                found += self.each(part.mapping)
+        for given in given_attributes:
+            if isinstance(given, terms.Attributes):
+                found += self.each(given.mapping)
             else:
-                found.append((self.name(part.name), self.value(part.value)))
+                found.append((self.name(given.name), self.value(given.value)))
         return found
 
-    def listed(self, removes: Iterable[str | Names]) -> list[str]:
+    def listed(self, removes: Iterable[str | terms.Names]) -> list[str]:
         """The names of what is removed."""
         found: list[str] = []
-        for part in removes:
-            if isinstance(part, Names):
-                self.mappings.append(f"write.{part.names}")
-                found += map(self.name, getattr(self.write, part.names))
+        for given in removes:
+            if isinstance(given, terms.Names):
+                self.mappings.append(f"write.{given.names}")
+                found += map(self.name, getattr(self.write, given.names))
             else:
-                found.append(self.name(part))
+                found.append(self.name(given))
         return found
 
-    def value(self, value: Value) -> str:
+    def value(self, value: terms.Value) -> str:
         self.codes.append(f"encode({value.code})")
         return self.next_value()
 
@@ -278,7 +235,7 @@ class _Text(ABC):
 
     @abstractmethod
     def next_value(self) -> str:
-        """Stands for the value whose code was added."""
+        """Represents the value whose code was added."""
 
     @abstractmethod
     def partition(self) -> str: ...
@@ -287,32 +244,34 @@ class _Text(ABC):
 class _ExpressionText(_Text):
     """The expressions of a request, with names and values under short aliases."""
 
-    def __init__(self, write: Any, table: Table, places: Sequence[int] | None = None) -> None:
+    def __init__(self, write: Any, table: Table, positions: Sequence[int] | None = None) -> None:
         super().__init__(write)
         self.table = table
-        self.places = places  # of each value among those that are sent; None: each is sent
+        self.positions = positions  # of each value among those that are sent; None: each is sent
         self._aliases: dict[str, str] = {}
         self._count = 0
 
-    def request(self, description: Description) -> dict[str, Any]:
+    def request(self, description: terms.Description) -> dict[str, Any]:
         """The arguments of a call, but for table, key and values; DynamoDB refuses each of them empty."""
         condition = self.condition(description.guard)
         given = {
-            "UpdateExpression": self.update(description.change) if isinstance(description.change, Update) else None,
+            "UpdateExpression": self.update(description.change)
+            if isinstance(description.change, terms.Update)
+            else None,
             "ConditionExpression": condition or None,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD" if condition and description.tells else None,
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD" if condition and description.returns_item else None,
             NAMES: {alias: name for name, alias in self._aliases.items()} or None,
         }
         return {argument: content for argument, content in given.items() if content is not None}
 
-    def update(self, change: Update) -> str:
+    def update(self, change: terms.Update) -> str:
         sets: list[str] = []
-        for part in change.sets:
-            if isinstance(part, Next):
-                name = self.name(part.name)
-                sets.append(f"{name} = if_not_exists({name}, {self.value(part.start)}) + {self.value(ONE)}")
+        for given in change.sets:
+            if isinstance(given, terms.Next):
+                name = self.name(given.name)
+                sets.append(f"{name} = if_not_exists({name}, {self.value(given.start)}) + {self.value(terms.ONE)}")
             else:
-                sets += [f"{name} = {value}" for name, value in self.attributes([part])]
+                sets += [f"{name} = {value}" for name, value in self.attributes([given])]
         made = {
             "SET": sets,
             "REMOVE": self.listed(change.removes),
@@ -324,16 +283,16 @@ class _ExpressionText(_Text):
     def name(self, name: str) -> str:
         return self._aliases.setdefault(name, f"#{len(self._aliases)}")
 
-    def value(self, value: Value) -> str:
+    def value(self, value: terms.Value) -> str:
         if type(self.write) is not LedgerWrite:
             return super().value(value)
         self.codes.append(value.code)  # ``once_each`` encodes it
         return self.next_value()
 
     def next_value(self) -> str:
-        place = self._count if self.places is None else self.places[self._count]
+        position = self._count if self.positions is None else self.positions[self._count]
         self._count += 1
-        return f":{place}"
+        return f":{position}"
 
     def partition(self) -> str:
         return "pk" if type(self.write.key) is StateKey else self.name(self.table.partition)
@@ -342,25 +301,25 @@ class _ExpressionText(_Text):
 class _StatementText(_Text):
     """The clauses of a statement on an item that is there: what asks whether it is there is left out."""
 
-    def open_terms(self, group: All | Either) -> Sequence[Term]:
-        return [term for term in group.terms if not isinstance(term, Exists)]
+    def open_terms(self, group: terms.Guard) -> Sequence[terms.Term]:
+        return [term for term in group.terms if not isinstance(term, terms.Exists)]
 
-    def conjunction(self, group: All | Either) -> list[str]:
+    def conjunction(self, group: terms.Guard) -> list[str]:
         """The terms of a group, to be joined with others by AND."""
-        terms = self.open_terms(group)
-        if isinstance(group, All):
-            return [text for term in terms for text in self.terms(term)]
-        if len(terms) == 1 and isinstance(terms[0], All | Either):
-            return self.conjunction(terms[0])
-        return self.terms(group)
+        found = self.open_terms(group)
+        if isinstance(group, terms.All):
+            return [text for term in found for text in self.texts(term)]
+        if len(found) == 1 and isinstance(found[0], terms.All | terms.Either):
+            return self.conjunction(found[0])
+        return self.texts(group)
 
-    def update(self, change: Update) -> list[str]:
+    def update(self, change: terms.Update) -> list[str]:
         clauses: list[str] = []
-        for part in change.sets:
-            if isinstance(part, Next):
-                clauses.append(f"SET {self.name(part.name)} = {self.name(part.name)} + 1")
+        for given in change.sets:
+            if isinstance(given, terms.Next):
+                clauses.append(f"SET {self.name(given.name)} = {self.name(given.name)} + 1")
             else:
-                clauses += [f"SET {name} = {value}" for name, value in self.attributes([part])]
+                clauses += [f"SET {name} = {value}" for name, value in self.attributes([given])]
         return clauses + [f"REMOVE {name}" for name in self.listed(change.removes)]
 
     def name(self, name: str) -> str:
@@ -387,17 +346,17 @@ def once_each(given: Iterable[Any]) -> tuple[list[dict[str, Any]], tuple[int, ..
     """
     values: list[dict[str, Any]] = []
     known: dict[str, int] = {}
-    places = []
+    positions = []
     for value in given:
-        place = len(values)
+        position = len(values)
         if type(value) is str:
-            place = known.setdefault(value, place)
-            if place == len(values):
+            position = known.setdefault(value, position)
+            if position == len(values):
                 values.append({"S": value} if value.isascii() else encode(value))
         else:
             values.append({"BOOL": True} if value is True else {"N": str(value)})
-        places.append(place)
-    return values, tuple(places)
+        positions.append(position)
+    return values, tuple(positions)
 
 
 def compared(image: Mapping[str, Any]) -> dict[str, Any]:
@@ -407,7 +366,6 @@ def compared(image: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(SHAPES_MAX)
 def _getter(codes: tuple[str, ...]) -> Callable[[Any, int], list[Any]]:
-    """What gives the values of a write and ``expires_at``, in order."""
     made: Callable[[Any, int], list[Any]] = _function("write, expires_at", f"[{', '.join(codes)}]")
     return made
 
@@ -417,8 +375,7 @@ def _function(arguments: str, code: str) -> Any:
     return eval(f"lambda {arguments}: {code}", {"encode": encode, "compared": compared})  # noqa: S307
 
 
-def _learn(known: dict[Shape, T], shape: Shape, made: T) -> T:
-    """Keeps what was made for a shape."""
+def _learn(known: dict[terms.Shape, T], shape: terms.Shape, made: T) -> T:
     if len(known) >= SHAPES_MAX:
         known.clear()
     known[shape] = made

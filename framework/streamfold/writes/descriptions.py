@@ -6,83 +6,43 @@ The description of a ledger write that was planned without a read, of one handle
     Update(sets=(Attribute("total.v", version), ...), removes=("total.fence",), adds=(Attribute("r", ONE),))
 
 ``engines.requests`` renders it for DynamoDB, as an expression or as a PartiQL statement, ``engines.local_writes`` as
-Python for the stores that compare items themselves, and a dry run prints what ``conditions`` says of it.
+Python for the stores that compare items themselves, and a dry run prints what ``conditions`` finds in it.
 
 A description holds no value of its write: a ``Value`` is an expression of the write. So all writes of one *shape* have
-one description, and what is rendered from it is kept by shape. What a description asks its write for must be part of
-the shape, or a write would be sent under the guard of another one.
+one description, and what is rendered from it is kept by shape. Whatever a description asks its write for has to be in
+the shape: otherwise a write would be sent under the guard of another one.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION, Table
-from streamfold.writes.guarded import (
-    AbsentSource,
-    AddRow,
-    Claim,
-    ClearNotes,
-    CorrectRow,
-    CounterWrite,
-    CountUp,
-    DeleteRow,
-    DeleteSource,
-    DeleteState,
-    GuardedPut,
-    InsertRow,
-    LedgerPart,
-    LedgerWrite,
-    NoteVersion,
-    PutMirror,
-    PutPair,
-    PutRow,
-    PutState,
-    RecomputedRow,
-    RemoveEmpty,
-    SwapState,
-    UpdateSource,
-)
+from streamfold.writes import guarded
 
 # The language
 
 
 class Value(NamedTuple):
-    """A value of a write: an expression of ``write`` and ``expires_at``, and the DynamoDB type of what it gives."""
+    """A value of a write: an expression of ``write`` and ``expires_at``, and the DynamoDB type of its result."""
 
     code: str
     type: Literal["S", "N", "BOOL", "SS"]
 
 
-EXPIRES = Value("expires_at", "N")
-"""When writes that expire do so, in epoch seconds."""
-ZERO, ONE, TRUE = Value("0", "N"), Value("1", "N"), Value("True", "BOOL")
-
-
-def _text(name: str) -> Value:
-    return Value(f"write.{name}", "S")
-
-
-def _number(name: str) -> Value:
-    return Value(f"write.{name}", "N")
-
-
 class Exists(NamedTuple):
     """There is an item, or there is none."""
 
-    there: bool
-
-
-GONE, THERE = Exists(there=False), Exists(there=True)
+    exists: bool
 
 
 class Absent(NamedTuple):
-    """The item has no attribute of this name. So has one that is not there."""
+    """There is no attribute of this name, or no item."""
 
     name: str
 
 
 class Is(NamedTuple):
-    """The item has an attribute that compares so with a value."""
+    """There is an attribute that compares so with a value."""
 
     name: str
     operator: Literal["=", "<", "<=", ">="]
@@ -90,7 +50,7 @@ class Is(NamedTuple):
 
 
 class Same(NamedTuple):
-    """Each attribute in a mapping of the write is stored as it is there."""
+    """Each attribute in a mapping of the write is stored with its value there."""
 
     mapping: str
 
@@ -104,7 +64,7 @@ class NoneOf(NamedTuple):
 class Unchanged(NamedTuple):
     """The item is the image that the write holds.
 
-    An expression compares as many of its attributes as DynamoDB lets it: of a larger item, a change of the others is
+    An expression compares as many of its attributes as DynamoDB allows: of a larger item, a change of the others is
     not noticed there.
     """
 
@@ -125,7 +85,8 @@ class Either(NamedTuple):
     says: str = ""
 
 
-Term = Exists | Absent | Is | Same | NoneOf | Unchanged | All | Either
+Guard = All | Either
+Term = Exists | Absent | Is | Same | NoneOf | Unchanged | Guard
 
 
 class Attribute(NamedTuple):
@@ -155,13 +116,13 @@ class Next(NamedTuple):
 
 
 class Put(NamedTuple):
-    """The item is these attributes alone; later ones win."""
+    """The item has these attributes and no others; later ones win."""
 
     attributes: tuple[Attribute | Attributes, ...]
 
 
 class Update(NamedTuple):
-    """Attributes of the item are set, removed, and added to; what is missing is made. Others stay."""
+    """Attributes of the item are set, removed, and added to; what is missing is made. Others remain."""
 
     sets: tuple[Attribute | Attributes | Next, ...] = ()
     removes: tuple[str | Names, ...] = ()
@@ -169,27 +130,33 @@ class Update(NamedTuple):
     takes: tuple[Attribute, ...] = ()  # from sets
 
 
-class Delete(NamedTuple):
-    """The item is removed."""
-
-
-class Check(NamedTuple):
-    """Nothing is written."""
-
-
-Change = Put | Update | Delete | Check
+Change = Put | Update | Literal["Delete", "ConditionCheck"]
 
 
 class Description(NamedTuple):
     """What a write requires, and what it does."""
 
-    guard: All | Either
+    guard: Guard
     change: Change
-    tells: bool = True  # a refusal brings the item that was found, which costs DynamoDB nothing but bytes
+    returns_item: bool = True  # a refusal brings the item that was found, which costs DynamoDB nothing but bytes
 
 
-FREE = All()
-"""Requires nothing."""
+# All writes
+
+
+def _text(name: str) -> Value:
+    return Value(f"write.{name}", "S")
+
+
+def _number(name: str) -> Value:
+    return Value(f"write.{name}", "N")
+
+
+GONE, THERE, FREE = Exists(exists=False), Exists(exists=True), All()
+EXPIRES = Attribute("ttl", Value("expires_at", "N"))
+ZERO, ONE, TRUE = Value("0", "N"), Value("1", "N"), Value("True", "BOOL")
+SET_VALUES, REMOVE_NAMES = (Attributes("values"),), (Names("removed"),)
+UNSHARED = "nobody adds to it"
 Shape = tuple[Any, ...]
 W = TypeVar("W")
 
@@ -210,27 +177,30 @@ def described(write: Any, table: Table) -> Description:
 
 
 def conditions(write: Any) -> list[str]:
-    """The conditions of a write, as a dry run prints them; one that needs no word is left out."""
+    """The conditions of a write, as a dry run prints them; those without a phrase are omitted."""
     guard = described(write, STATE).guard  # a table decides on no condition
     groups = [guard, *(term for term in guard.terms if isinstance(term, All | Either))]
     return [group.says for group in groups if group.says]
 
 
-def _describes(kind: type[W], shape: Callable[[W, Table], Shape] = lambda *_: ()) -> Callable[[Any], Any]:
-    """Enters how the writes of a kind are described, and what of a write its description asks for."""
-
+def _describes(kind: type[W], shape: Callable[[W, Table], Shape]) -> Callable[[Any], Any]:
     def enter(describe: Callable[[W, Table], Description]) -> Callable[[W, Table], Description]:
-        _DESCRIBED[kind] = describe
-        SHAPES[kind] = shape
+        _DESCRIBED[kind], SHAPES[kind] = describe, shape
         return describe
 
     return enter
 
 
+def _describe_alike(descriptions: Mapping[type, Description]) -> None:
+    """Enters kinds whose writes all have one description."""
+    for kind, description in descriptions.items():
+        _DESCRIBED[kind], SHAPES[kind] = lambda *_, same=description: same, lambda *_: ()
+
+
 # State items
 
 
-def _ledger_shape(write: LedgerWrite, _: Table) -> Shape:
+def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> Shape:
     return (
         tuple([(part.handler, part.left is not None, bool(part.expected)) for part in write.parts]),
         write.revision and 1,
@@ -241,24 +211,25 @@ def _ledger_shape(write: LedgerWrite, _: Table) -> Shape:
     )
 
 
-@_describes(LedgerWrite, _ledger_shape)
-def _ledger(write: LedgerWrite, _: Table) -> Description:
+@_describes(guarded.LedgerWrite, _ledger_shape)
+def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
     terms: list[Term] = []
     sets: list[Attribute] = []
     removes: list[str] = []
     for number, part in enumerate(write.parts):
+        name, stored = part.handler, f"parts[{number}]"
         if write.revision is None:
-            terms += _still_expected(number, part)
+            terms += _still_expected(part, stored)
         sets += (
-            Attribute(part.handler + ".v", _text(f"parts[{number}].version")),
-            Attribute(part.handler + ".s", _text(f"parts[{number}].contribution")),
+            Attribute(name + ".v", _text(stored + ".version")),
+            Attribute(name + ".s", _text(stored + ".contribution")),
         )
         if part.left is not None:
-            sets.append(Attribute(part.handler + ".u", _text(f"parts[{number}].left")))
+            sets.append(Attribute(name + ".u", _text(stored + ".left")))
         if write.fence:
-            sets.append(Attribute(part.handler + ".fence", TRUE))
+            sets.append(Attribute(name + ".fence", TRUE))
         else:
-            removes.append(part.handler + ".fence")
+            removes.append(name + ".fence")
     if write.live_expected is not None:
         # Handlers that this write does not know may hold something: the item must not expire under them.
         live = Is("live", "=", _number("live_expected"))
@@ -266,104 +237,101 @@ def _ledger(write: LedgerWrite, _: Table) -> Description:
     if write.revision is not None:
         terms.append(Is("r", "=", _number("revision")) if write.revision else Absent("r"))
     if write.expires:
-        sets.append(Attribute("ttl", EXPIRES))
+        sets.append(EXPIRES)
     else:
-        removes.append("ttl")
+        removes.append(EXPIRES.name)
     adds = (Attribute("r", ONE), *((Attribute("live", _number("live")),) if write.live else ()))
     return Description(All(tuple(terms), says="as before"), Update(tuple(sets), tuple(removes), adds))
 
 
-def _still_expected(number: int, part: LedgerPart) -> tuple[Term, ...]:
-    """The stored part is older, and is what the effects were computed from.
+def _still_expected(part: guarded.LedgerPart, stored: str) -> tuple[Term, ...]:
+    """The stored contribution is older, and the one that the effects were computed from.
 
-    The version alone would let an older change land behind a removal that came back; the contribution alone, one that
-    lands late behind a change that was taken back. A repair sets the fence against writes that were planned before it.
+    If only versions were compared, an older change could land behind a removal that was redelivered; if only
+    contributions were, a late change could land behind one that was taken back. A repair sets the fence against writes
+    that were planned before it.
     """
     older = All(
         (
-            Is(part.handler + ".v", "<", _text(f"parts[{number}].version")),
-            Is(part.handler + ".s", "=", _text(f"parts[{number}].expected")),
+            Is(part.handler + ".v", "<", _text(stored + ".version")),
+            Is(part.handler + ".s", "=", _text(stored + ".expected")),
             Absent(part.handler + ".fence"),
         )
     )
     as_expected = older if part.expected else Either((Absent(part.handler + ".v"), older))
-    # A step that has not read what an earlier one left behind would overwrite the note, and nobody would finish it.
+    # A step that has not read the note of pending work would overwrite it, and nobody would finish that work.
     return as_expected, Absent(part.handler + ".u")
 
 
-@_describes(Claim, lambda write, _: (bool(write.rows),))
-def _claim(write: Claim, _: Table) -> Description:
+@_describes(guarded.Claim, lambda write, _: (bool(write.rows),))
+def _claim(write: guarded.Claim, _: Table) -> Description:
     rows = (Attribute("s", _text("rows")),) if write.rows else ()
-    return Description(All((GONE,), says="there is none"), Put((*rows, Attribute("ttl", EXPIRES))))
+    return Description(All((GONE,), says="there is none"), Put((*rows, EXPIRES)))
 
 
-@_describes(SwapState, lambda write, _: (bool(write.revision), write.expires))
-def _swap_state(write: SwapState, _: Table) -> Description:
+@_describes(guarded.SwapState, lambda write, _: (bool(write.revision), write.expires))
+def _swap_state(write: guarded.SwapState, _: Table) -> Description:
     following = Attribute("r", Value("write.revision + 1", "N"))
-    expires = (Attribute("ttl", EXPIRES),) if write.expires else ()
     as_read = Is("r", "=", _number("revision")) if write.revision else GONE
-    return Description(All((as_read,)), Put((Attributes("attributes"), following, *expires)))
+    attributes = (Attributes("attributes"), following, *((EXPIRES,) if write.expires else ()))
+    return Description(All((as_read,)), Put(attributes))
 
 
-@_describes(PutState)
-def _put_state(_: PutState, __: Table) -> Description:
-    return Description(FREE, Put((Attribute("s", _text("text")),)))
-
-
-@_describes(DeleteState, lambda write, _: (write.expected is not None,))
-def _delete_state(write: DeleteState, _: Table) -> Description:
+@_describes(guarded.DeleteState, lambda write, _: (write.expected is not None,))
+def _delete_state(write: guarded.DeleteState, _: Table) -> Description:
     # A note that was written anew meanwhile is another one's.
     same = FREE if write.expected is None else All((Is("s", "=", _text("expected")),))
-    return Description(same, Delete())
+    return Description(same, "Delete")
 
 
-@_describes(PutMirror, lambda write, _: (write.expires is not None,))
-def _mirror(write: PutMirror, _: Table) -> Description:
+@_describes(guarded.PutMirror, lambda write, _: (write.expires is not None,))
+def _mirror(write: guarded.PutMirror, _: Table) -> Description:
     expires = () if write.expires is None else (Attribute("ttl", _number("expires")),)
     attributes = (Attribute("s", _text("text")), Attribute("v", _text("version")), *expires)
     return Description(Either((GONE, Is("v", "<=", _text("version")))), Put(attributes))
 
 
 @_describes(
-    CounterWrite,
+    guarded.CounterWrite,
     lambda write, _: (write.raised is not None, bool(write.added), bool(write.removed), write.expires),
 )
-def _counter(write: CounterWrite, _: Table) -> Description:
+def _counter(write: guarded.CounterWrite, _: Table) -> Description:
     number = _number("number" if write.raised is None else "raised")
     change = Update(
-        (Attribute("n", number), *((Attribute("ttl", EXPIRES),) if write.expires else ())),
-        ("ttl",) if write.expires is False else (),
+        (Attribute("n", number), *((EXPIRES,) if write.expires else ())),
+        (EXPIRES.name,) if write.expires is False else (),
         (Attribute("ids", Value("write.added", "SS")),) if write.added else (),
         (Attribute("ids", Value("write.removed", "SS")),) if write.removed else (),
     )
     return Description(All((Is("n", "=", _number("number")),)), change)
 
 
-@_describes(CountUp, lambda write, _: (write.expires, write.there))
-def _count_up(write: CountUp, _: Table) -> Description:
-    expires = (Attribute("ttl", EXPIRES),) if write.expires or not write.there else ()
-    # Whether the item is there decides on its time to live, unless it gets one in any case.
+@_describes(guarded.CountUp, lambda write, _: (write.expires, write.there))
+def _count_up(write: guarded.CountUp, _: Table) -> Description:
+    expires = (EXPIRES,) if write.expires or not write.there else ()
+    # Whether the item exists decides on its time to live, unless it gets one in any case.
     known = FREE if write.expires else All((Exists(write.there),))
-    return Description(known, Update((Next("n", _number("start")), *expires)), tells=False)
+    return Description(known, Update((Next("n", _number("start")), *expires)), returns_item=False)
 
 
-@_describes(ClearNotes)
-def _clear_notes(_: ClearNotes, __: Table) -> Description:
-    return Description(All((Same("notes"),)), Update(removes=(Names("notes"),)), tells=False)
-
-
-@_describes(NoteVersion)
-def _note_version(_: NoteVersion, __: Table) -> Description:
-    version = _text("version")
-    guard = Either((Absent("v"), Is("v", "<", version)))
-    return Description(guard, Update((Attribute("v", version),)), tells=False)
+_describe_alike(
+    {
+        guarded.PutState: Description(FREE, Put((Attribute("s", _text("text")),))),
+        guarded.ClearNotes: Description(All((Same("notes"),)), Update(removes=(Names("notes"),)), returns_item=False),
+        guarded.NoteVersion: Description(
+            Either((Absent("v"), Is("v", "<", _text("version")))),
+            Update((Attribute("v", _text("version")),)),
+            returns_item=False,
+        ),
+    }
+)
 
 
 # Rows
 
 
 @_describes(
-    AddRow,
+    guarded.AddRow,
     lambda write, _: (
         bool(write.amounts),
         bool(write.values),
@@ -377,7 +345,7 @@ def _note_version(_: NoteVersion, __: Table) -> Description:
         write.born,
     ),
 )
-def _add(write: AddRow, _: Table) -> Description:
+def _add(write: guarded.AddRow, _: Table) -> Description:
     terms: list[Term] = []
     if write.unversioned:
         # The tombstone of a guarded put would hide the sum.
@@ -392,39 +360,34 @@ def _add(write: AddRow, _: Table) -> Description:
     sets = (
         *((Attribute(LIFE, _text("life")),) if write.born else ()),
         *((Attribute(STAMP, _text("stamp")),) if write.stamp else ()),
-        *((Attributes("values"),) if write.values else ()),
+        *(SET_VALUES if write.values else ()),
     )
-    # What was put whole is shared from now on, so that no whole row is put over the sum.
+    # A row is shared once somebody adds to it, so that its owner does not put it over the sum.
     shared = () if write.unversioned or OWNER in write.removed else (OWNER,)
-    removes = (*((Names("removed"),) if write.removed else ()), *shared)
     adds = (
         *((Attributes("amounts"),) if write.amounts else ()),
         *((Attribute(CONTRIBUTORS, _number("contributors")),) if write.contributors else ()),
     )
-    return Description(All(tuple(terms)), Update(sets, removes, adds))
+    return Description(All(tuple(terms)), Update(sets, (*(REMOVE_NAMES if write.removed else ()), *shared), adds))
 
 
-@_describes(PutRow, lambda write, _: (write.owner is not None, write.amends))
-def _put(write: PutRow, _: Table) -> Description:
-    own = Is(OWNER, "=", _text("owner"))
-    guard: All | Either = FREE
+@_describes(guarded.PutRow, lambda write, _: (write.owner is not None, write.amends))
+def _put(write: guarded.PutRow, _: Table) -> Description:
+    own, guard = Is(OWNER, "=", _text("owner")), cast("Guard", FREE)
     if write.owner is not None:
         # What expired is not made again by an amendment.
         guard = All((own,), UNSHARED) if write.amends else Either((GONE, own), UNSHARED)
     return Description(guard, Put((Attributes("attributes"),)))
 
 
-@_describes(DeleteRow, lambda write, _: (write.owner is not None,))
-def _delete(write: DeleteRow, _: Table) -> Description:
+@_describes(guarded.DeleteRow, lambda write, _: (write.owner is not None,))
+def _delete(write: guarded.DeleteRow, _: Table) -> Description:
     own = Either((GONE, Is(OWNER, "=", _text("owner"))), UNSHARED)
-    return Description(FREE if write.owner is None else own, Delete())
+    return Description(FREE if write.owner is None else own, "Delete")
 
 
-UNSHARED = "nobody adds to it"
-
-
-@_describes(GuardedPut, lambda write, table: (write.owner is not None, write.attributes is None, table.ttl))
-def _guarded_put(write: GuardedPut, table: Table) -> Description:
+@_describes(guarded.GuardedPut, lambda write, table: (write.owner is not None, write.attributes is None, table.ttl))
+def _guarded_put(write: guarded.GuardedPut, table: Table) -> Description:
     # A row that counts contributors and has no version is one that handlers add to.
     new = All((Absent(VERSION), Absent(CONTRIBUTORS)))
     terms: tuple[Term, ...] = (Either((new, Is(VERSION, "<", _text("version"))), says="older"),)
@@ -435,12 +398,12 @@ def _guarded_put(write: GuardedPut, table: Table) -> Description:
         terms, own = (*terms, owner), (*own, Attribute(OWNER, _text("owner")))
     if write.attributes is not None:
         return Description(All(terms), Put((*own, Attributes("attributes"))))
-    expires = (Attribute(table.ttl, EXPIRES),) if table.ttl else ()
+    expires = (Attribute(table.ttl, EXPIRES.value),) if table.ttl else ()
     return Description(All(terms), Put((*own, Attribute(CONTRIBUTORS, ZERO), *expires)))
 
 
-@_describes(PutPair, lambda write, table: (write.replaces, write.attributes is None, table.ttl))
-def _pair(write: PutPair, table: Table) -> Description:
+@_describes(guarded.PutPair, lambda write, table: (write.replaces, write.attributes is None, table.ttl))
+def _pair(write: guarded.PutPair, table: Table) -> Description:
     first, second = _text("versions[0]"), _text("versions[1]")
     older = All((Is(VERSION, "<=", first), Is(PARTNER_VERSION, "<=", second)))
     shown = write.attributes is not None
@@ -454,42 +417,20 @@ def _pair(write: PutPair, table: Table) -> Description:
     return Description(older if write.replaces else Either((GONE, older)), Put(attributes))
 
 
-@_describes(RecomputedRow)
-def _recomputed(_: RecomputedRow, __: Table) -> Description:
-    # Entries that moved since they were read have changed the stamp.
-    return Description(All((Is(STAMP, "=", _text("stamp")),)), Update((Attributes("values"),), (Names("removed"),)))
-
-
-@_describes(CorrectRow)
-def _correct(_: CorrectRow, __: Table) -> Description:
-    change = Update((Attributes("values"),), (Names("removed"),), (Attributes("amounts"),))
-    return Description(All((Same("expected"), NoneOf("absent"))), change)
-
-
-@_describes(InsertRow)
-def _insert(_: InsertRow, __: Table) -> Description:
-    return Description(All((GONE,)), Put((Attributes("attributes"),)), tells=False)
-
-
-@_describes(RemoveEmpty)
-def _remove_empty(_: RemoveEmpty, __: Table) -> Description:
-    return Description(All((Is(CONTRIBUTORS, "=", ZERO),)), Delete(), tells=False)
-
-
-# Source items
-
-
-@_describes(AbsentSource)
-def _absent_source(_: AbsentSource, __: Table) -> Description:
-    return Description(All((GONE,)), Check(), tells=False)
-
-
-@_describes(DeleteSource)
-def _delete_source(_: DeleteSource, __: Table) -> Description:
-    return Description(All((Unchanged("image"),)), Delete(), tells=False)
-
-
-@_describes(UpdateSource)
-def _update_source(_: UpdateSource, __: Table) -> Description:
-    guard = All((THERE, Same("expected"), NoneOf("absent")))
-    return Description(guard, Update((Attributes("values"),), (Names("removed"),)), tells=False)
+_describe_alike(
+    {
+        # Entries that changed since they were read have changed the stamp.
+        guarded.RecomputedRow: Description(All((Is(STAMP, "=", _text("stamp")),)), Update(SET_VALUES, REMOVE_NAMES)),
+        guarded.CorrectRow: Description(
+            All((Same("expected"), NoneOf("absent"))), Update(SET_VALUES, REMOVE_NAMES, (Attributes("amounts"),))
+        ),
+        guarded.InsertRow: Description(All((GONE,)), Put((Attributes("attributes"),)), returns_item=False),
+        guarded.RemoveEmpty: Description(All((Is(CONTRIBUTORS, "=", ZERO),)), "Delete", returns_item=False),
+        # Source items: whoever changed one meanwhile has the last word.
+        guarded.AbsentSource: Description(All((GONE,)), "ConditionCheck", returns_item=False),
+        guarded.DeleteSource: Description(All((Unchanged("image"),)), "Delete", returns_item=False),
+        guarded.UpdateSource: Description(
+            All((THERE, Same("expected"), NoneOf("absent"))), Update(SET_VALUES, REMOVE_NAMES), returns_item=False
+        ),
+    }
+)
