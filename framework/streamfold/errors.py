@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 from reprlib import Repr
-from typing import Any, TypeGuard
+from typing import Any, Self, TypeGuard
 
 __all__ = [
     "AttributeMissing", "Contended", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable",
@@ -227,6 +227,28 @@ class Contended(EngineUnavailable):
 def is_fatal(error: BaseException) -> bool:
     """Whether an error is not the fault of a record and does not pass by itself: something is missing or forbidden."""
     return isinstance(error, EngineError | ManifestError | SettingsError) and not isinstance(error, EngineUnavailable)
+
+
+class ItemFault:
+    """Catches the error of one item in a ``with`` block, so that the next items go on.
+
+    An error that the next items would meet too (``is_fatal``) is raised, and so is one of the types of ``raised``.
+    """
+
+    __slots__ = ("error", "raised")
+
+    def __init__(self, *raised: type[Exception]) -> None:
+        self.raised = raised
+        self.error: Exception | None = None  # that was caught
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or is_fatal(error) or isinstance(error, self.raised):
+            return False
+        self.error = error
+        return True
 
 
 def is_of_table(error: BaseException | None) -> TypeGuard[EngineError]:

@@ -1,6 +1,6 @@
 """What an item contributes, as one process sees it that knows nothing yet."""
 
-from streamfold.derivations.derivation import contribution as contribution_with
+from streamfold.derivations.derivation import derived
 from streamfold.ledger.forms import Forms
 
 FORMS = Forms()
@@ -8,4 +8,4 @@ FORMS = Forms()
 
 
 def contribution(route, image, fields):
-    return contribution_with(route, image, fields, FORMS)
+    return derived(route, image, fields, FORMS).checked()

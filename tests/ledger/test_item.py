@@ -33,7 +33,7 @@ from streamfold.ledger.state_keys import (
     part_key,
     source_key,
 )
-from streamfold.ledger.step import PAGE_ROWS, Step, Tally, optimistic, repaired, replanned
+from streamfold.ledger.step import PAGE_ROWS, Step, Tally, optimistic, reconciled, replanned
 from streamfold.routes.checks import checked_routes
 from streamfold.writes.guarded import (
     AddRow,
@@ -405,7 +405,7 @@ def test_the_first_page_of_an_item_without_ledger_has_a_version_below_every_othe
 
 def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
     found = holding(V2, FIVE)
-    transition = repaired(KEY, ITEM, Step(VIEW, V1, None, FIVE), found)
+    transition = reconciled(KEY, ITEM, (Step(VIEW, V1, None, FIVE),), found)
     assert transition.effects == ()
     assert transition.guard.parts == (LedgerPart("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
     assert (transition.guard.revision, transition.guard.fence, transition.guard.expires) == (
@@ -416,7 +416,7 @@ def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
 
 
 def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record():
-    transition = repaired(KEY, ITEM, Step(VIEW, BEFORE_ALL, None, {}), LedgerItem.of(None))
+    transition = reconciled(KEY, ITEM, (Step(VIEW, BEFORE_ALL, None, {}),), LedgerItem.of(None))
     assert transition.guard.parts == (LedgerPart("OWNED", BEFORE_ALL, "", ""),)
     assert (transition.guard.revision, transition.guard.expires) == (0, True)
     assert BEFORE_ALL < V1
@@ -424,5 +424,5 @@ def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record
 
 @pytest.mark.parametrize(("asked", "version"), [(V1, V2), (V2, V2), (V3, V3)])
 def test_a_repair_never_lowers_the_version(asked, version):
-    transition = repaired(KEY, ITEM, Step(VIEW, asked, None, {}), holding(V2, FIVE))
+    transition = reconciled(KEY, ITEM, (Step(VIEW, asked, None, {}),), holding(V2, FIVE))
     assert transition.guard.parts[0].version == version

@@ -8,10 +8,11 @@ import pytest
 
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
+from streamfold.batch.visits import Visit, Visits
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle import page
-from streamfold.lifecycle.page import PagePlan, Pages
+from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verifier
 from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
@@ -191,26 +192,26 @@ def test_twenty_thousand_deployments_through_kinesis_end_right(first):
     check(10_000, first, KinesisHistory)
 
 
-def source_first(pages, wanted, report):
+def source_first(visits, wanted):
     """Reads sources before ledger items."""
-    engine = pages.runtime.engine
-    stored = engine.read_sources([each.item for each in wanted])
-    with patch.object(engine, "read_sources", lambda _: stored):
-        ledgers(pages, wanted, report)
+    wanted = list(wanted)
+    sources = visits._sources([*dict.fromkeys(each.item for each in wanted)])
+    with patch.object(Visits, "_sources", lambda *_: sources):
+        return read(visits, wanted)
 
 
-def absent_only(plan, step, found):
+def absent_only(visit, step):
     """Passes parts over that are there."""
-    return step.route.name not in found.parts and bool(step.after)
+    return step.route.name not in visit.held.parts and bool(step.after)
 
 
-ledgers = Pages._ledgers
+read = Visits.read
 MUTANTS = {
     "no gate": (None, "", None, {"gate": False}),
     "no sweep": (None, "", None, {"sweep": False}),
-    "absent parts only": (PagePlan, "_differs", absent_only, {}),
-    "sources before ledger items": (Pages, "_ledgers", source_first, {}),
-    "rows of an earlier page are not looked at again": (PagePlan, "_name", lambda *_: None, {}),
+    "absent parts only": (Visit, "differs", absent_only, {}),
+    "sources before ledger items": (Visits, "read", source_first, {}),
+    "rows of an earlier page are not looked at again": (Visits, "name", lambda *_: None, {}),
 }
 SHOWN_BY = {"sources before ledger items": 542, "no sweep": 87}
 """The first history that shows what few do. It is played first; if it does so no more, all of them are."""

@@ -5,10 +5,10 @@ import pytest
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.lifecycle import verify
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.verify import Verifier
+from streamfold.lifecycle.verify import LOOKS_MAX, Verifier, stable
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -90,3 +90,37 @@ def test_a_part_whose_note_was_not_removed_is_pending_and_not_different():
     assert (found().different, [each.item for each in found().pending]) == ([], [key])
     Pages(run, ["total"], always=True).reconcile([key])
     assert (found().pending, found().equal) == ([], 1)
+
+
+def looks(runtime, *answers, **more):
+    """What is stable of what is found first, and then at each look."""
+    found = iter(answers[1:])
+    return stable(runtime, answers[0], lambda _: next(found), **more)
+
+
+def test_what_is_found_again_is_so_and_what_is_not_found_again_is_right(app, engine):
+    same, moving = looks(run_of(app, engine), {"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 4}, {"b": 4})
+    assert (same, moving) == ([1, 4], {})
+
+
+def test_what_is_another_one_at_each_look_moves(app, engine):
+    answers = [{"a": number} for number in range(LOOKS_MAX + 1)]
+    assert looks(run_of(app, engine), *answers) == ([], {"a": LOOKS_MAX})
+
+
+def test_nothing_is_looked_at_again_where_nothing_is_found(app, engine):
+    seconds = []
+    run = run_of(app, engine)
+    run.pause = seconds.append
+    assert (looks(run, {}, tolerance_seconds=5), seconds) == (([], {}), [])
+
+
+def test_no_look_is_begun_that_the_time_does_not_suffice_for(app, engine):
+    run = run_of(app, engine, seconds_left=lambda: 60)
+    with pytest.raises(NotStarted):
+        looks(run, {"a": 1}, {"a": 1}, tolerance_seconds=60)
+
+
+def test_what_is_found_first_at_a_later_look_is_looked_at_again(app, engine):
+    same, moving = looks(run_of(app, engine), {"a": 1, "b": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 3})
+    assert (same, moving) == ([1, 3], {})

@@ -4,25 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+from streamfold.batch.visits import Visits
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
 from streamfold.ledger.contribution import BEFORE_ALL
-from streamfold.ledger.step import repaired
+from streamfold.ledger.step import reconciled
 from tests.mutants.registry import mutant
 
 TESTS = "tests/failures/test_repair.py::"
 REDRIVE = "tests/failures/test_redrive.py::"
-
-
-class _ReadAhead:
-    """An engine that gives what the source said before; all else is asked of the engine itself."""
-
-    def __init__(self, engine: Any, source: Any) -> None:
-        self.engine = engine
-        self.read_source = lambda item: source
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
 
 
 @mutant(
@@ -30,31 +20,16 @@ class _ReadAhead:
     tests=TESTS + "test_record_that_lands_between_the_reads_is_not_overwritten_by_an_older_image",
 )
 def _() -> Iterator[None]:
-    planned = Repair._planned
+    read = Visits.read
 
-    def source_first(self: Repair, work: Any, *more: Any) -> Any:
-        engine = self.runtime.engine
-        self.runtime.engine = _ReadAhead(engine, engine.read_source(work.item))
-        try:
-            return planned(self, work, *more)
-        finally:
-            self.runtime.engine = engine
+    def source_first(self: Visits, wanted: Any) -> Any:
+        wanted = list(wanted)
+        sources = self._sources([each.item for each in wanted])
+        with patch.object(Visits, "_sources", lambda *_: sources):
+            return read(self, wanted)
 
-    with patch.object(Repair, "_planned", source_first):
+    with patch.object(Visits, "read", source_first):
         yield
-
-
-class _Differing:
-    """An engine that is sent no write without effects."""
-
-    def __init__(self, engine: Any) -> None:
-        self.engine = engine
-
-    def transact(self, writes: Any, expires_at: int) -> Any:
-        return self.engine.transact(writes, expires_at) if len(writes) > 1 else None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
 
 
 @mutant(
@@ -65,17 +40,12 @@ class _Differing:
     ),
 )
 def _() -> Iterator[None]:
-    by_ledger = Repair._by_ledger
+    commit = Visits.commit
 
-    def differences(self: Repair, *arguments: Any) -> Any:
-        engine = self.runtime.engine
-        self.runtime.engine = _Differing(engine)
-        try:
-            return by_ledger(self, *arguments)
-        finally:
-            self.runtime.engine = engine
+    def differences(self: Visits, units: Any) -> Any:
+        return commit(self, [unit for unit in units if unit.effects])
 
-    with patch.object(Repair, "_by_ledger", differences):
+    with patch.object(Visits, "commit", differences):
         yield
 
 
@@ -84,10 +54,10 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_record_that_comes_behind_the_redrive_of_a_newer_one_changes_nothing",
 )
 def _() -> Iterator[None]:
-    def at_its_own(key: Any, item: Any, step: Any, *more: Any) -> Any:
-        return repaired(key, item, step._replace(version=BEFORE_ALL), *more)
+    def at_its_own(key: Any, item: Any, steps: Any, *more: Any) -> Any:
+        return reconciled(key, item, tuple(step._replace(version=BEFORE_ALL) for step in steps), *more)
 
-    with patch("streamfold.failures.repair.repaired", at_its_own):
+    with patch("streamfold.batch.visits.reconciled", at_its_own):
         yield
 
 
@@ -97,10 +67,10 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def unfenced(*arguments: Any) -> Any:
-        transition = repaired(*arguments)
+        transition = reconciled(*arguments)
         return transition._replace(guard=transition.guard._replace(fence=False))
 
-    with patch("streamfold.failures.repair.repaired", unfenced):
+    with patch("streamfold.batch.visits.reconciled", unfenced):
         yield
 
 
@@ -109,12 +79,19 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_version_of_a_redriven_record_is_kept_unless_the_ledger_has_a_newer",
 )
 def _() -> Iterator[None]:
-    def older(key: Any, item: Any, step: Any, *more: Any) -> Any:
-        transition = repaired(key, item, step, *more)
-        parts = tuple(part._replace(version=step.version) for part in transition.guard.parts)
+    visit = Visits._visit
+
+    def of_the_record(self: Visits, key: Any, parts: Any, *more: Any) -> Any:
+        found, version = visit(self, key, parts, *more), self.bounds.get(parts.item[0], BEFORE_ALL)
+        return found._replace(steps=[step._replace(version=version) for step in found.steps])
+
+    def older(key: Any, item: Any, steps: Any, *more: Any) -> Any:
+        transition = reconciled(key, item, steps, *more)
+        each = zip(transition.guard.parts, steps, strict=False)
+        parts = tuple(part._replace(version=step.version) for part, step in each)
         return transition._replace(guard=transition.guard._replace(parts=parts))
 
-    with patch("streamfold.failures.repair.repaired", older):
+    with patch.object(Visits, "_visit", of_the_record), patch("streamfold.batch.visits.reconciled", older):
         yield
 
 

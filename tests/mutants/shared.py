@@ -10,7 +10,6 @@ from streamfold.commit import after_commit, pending, replanning, transactions
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
 from streamfold.engines import MemoryEngine
-from streamfold.failures import repair
 from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
@@ -342,15 +341,16 @@ def _() -> Iterator[None]:
     "test_a_row_that_was_gone_while_the_item_was_is_amended_once_it_is_there_again",
 )
 def _() -> Iterator[None]:
-    decide = repair.Repair._decide
+    decide = replanning.Replanner.decide
 
-    def hasty(self: Any, work: Any, writes: Any, refused: Any, number: int, odd: Any, lives: Any) -> None:
-        decide(self, work, writes, refused, number, odd, lives)
-        for write, reason in zip(writes, refused.reasons, strict=True):
+    def hasty(self: Any, chunk: Any, refused: Any) -> Any:
+        units, count = decide(self, chunk, refused), len(chunk.units)
+        for write, reason in zip(chunk.writes[count:], refused.reasons[count:], strict=True):
             if reason is not None and isinstance(write, AddRow):
-                odd.gone[write.key] = False
+                units = self._without_lost(units, write.key, there=False)
+        return units
 
-    with patch.object(repair.Repair, "_decide", hasty):
+    with patch.object(replanning.Replanner, "decide", hasty):
         yield
 
 

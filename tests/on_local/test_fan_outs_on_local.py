@@ -93,9 +93,9 @@ def test_a_post_reaches_all_followers(dynamodb, followers):
     make_table(dynamodb, "main", {"PK": "S", "SK": "S"})
     make_table(dynamodb, "social-state", {"pk": "S", "sk": "S"})
     engine = DynamoEngine(dynamodb, {"main": (TABLE, "main")}, "social-state", pause=lambda _: None)
-    follow(app, engine, followers)
-    meter = Meter(dynamodb)
     run = Runtime(app, engine, Settings(), clock=lambda: BEGIN + 10, slots=Threads(Settings().lanes))
+    follow(run, followers)
+    meter = Meter(dynamodb)
     began = time.monotonic()
     assert not process_event(run, [record(None, item(*post_key("1"), text="hello"), 2)]).failures
     assert not run_fan_outs(run).failures
@@ -105,10 +105,10 @@ def test_a_post_reaches_all_followers(dynamodb, followers):
     assert requests <= 0.045 * followers + OF_A_FAN_OUT
 
 
-def follow(app, engine, followers):
+def follow(runtime, followers):
     """Mirrors so many edges, without a record for each."""
-    (route,) = app.routes
-    mirrors = Mirrors(app.name, route, engine, Settings())
+    (route,) = runtime.app.routes
+    mirrors = Mirrors(runtime, route)
     for first in range(0, followers, 100):
         writes = []
         for number in range(first, min(first + 100, followers)):
@@ -116,7 +116,7 @@ def follow(app, engine, followers):
             edge = Mirror("00/2026", ("main", *place), encode(item(*place, name="one"))["M"], gone=False)
             sided = Sided(EDGES, edge.item, mirrors.fields_of(EDGES, edge.item))
             writes.append(mirrors.write(sided, edge, BEGIN))
-        assert engine.transact(writes, int(BEGIN) * 2) is None
+        assert runtime.engine.transact(writes, int(BEGIN) * 2) is None
 
 
 def rows(client):

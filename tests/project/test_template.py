@@ -15,7 +15,7 @@ from streamfold.engines import Counter, DynamoEngine, Engine, Entries, MemoryEng
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.queue import AGE_METRIC, RING, STILL_SECONDS
 from streamfold.lambda_entry.telemetry import NAMESPACE, WARNINGS
-from streamfold.lifecycle.verify import READS_MAX, SPARE_SECONDS, AskedSample
+from streamfold.lifecycle.verify import LOOKS_MAX, SPARE_SECONDS, AskedSample
 from streamfold.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
 from streamfold.routes.route import ROWS_LOST
 from streamfold.settings import TABLE_PREFIX, Settings, environment_name
@@ -599,7 +599,7 @@ def test_scheduled_function_is_found_built_and_has_the_time_that_its_waits_take(
     assert re.search(r"^build-Projector .*build-Verifier .*:", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     (event,) = verifier["Events"].values()
     asked = AskedSample.of(json.loads(event["Properties"]["Input"]))
-    assert verifier["Timeout"] >= 2 * READS_MAX * asked.tolerance_seconds + SPARE_SECONDS
+    assert verifier["Timeout"] >= 2 * LOOKS_MAX * asked.tolerance_seconds + SPARE_SECONDS
 
 
 def test_scheduled_function_may_read_both_tables_and_write_none(template):

@@ -12,7 +12,7 @@ from streamfold.commit.outcome import Failure, Tallies, Triage
 from streamfold.commit.pending import Unfinished
 from streamfold.derivations.derivation import Finishing, derivation
 from streamfold.engines import OWN_VERSION, OwnStream
-from streamfold.errors import NotStarted, is_fatal
+from streamfold.errors import ItemFault, NotStarted
 from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.records.change import Change
@@ -108,15 +108,12 @@ def work_on(runtime: Runtime, rung: Rung) -> Report:
     if job is None or route is None or number >= job.segments:
         return report  # it is done, or others are to work on it
     triage = Triage(runtime)
-    try:
-        with localcontext(EXACT):
-            _work(fan_outs, job, number, route, Finishing(runtime, triage, Unfinished()), report)
-    except NotStarted:
+    with ItemFault() as fault, localcontext(EXACT):
+        _work(fan_outs, job, number, route, Finishing(runtime, triage, Unfinished()), report)
+    if isinstance(fault.error, NotStarted):
         runtime.ring(identity, [number])
-    except Exception as error:
-        if is_fatal(error):
-            raise
-        report.failures.append(Failure("", f"fan-out {identity}, lane {number}", route.name, error))
+    elif fault.error is not None:
+        report.failures.append(Failure("", f"fan-out {identity}, lane {number}", route.name, fault.error))
     report.parked, report.first_parked = triage.parked, triage.first
     return report
 

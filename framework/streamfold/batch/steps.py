@@ -14,7 +14,7 @@ from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.commit.transactions import read_state
-from streamfold.derivations.derivation import contributing, contribution
+from streamfold.derivations.derivation import contributing
 from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, LedgerItem, left_rows, stored_rows, stored_text
@@ -122,7 +122,7 @@ class Steps:
                 if image.raw:
                     if watched:
                         image = WatchedImage(image)
-                    after = contributing(route).contribution(route, image, fields, self.forms)
+                    after = self._contribution(route, image, fields)
                 break
             except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
                 self.failing.fails(change, route, error)
@@ -144,10 +144,13 @@ class Steps:
             "or give the row no time to live.",
         )
 
+    def _contribution(self, route: Route, image: Image, fields: Fields) -> Contribution:
+        return contributing(route).contribution(route, image, fields, self.forms)
+
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
         """What an image contributes, or None if the handler raises on it."""
         try:
-            return contribution(route, image, fields, self.forms)
+            return self._contribution(route, image, fields) if image else {}
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
             return None
 

@@ -14,6 +14,9 @@
 | a fatal ``EngineError``             | one table                 | the units fail with the error                   |
 | another ``EngineError``             |                           | the units fail with the error                   |
 
+A unit of a visit is never planned again from what a refusal shows, which is newer than its source: ledger item and
+source are read again, and the unit goes alone.
+
 After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. Nothing is corrected by an opposite write: whatever an
 earlier attempt did or did not do, the guards decide.
 
@@ -33,7 +36,7 @@ from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress, Unfinished
 from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.replanning import Named, OlderChanges, Replanner, writes_any
+from streamfold.commit.replanning import Named, OlderChanges, Replanner, Revisit, writes_any
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
@@ -44,6 +47,7 @@ from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CONDITION, CONFLICT, SURELY_FIT, LedgerWrite, Reason, Refused, StateKey, too_large
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
+VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
 ROUNDS_TOGETHER_MAX = 4
 """Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
 LOOKED_AT_MAX = 100
@@ -160,6 +164,7 @@ class Committer:
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
     first_alone: the plan may have been carried out before, as the answer to the first transaction tells.
+    revisit: plans units again that lead items to their sources (``batch.visits``).
     """
 
     def __init__(
@@ -172,10 +177,13 @@ class Committer:
         lives: Lives | None = None,
         *,
         first_alone: bool = False,
+        revisit: Revisit | None = None,
     ) -> None:
         self.runtime = runtime
         self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
-        self.replanner = Replanner(runtime, self.progress, named, retired)
+        self.replanner = Replanner(runtime, self.progress, named, retired, revisit)
+        self.visits = revisit is not None
+        self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts()
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
         self.slots = 1 if first_alone else runtime.slots.count
@@ -268,22 +276,44 @@ class Committer:
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
         passing = codes <= set(CONFLICT)
-        if CONDITION in codes and attempt.rounds >= TRIES_MAX:
-            self.progress.fail(attempt.chunk.units, Contended(REFUSED_OFTEN))
+        if CONDITION in codes and attempt.rounds >= self.rounds_max:
+            self.progress.fail(attempt.chunk.units, self._contended())
+        elif CONDITION in codes and self.visits:
+            self._revisit(attempt, refused)
         elif CONDITION in codes:
-            self._resend(self.replanner.decide(attempt.chunk, refused), attempt.rounds + self.replanner.rounds)
+            units = self.replanner.decide(attempt.chunk, refused)
+            self._resend(units, attempt.rounds + self.replanner.rounds)
             if only_empty(attempt.chunk.writes, refused):
                 self._note_rest()
             elif not self.read_ahead:
                 self._read_rest()
         elif passing and self.away is not None:
             self.progress.fail(attempt.chunk.units, self.away)
-        elif passing and attempt.conflicts < SENDS_MAX:
+        elif passing and attempt.conflicts < self._sends_max(attempt):
             self._send_again(attempt, throttled=is_throttled(refused))
         elif passing and is_throttled(refused):
             self._stop(attempt)
         else:
             self._split(attempt, refused)
+
+    def _contended(self) -> Contended:
+        return Contended(VISITED_OFTEN if self.visits else REFUSED_OFTEN)
+
+    def _revisit(self, attempt: Attempt, refused: Refused) -> None:
+        """Sends what was read again alone: an item that moves all the time takes no other along.
+
+        A refusal that takes units out of the chunk is no round of the others, which would fail in the end.
+        """
+        read = {id(unit.found) for unit in attempt.chunk.units}
+        units = self.replanner.decide(attempt.chunk, refused)
+        rest = [unit for unit in units if id(unit.found) in read]
+        rounds = attempt.rounds + self.replanner.rounds
+        self._resend([unit for unit in units if id(unit.found) not in read], rounds, alone=True)
+        self._resend(rest, attempt.rounds if len(rest) < len(attempt.chunk.units) else rounds)
+
+    def _sends_max(self, attempt: Attempt) -> int:
+        """How often an attempt is sent again after conflicts. Nobody brings a visit again: alone it is tried longer."""
+        return TRIES_MAX - 1 if self.visits and len(attempt.chunk.units) == 1 else SENDS_MAX
 
     def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
         """Sends an attempt once more; after a conflict in smaller transactions, which meet others less often."""
@@ -308,12 +338,14 @@ class Committer:
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
         parts = by_handler(units[0]) if len(units) == 1 else units
         if len(parts) == 1:
-            self.progress.fail(parts, _not_taken(next(iter(reasons.values()))))
+            passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
+            self.progress.fail(parts, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
         for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
             chunks = _chunks([*some], self.runtime, alone=guilty)
-            attempts += [Attempt(chunk, attempt.rounds + 1, attempt.conflicts if guilty else 0) for chunk in chunks]
+            conflicts = attempt.conflicts if guilty and not self.visits else 0
+            attempts += [Attempt(chunk, attempt.rounds + 1, conflicts) for chunk in chunks]
         self.attempts.add_first(attempts)
 
     def _split_by_table(self, attempt: Attempt) -> bool:
@@ -326,12 +358,11 @@ class Committer:
 
     def _replan_alone(self, attempt: Attempt) -> None:
         """Sends a step that is too large for one transaction page by page, each planned from what the ledger holds."""
-        for unit, found in self.replanner.found(attempt.chunk.units):
-            for planned in self.replanner.planned(unit, found):
-                if exceeds_transaction(planned):
-                    self.progress.fail([unit], _too_many(planned))
-                else:
-                    self._resend([planned], attempt.rounds)
+        for planned in self.replanner.again(attempt.chunk.units):
+            if exceeds_transaction(planned):
+                self.progress.fail([planned], _too_many(planned))
+            else:
+                self._resend([planned], attempt.rounds)
 
     def _read_rest(self) -> None:
         """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
@@ -348,8 +379,8 @@ class Committer:
         chunks = ((attempt, chunk) for attempt, some in units for chunk in _chunks(some, self.runtime, alone=False))
         self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
 
-    def _resend(self, units: Sequence[Unit], rounds: int) -> None:
-        alone = rounds > ROUNDS_TOGETHER_MAX
+    def _resend(self, units: Sequence[Unit], rounds: int, *, alone: bool = False) -> None:
+        alone = alone or rounds > ROUNDS_TOGETHER_MAX
         self.attempts.add_first([Attempt(chunk, rounds) for chunk in _chunks(units, self.runtime, alone=alone)])
 
 

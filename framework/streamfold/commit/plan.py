@@ -16,7 +16,7 @@ from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
-from streamfold.ledger.step import Step, Tally, Transition, optimistic, replanned
+from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconciled, replanned
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
@@ -138,13 +138,17 @@ def by_handler(unit: Unit) -> list[Unit]:
         return [unit]
     guard = unit.guard
     assert isinstance(guard, LedgerWrite)
-    # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
-    steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
-    planned = (
-        optimistic(guard.key, unit.item, (step._replace(requires_contributor=False),), unit.added, unit.lives)
-        for step in steps
-    )
-    return [unit_of(unit.item, transition, unit.changes, unit.added, None, unit.lives) for transition in planned]
+    key, item, added, found, lives = guard.key, unit.item, unit.added, None, unit.lives
+    if guard.fence:
+        # A visit, which never takes an item for new: once one handler moved the revision, the next visits it again.
+        found = unit.found
+        assert found is not None
+        planned = [reconciled(key, item, (step,), found, added, lives) for step in unit.steps]
+    else:
+        # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
+        steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
+        planned = [optimistic(key, item, (step._replace(requires_contributor=False),), added, lives) for step in steps]
+    return [unit_of(item, transition, unit.changes, added, found, lives) for transition in planned]
 
 
 def unit_of(

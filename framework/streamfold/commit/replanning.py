@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
+from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, Progress, writers
 from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, pack, without, without_row
 from streamfold.commit.transactions import (
@@ -55,6 +56,8 @@ Newer = Mapping[RowKey, str]
 """Rows of an older change, each with the version of the newest change whose claim names it."""
 
 Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
+Revisit = Callable[[Sequence[Unit]], tuple[list[Unit], list[Failed]]]
+"""Plans units of visits again, from newer reads of ledger items and sources; returns the handlers that raise then."""
 
 
 def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
@@ -240,10 +243,12 @@ class Replanner:
         progress: Progress,
         named: Named,
         retired: Collection[str],
+        revisit: Revisit | None,
     ) -> None:
         self.runtime = runtime
         self.progress = progress
         self.named = named  # the rows of an item that an earlier attempt may have left unfinished
+        self.revisit = revisit  # the units are of visits, which nobody plans again from the images at hand
         self.lives = progress.lives
         self.rounds = 1  # that the last refusal counts for: none where it showed a life that is over
         self.retired = retired  # handlers whose parts of a ledger item go with the last other one
@@ -259,10 +264,16 @@ class Replanner:
             for write, reason in zip(chunk.writes[count:], failing[count:], strict=True)
             if reason is not None and self.lives.refused(write, reason.item)
         }
+        guarded = [*zip(chunk.units, failing, strict=False)]
         units: list[Unit] = []
-        for unit, reason in zip(chunk.units, failing, strict=False):
-            units += [unit] if reason is None else self._decided(unit, reason)
-        assumed = any(reason for unit, reason in zip(chunk.units, failing, strict=False) if unit.steps)
+        for unit, reason in guarded:
+            if reason is None:
+                units.append(unit)
+            elif self.revisit is None:
+                units += self._decided(unit, reason)
+        if self.revisit is not None:  # what the refusal shows is newer than the source that was read
+            units += self.again([unit for unit, reason in guarded if reason is not None])
+        assumed = any(reason for unit, reason in guarded if unit.steps)
         for write, reason in zip(chunk.writes[count:], failing[count:], strict=True):
             # What a row refused to units that assumed another contribution says nothing of what they do now.
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
@@ -272,6 +283,9 @@ class Replanner:
 
     def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:
         """Units planned again that assumed another life of their rows."""
+        if self.revisit is not None:
+            wrong = [unit for unit in units if writes_any(unit, outlived)]
+            return [unit for unit in units if not writes_any(unit, outlived)] + self.again(wrong)
         planned = (again(unit, unit.found, self.retired) if writes_any(unit, outlived) else unit for unit in units)
         return [unit for unit in planned if unit is not None]
 
@@ -329,8 +343,21 @@ class Replanner:
 
     def again(self, units: Sequence[Unit], *, consistent: bool = False) -> list[Unit]:
         """Ledger units planned again from what the ledger holds."""
+        if self.revisit is not None:
+            return self._revisited(self.revisit, units)
         found = self.found(units, consistent=consistent)
         return [planned for unit, item in found for planned in self.planned(unit, item)]
+
+    def _revisited(self, revisit: Revisit, units: Sequence[Unit]) -> list[Unit]:
+        if not units:
+            return []
+        try:
+            planned, failed = revisit(units)
+        except EngineError as error:
+            self.progress.fail(units, error)
+            return []
+        self.progress.report(failed)
+        return planned
 
     def planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
         """A unit planned again, or nothing if the ledger has all of it already.

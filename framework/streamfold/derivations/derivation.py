@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import localcontext
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from streamfold.errors import is_fatal
+from streamfold.errors import ItemFault
+from streamfold.records.values import EXACT
 from streamfold.routes.route import ROUTES_KEPT_MAX, ROWS_LOST, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from streamfold.commit.outcome import Failed, Outcome, Triages
-    from streamfold.commit.pending import NamedRows, Unfinished
+    from streamfold.commit.pending import Unfinished
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.errors import Unprocessable
@@ -190,12 +192,11 @@ class Derivation(Kind):
 
         outcome = Outcome()
         for work in works:
-            try:
+            with ItemFault() as fault:
                 outcome += self.reconcile(work, finishing)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                outcome.failed += [Failed(change, work.route, explained(work.route, error)) for change in work.changes]
+            if fault.error is not None:
+                error = explained(work.route, fault.error)
+                outcome.failed += [Failed(change, work.route, error) for change in work.changes]
         return outcome
 
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
@@ -262,10 +263,13 @@ class Contributing(Derivation):
         return False
 
     def reconciled(
-        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+        self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        """Finishes one reconciled item; returns its conflicts. Raises the error that prevented it."""
-        del route, item, after, named, finishing
+        """Finishes one reconciled item, of which a dry run left nothing unfinished; returns its conflicts.
+
+        Raises the error that prevented it.
+        """
+        del route, item, after, finishing
         return ()
 
     def parks_conflicts(self, route: Route) -> bool:
@@ -291,9 +295,31 @@ def contributing(route: Route) -> Contributing:
     return route.kind
 
 
-def contribution(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
-    """What an item contributes; nothing if it is absent. ``forms`` learns the forms of the attributes."""
-    return contributing(route).contribution(route, image, fields, forms) if image else {}
+class Derived(NamedTuple):
+    """What a handler makes of an item: rows, or the error that it raised."""
+
+    rows: Contribution
+    error: Exception | None = None
+
+    def checked(self) -> Contribution:
+        """The rows. Raises the handler's error."""
+        if self.error is not None:
+            raise self.error
+        return self.rows
+
+
+def derived(route: Route, image: Image, fields: Fields, forms: Forms) -> Derived:
+    """What an item contributes; no rows if it is absent. ``forms`` learns the forms of the attributes.
+
+    Raises what is no item's fault. A batch calls its handlers by itself (``batch.steps``): it derives each record, and
+    skips old images that read alike.
+    """
+    with ItemFault() as fault, localcontext(EXACT):
+        return Derived(contributing(route).contribution(route, image, fields, forms) if image else {})
+    from streamfold.commit.outcome import explained
+
+    assert fault.error is not None
+    return Derived({}, explained(route, fault.error))
 
 
 class Expiring(Contributing):

@@ -180,32 +180,26 @@ def replanned(
     return _from_found(key, item, left, found, added, retired=retired, lives=lives)
 
 
-def repaired(
+def reconciled(
     key: StateKey,
     item: ItemKey,
-    step: Step,
+    steps: tuple[Step, ...],
     found: LedgerItem,
     added: AbstractSet[RowKey] = NO_ROWS,
     lives: Lives = NO_LIVES,
 ) -> Transition:
-    """One handler's step from what the ledger really holds to what its source item says now.
+    """The steps from what the ledger really holds to what the source item says now.
 
-    It is written even if nothing differs, with a fence: an optimistic write that was planned before is then refused.
-    The version never falls.
+    They are written even if nothing differs, with a fence: an optimistic write that was planned before is then refused.
+    No version falls: a record of a newer one would be taken for new again.
     """
-    stored = found.parts.get(step.route.name)
-    version = max(step.version, stored.version) if stored else step.version
-    return _fenced(_from_found(key, item, (step._replace(version=version),), found, added, lives=lives))
-
-
-def reconciled(
-    key: StateKey, item: ItemKey, steps: tuple[Step, ...], found: LedgerItem, lives: Lives = NO_LIVES
-) -> Transition:
-    """The steps of several handlers as ``repaired`` makes one; the caller gives versions that never fall."""
-    return _fenced(_from_found(key, item, steps, found, NO_ROWS, lives=lives))
-
-
-def _fenced(transition: Transition) -> Transition:
+    rising = tuple(
+        step._replace(version=max(step.version, found.parts[step.route.name].version))
+        if step.route.name in found.parts
+        else step
+        for step in steps
+    )
+    transition = _from_found(key, item, rising, found, added, lives=lives)
     return transition._replace(guard=transition.guard._replace(fence=True))
 
 

@@ -10,7 +10,7 @@ from streamfold.batch.manifest import note_filled, note_filling
 from streamfold.derivations.audit.puts import has_history, opening_row, opening_target
 from streamfold.engines import Engine, Inserted, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.deadline import TRIES_MAX, Deadline
-from streamfold.errors import EngineError, EngineUnavailable, NotStarted, SettingsError, TableThrottled, is_fatal, told
+from streamfold.errors import EngineError, EngineUnavailable, ItemFault, NotStarted, SettingsError, TableThrottled, told
 from streamfold.jobs.job import ENDLESS, Job, Jobs, JobSegment, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
@@ -194,12 +194,10 @@ class OpeningPages:
     def _row(self, item: ItemKey, image: StoredItem, route: Route, fields: Fields, report: PageReport) -> PutRow | None:
         """The row that an item lacks; None if it has a history, or no row can be made of it."""
         table = self.runtime.application.tables[item[0]]
-        try:
+        with ItemFault() as fault:
             row = opening_row(route, table, image, fields, self.runtime.clock(), self.runtime.settings.audit_key)
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            report.failed.append(ItemFailed(item, route.name, error))
+        if fault.error is not None:
+            report.failed.append(ItemFailed(item, route.name, fault.error))
             return None
         target = opening_target(route, row)
         if target is None:

@@ -4,19 +4,17 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import localcontext
 from typing import Any, NamedTuple
 
-from streamfold.commit.outcome import explained
-from streamfold.derivations.derivation import contribution
+from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import RecordError, is_fatal
+from streamfold.errors import RecordError
 from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution, RowPart, alone
 from streamfold.ledger.forms import Forms
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
-from streamfold.records.values import EXACT, decode, encode, same
+from streamfold.records.values import decode, encode, same
 from streamfold.routes.application import Application
 from streamfold.writes.guarded import RowKey
 
@@ -65,14 +63,11 @@ def side_rows(
     for route, fields in _listeners(app, table, image):
         if not route.kind.contributes or (handlers is not None and route.name not in handlers):
             continue
-        try:
-            with localcontext(EXACT):
-                rows[route.name] = _shown(contribution(route, image_of(image), fields, forms))
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            found = explained(route, error)
-            raised[route.name] = RaisedError(type(found).__name__, str(found))
+        made = derived(route, image_of(image), fields, forms)
+        if made.error is None:
+            rows[route.name] = _shown(made.rows)
+        else:
+            raised[route.name] = RaisedError(type(made.error).__name__, str(made.error))
     return SideRows(rows, raised)
 
 

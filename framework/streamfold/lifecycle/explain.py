@@ -3,14 +3,11 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from decimal import localcontext
 from typing import Any, NamedTuple, TypeVar
 
-from streamfold.commit.outcome import explained
 from streamfold.commit.replanning import filled
-from streamfold.derivations.derivation import contribution
+from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import is_fatal
 from streamfold.ledger.contribution import (
     REFERENCE,
     Contribution,
@@ -28,7 +25,7 @@ from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import ledger_key, source_of
 from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
-from streamfold.records.values import EXACT, decode
+from streamfold.records.values import decode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey, StateKey
@@ -130,11 +127,10 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     }
     source = by.engine.read_source(item)
     image = image_of(source)
-    with localcontext(EXACT):
-        return [
-            _explained(by, route, fields, image, held.get(route.group, LedgerItem.of(None)))
-            for route, fields in listeners.values()
-        ]
+    return [
+        _explained(by, route, fields, image, held.get(route.group, LedgerItem.of(None)))
+        for route, fields in listeners.values()
+    ]
 
 
 def read_ledger(by: Explaining, key: StateKey) -> LedgerItem:
@@ -180,10 +176,5 @@ def _explained(by: Explaining, route: Route, fields: Fields, image: Any, held: L
         return ItemExplained(route, {}, {})
     stored = held.parts.get(route.name)
     text, version = (stored.text, stored.version) if stored else ("", "")
-    try:
-        expected = contribution(route, image, fields, by.forms)
-    except Exception as error:
-        if is_fatal(error):
-            raise
-        return ItemExplained(route, {}, stored_rows(text), version, explained(route, error))
-    return ItemExplained(route, expected, stored_rows(text), version)
+    expected, error = derived(route, image, fields, by.forms)
+    return ItemExplained(route, expected, stored_rows(text), version, error)

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
@@ -23,7 +23,7 @@ from streamfold.derivations.feed.pairs import EDGES, NEVER, POSTS, Mirror, Mirro
 from streamfold.derivations.feed.spreading import EDGE, UNTIL, pull_key
 from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError, is_fatal
+from streamfold.errors import ItemFault, SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED, STATE
 from streamfold.ledger.contribution import BEFORE_ALL
@@ -39,7 +39,7 @@ from streamfold.lifecycle.rows import (
     verified_routes,
 )
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, PAGE_ITEMS, ItemKeys, pages, scanned, source_tables
-from streamfold.lifecycle.verify import Verified, Verifier
+from streamfold.lifecycle.verify import Verified, Verifier, stable
 from streamfold.records.change import ItemKey, image_of, item_key, item_name
 from streamfold.records.images import hidden, without_derived
 from streamfold.records.values import alike, decode, encode
@@ -47,10 +47,8 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.writes.guarded import StateKey
+from streamfold.writes.guarded import RowKey, StateKey
 
-if TYPE_CHECKING:
-    from streamfold.writes.guarded import RowKey
 FULL = "FULL_EXPORT"
 LOADED_ITEMS = 2_000
 """Items that are put in one transaction."""
@@ -139,12 +137,10 @@ class FeedRows:
     def _pairs(self, followed: Followed, posts: Sequence[Mirror]) -> None:
         wanted: dict[RowKey, tuple[Mirror, ShownRow | None]] = {}
         for post in posts:
-            try:
+            with ItemFault() as fault:
                 put = made(self.route, Pair(post, followed.edge), fresh=False)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, error)))
+            if fault.error is not None:
+                self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, fault.error)))
                 continue
             values = None if put.attributes is None else decode(encode(dict(put.attributes)))
             wanted[put.key] = post, None if values is None else self._visible(values)
@@ -259,17 +255,20 @@ class OtherRows:
         return found
 
     def _stable(self, look: Callable[[], VerifiedRows]) -> VerifiedRows:
-        """What differs in the same way whenever it is looked at; the rest is moving."""
+        """What differs in the same way at two looks, and how much moves."""
         found = look()
-        for _ in range(FOLDS_MAX if self.live else 0):
-            if not found.different:
-                return found
-            self.runtime.wait(self.tolerance_seconds)
-            before, found = found.different, look()
-            if all(each in before for each in found.different):
-                return found
+
+        def again(_: Mapping[RowKey, RowDifference]) -> Mapping[RowKey, RowDifference]:
+            nonlocal found
+            found = look()
+            return {each.row: each for each in found.different}
+
         if self.live:
-            found.moving, found.different = len(found.different), []
+            suspected = {each.row: each for each in found.different}
+            same, moving = stable(
+                self.runtime, suspected, again, looks_max=FOLDS_MAX, tolerance_seconds=self.tolerance_seconds
+            )
+            found.different, found.moving = same, len(moving)
         return found
 
     def _feed(self, route: Route) -> VerifiedRows:

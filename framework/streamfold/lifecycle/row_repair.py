@@ -6,18 +6,16 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest
+from streamfold.batch.visits import HandlerPart, ItemParts, Visits
 from streamfold.commit.after_commit import recompute
-from streamfold.derivations.derivation import contribution
 from streamfold.engines import StoredItem
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
-from streamfold.ledger.contribution import BEFORE_ALL, NOTHING, Contribution, Mark, stored_rows, stored_text
+from streamfold.ledger.contribution import NOTHING, Contribution, Mark, stored_text
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.difference import entries_by_row, row_put
-from streamfold.ledger.lives import as_stored
-from streamfold.ledger.state_keys import ledger_key, manifest_key
-from streamfold.ledger.step import Step, repaired
-from streamfold.lifecycle.explain import Explaining, missing_entries, read_ledger, state_key
+from streamfold.ledger.state_keys import manifest_key
+from streamfold.lifecycle.explain import Explaining, missing_entries, state_key
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,
@@ -30,7 +28,8 @@ from streamfold.lifecycle.row_sources import (
 )
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, left_in, left_of
 from streamfold.lifecycle.sources import wanted_routes
-from streamfold.records.change import ItemKey, image_of
+from streamfold.lifecycle.verify import stable
+from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import DIGITS_MAX, EXACT, Number, decode
 from streamfold.routes.application import Application
@@ -44,7 +43,6 @@ from streamfold.writes.guarded import (
     GuardedWrite,
     PutRow,
     RowKey,
-    StateKey,
 )
 
 SCANS_MAX = 6
@@ -139,12 +137,15 @@ class RowMending:
 
     def mend(self, rows: Collection[RowKey]) -> RowsMended:
         """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
-        left = list(dict.fromkeys(rows))
         with localcontext(EXACT):
-            for _ in range(SCANS_MAX):
-                if left := [row for row in left if self._prepared(row)]:
-                    left = self._scanned(left)
-            for row in left:
+            _, busy = stable(
+                self.runtime,
+                dict.fromkeys(rows),
+                lambda left: dict.fromkeys(self._scanned([row for row in left if self._prepared(row)])),
+                looks_max=SCANS_MAX,
+                is_same=lambda *_: False,
+            )
+            for row in busy:
                 self._leave(row, BUSY)
         for found in self.found:
             found.sort(key=str)
@@ -190,6 +191,8 @@ class RowMending:
         Of a marked row two scans have to find the same: an item that comes and one that leaves in one transaction may
         cancel each other out, so that the row is not written, and a scan may see both or neither of them.
         """
+        if not rows:
+            return []
         found = contributors_of(self.by, rows, self.others.see)
         stored, again = self.engine.read_rows(rows), []
         for row in rows:
@@ -247,7 +250,7 @@ class RowMending:
     def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
         """Puts a whole row again, as its handler makes it of the item, behind a fence on the item."""
         item = _item(only)
-        guard, made = self._guard(only.route, item, only.key)
+        guard, made = self._guard(only.route, item)
         put = row_put(self.by.app.name, only.route, item, row, made[row])
         try:
             self._send([guard, put if marked is None else PutRow(row, put.attributes, marked.mark)])
@@ -257,34 +260,36 @@ class RowMending:
 
     def _remove(self, row: RowKey, stored: StoredRow, routes: Iterable[Route]) -> None:
         """Removes a whole row that no item yields, behind a fence on each item that could own it."""
-        guards: dict[StateKey, GuardedWrite] = {}
+        guards: dict[object, GuardedWrite] = {}
         for route in routes:
             target = row_target(route, row)
             for item in owning_items(route, target, row) if target is not None and target.owned else ():
-                key = ledger_key(self.by.app.name, route.group, item)
-                guards[key], made = self._guard(route, item, key)
+                guard, made = self._guard(route, item)
+                guards[guard.key] = guard
                 if row in made:
                     raise Changed(BUSY)
         if not guards:
             raise EngineError("Its key tells no item that it could be of: remove it by hand.")
         self._send([*guards.values(), DeleteRow(row, stored.get(OWNER))])
 
-    def _guard(self, route: Route, item: ItemKey, key: StateKey) -> tuple[GuardedWrite, Contribution]:
+    def _guard(self, route: Route, item: ItemKey) -> tuple[GuardedWrite, Contribution]:
         """A fence on an item whose state agrees with its source, and what the handler makes of the item."""
-        found = read_ledger(self.by, key)
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
-        after = contribution(route, image_of(self.engine.read_source(item)), fields, self.by.forms)
-        part = found.parts.get(route.name)
-        if stored_text(as_stored(stored_rows(part.text) if part else {}, after)) != (part.text if part else ""):
+        visits = Visits(runtime=self.runtime)
+        (visit,) = visits.read([ItemParts(item, route.group, [HandlerPart(route, fields)])])
+        for failed in visit.failed:
+            raise failed.error
+        (step,) = visit.steps
+        if stored_text(visit.after(step)) != visit.stored(step):
             raise EngineError("Its item differs from its source: streamfold repair leads it there first.")
-        return repaired(key, item, Step(route, BEFORE_ALL, None, after), found).guard, after
+        return visits.unit(visit, visit.steps).guard, step.after
 
     def _restore_entries(self, row: RowKey, held: Iterable[Contributor]) -> None:
         """Puts entries again that an item has below the row, and that are missing."""
         for each in held:
             if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.part):
                 continue
-            guard, made = self._guard(each.route, _item(each), each.key)
+            guard, made = self._guard(each.route, _item(each))
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
 

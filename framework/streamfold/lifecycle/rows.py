@@ -10,11 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.fan_outs import run_chains
-from streamfold.derivations.derivation import contribution
+from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import is_fatal
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.ledger.contribution import BEFORE_ALL, LedgerItem, RowPart
@@ -24,6 +23,7 @@ from streamfold.lifecycle.explain import Explaining, entries_of, rows_lacking_en
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.sources import pages, scanned, source_tables
+from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero
@@ -154,16 +154,16 @@ class RowsVerifier:
 
     def verify(self) -> VerifiedRows:
         """Folds and compares, again while rows that are suspected move."""
-        suspected = self._compared(None)
-        for _ in range(FOLDS_MAX if self.live else 0):
-            if not suspected:
-                break
-            self.runtime.wait(self.tolerance_seconds)
-            again = self._compared(suspected)
-            still = {row: each for row, each in again.items() if suspected[row] == each and row not in self.moved}
-            self.found.different += still.values()
-            suspected = {row: each for row, each in again.items() if row not in still}
+        suspected: Mapping[RowKey, RowDifference] = self._compared(None)
         if self.live:
+            self.found.different, suspected = stable(
+                self.runtime,
+                suspected,
+                self._compared,
+                looks_max=FOLDS_MAX,
+                tolerance_seconds=self.tolerance_seconds,
+                is_same=lambda before, now: before == now and now.row not in self.moved,
+            )
             self.found.moving, self.suspected = len(suspected), suspected.keys()
         else:
             self.found.different += suspected.values()
@@ -257,12 +257,8 @@ class RowsVerifier:
         wanted = [key for key in keys if self.app.listeners(key)]
         sources = self.engine.read_sources(wanted) if wanted else {}
         if only is not None:
-            with localcontext(EXACT):
-                sources = {
-                    key: image
-                    for key, image in sources.items()
-                    if self._leads_to(key, image, led.runtime.known.forms, only)
-                }
+            forms = led.runtime.known.forms
+            sources = {key: image for key, image in sources.items() if self._leads_to(key, image, forms, only)}
         with folded.batch():  # a page is one transaction of the file, whose items are read and written once
             folded.put_sources((key, image, "0") for key, image in sources.items())
             self.found.failed += led.reconcile(sources).failed
@@ -271,17 +267,14 @@ class RowsVerifier:
 
     def _leads_to(self, item: ItemKey, image: StoredItem, forms: Forms, only: Collection[RowKey]) -> bool:
         """Whether an item adds to one of these rows, perhaps by a row that is a source; or a handler raises on it."""
-        try:
-            made = [
-                contribution(each.route, image_of(image), fields, forms)
-                for each, fields in self.app.listeners(item)
-                if each.route in self.routes
-            ]
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            return True
-        return any(row in only or self.app.chains(row) for rows in made for row in rows)
+        made = (
+            derived(each.route, image_of(image), fields, forms)
+            for each, fields in self.app.listeners(item)
+            if each.route in self.routes
+        )
+        return any(
+            error is not None or any(row in only or self.app.chains(row) for row in rows) for rows, error in made
+        )
 
     def _with_entries(self, folded: EmbeddedEngine, items: Iterable[ItemKey]) -> list[StateKey]:
         """The ledger items of these items that have entries in the fold."""
@@ -342,20 +335,17 @@ def contributed(
         yield line.key, RowSum(shown=line.image)
     parts: dict[RowKey, list[RowPart]] = {}
     image = image_of(line.image)
-    with localcontext(EXACT):
-        for each, fields in app.listeners(line.key):
-            if each.route not in routes:
-                continue
-            try:
-                for row, part in contribution(each.route, image, fields, forms).items():
-                    parts.setdefault(row, []).append(part)
-            except Exception as error:
-                if is_fatal(error):
-                    raise
-                failed = ItemError(line.key, each.route.name, f"{type(error).__name__}: {error}")
-                yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
-        for row, found in parts.items():
-            yield row, _summed(line, found)
+    for each, fields in app.listeners(line.key):
+        if each.route not in routes:
+            continue
+        made, error = derived(each.route, image, fields, forms)
+        for row, part in made.items():
+            parts.setdefault(row, []).append(part)
+        if error is not None:
+            failed = ItemError(line.key, each.route.name, f"{type(error).__name__}: {error}")
+            yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
+    for row, found in parts.items():
+        yield row, _summed(line, found)
 
 
 def _summed(line: ExportLine, parts: Sequence[RowPart]) -> RowSum:

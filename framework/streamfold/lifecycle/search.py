@@ -1,6 +1,6 @@
 """A search index is built beside the live one, replaces it, and is verified (docs/search-operations.md)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -28,7 +28,7 @@ from streamfold.keys.table import Table
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.lifecycle.sources import pages, scanned, source_tables
-from streamfold.lifecycle.verify import READS_MAX
+from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import SOURCE
 from streamfold.runtime import Runtime
@@ -296,7 +296,7 @@ class IndexVerifier:
     """Compares an index with the items. What differs is read again after ``tolerance_seconds``.
 
     Where counter, items and documents are what they were and still do not agree, it is wrong. Where one of them moved,
-    it is read again, ``READS_MAX`` times; then it is *moving*.
+    it is read again, ``LOOKS_MAX`` times; then it is *moving*.
     """
 
     def __init__(
@@ -361,22 +361,24 @@ class IndexVerifier:
             self.found.roots += len(roots)
             self.found.documents += sum(len(each.expected) for each in compared.shown)
             self.found.failed += [ItemFailed(root.item, root.route.name, error) for root, error in compared.failed]
-        suspected = [each for each in compared.shown if any(each.differences())]
-        for _ in range(READS_MAX):
-            if not suspected:
-                return
-            self.runtime.wait(self.tolerance_seconds)
-            again = self.comparing.compare([each.root for each in suspected], more).shown
-            before = {each.root.item: each for each in suspected}
-            self._wrong(each for each in again if each == before[each.root.item])
-            suspected = [each for each in again if each != before[each.root.item] and any(each.differences())]
-        self.found.moving += len(suspected)
+
+        def again(suspected: Mapping[ItemKey, ShownRoot]) -> Mapping[ItemKey, ShownRoot]:
+            return _differing(self.comparing.compare([each.root for each in suspected.values()], more).shown)
+
+        suspected = _differing(compared.shown)
+        same, moving = stable(self.runtime, suspected, again, tolerance_seconds=self.tolerance_seconds)
+        self._wrong(same)
+        self.found.moving += len(moving)
 
     def _wrong(self, shown: Iterable[ShownRoot]) -> None:
         known = set(self.found.wrong)
         for each in shown:
             found = (WrongDocument(each.root.item, name, what) for what, name in each.differences())
             self.found.wrong += [wrong for wrong in found if wrong not in known]
+
+
+def _differing(shown: Iterable[ShownRoot]) -> dict[ItemKey, ShownRoot]:
+    return {each.root.item: each for each in shown if any(each.differences())}
 
 
 def repair(runtime: Runtime, index: SearchIndex, wrong: Iterable[WrongDocument]) -> PageReport:

@@ -1,13 +1,15 @@
 """Whether rows are what handlers make of their items now, by command or on a schedule. Nothing is written."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import eq
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
+from streamfold.commit.pending import ItemAndHandler
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
 from streamfold.lifecycle.sources import ItemKeys, pages, reconcilable
@@ -15,8 +17,8 @@ from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 
-READS_MAX = 3
-"""Times that a suspicion is looked at again before its item counts as moving."""
+LOOKS_MAX = 3
+"""Times that what differs is looked at again before it counts as moving."""
 
 SUSPECTED_MAX = 500
 """Suspicions that wait together before they are looked at again."""
@@ -28,6 +30,35 @@ TOLERANCE_SECONDS_MAX = 250
 """Three waits have to fit into the 900 seconds of an invocation (Lambda Developer Guide, Quotas)."""
 SPARE_SECONDS = 30
 """What is left of the time when no further page is begun, beside the waits for the tolerance."""
+
+Place = TypeVar("Place", bound=Hashable)
+Found = TypeVar("Found")
+
+
+def stable(
+    runtime: Runtime,
+    found: Mapping[Place, Found],
+    look_again: Callable[[Mapping[Place, Found]], Mapping[Place, Found]],
+    *,
+    looks_max: int = LOOKS_MAX,
+    tolerance_seconds: float = 0,
+    is_same: Callable[[Found, Found], bool] = eq,
+) -> tuple[list[Found], Mapping[Place, Found]]:
+    """Looks again at what was found, until nothing of it moves; returns what was the same at two looks, and what moved
+    at each of ``looks_max``.
+
+    One look proves nothing beside a live stream: what is written between two reads looks wrong to the first. What
+    ``look_again`` does not find any more is right. Raises ``NotStarted`` if the time would be over after a pause.
+    """
+    same: dict[Place, Found] = {}
+    for _ in range(looks_max):
+        if not found:
+            break
+        runtime.wait(tolerance_seconds)
+        now = {place: each for place, each in look_again(found).items() if place not in same}
+        same |= {place: each for place, each in now.items() if place in found and is_same(found[place], each)}
+        found = {place: each for place, each in now.items() if place not in same}
+    return [*same.values()], found
 
 
 @dataclass(slots=True)
@@ -51,15 +82,15 @@ class Verified:
 class Verifier:
     """Compares pages of items. A difference is a suspicion: its item is read again after ``tolerance_seconds``.
 
-    If ledger and source are what they were and still do not agree, the part is *different*. If one of them moved, the
-    item is read again, ``READS_MAX`` times; then it is *moving*, which is nobody's fault.
+    If ledger and source are what they were and still do not agree, the part is *different*. If one of them moved at
+    each of ``LOOKS_MAX`` looks, it is *moving*, which is nobody's fault.
     """
 
     def __init__(self, pages: Pages, tolerance_seconds: float) -> None:
         self.pages = pages
         self.tolerance_seconds = tolerance_seconds
         self.found = Verified()
-        self._suspected: list[Difference] = []
+        self._suspected: dict[ItemAndHandler, Difference] = {}
 
     def page(self, items: Iterable[ItemKey]) -> None:
         """Compares these items."""
@@ -70,33 +101,30 @@ class Verifier:
         """Compares these items. What is suspected waits for ``settle``, so that many pages pause once."""
         report = self.pages.reconcile(items)
         self.found.add(report)
-        self._suspected += report.differing + report.pending
+        self._suspected |= _suspected(report)
         if len(self._suspected) >= SUSPECTED_MAX:
             self.settle()
 
     def settle(self) -> None:
         """Reads again what is suspected, until it is equal, different or moving."""
-        suspected, self._suspected = self._suspected, []
-        for _ in range(READS_MAX):
-            if not suspected:
-                return
-            self.pages.runtime.wait(self.tolerance_seconds)
-            suspected = self._again(suspected)
-        self.found.moving += len(suspected)
+        suspected, self._suspected = self._suspected, {}
+        same, moving = stable(self.pages.runtime, suspected, self._again, tolerance_seconds=self.tolerance_seconds)
+        self.found.different += [each for each in same if not each.agrees]
+        self.found.pending += [each for each in same if each.agrees]
+        self.found.moving += len(moving)
 
-    def _again(self, suspected: Sequence[Difference]) -> list[Difference]:
-        """Reads suspected parts again; returns those that moved and do not agree yet."""
-        report = self.pages.reconcile(dict.fromkeys(each.item for each in suspected))
-        known = {(each.item, each.handler) for each in suspected}
-        before = set(suspected)
-        again = [each for each in report.differing + report.pending if (each.item, each.handler) in known]
-        failed = [each for each in report.failed if (each.item, each.handler) in known]
-        still = [each for each in again if each in before]
-        self.found.different += [each for each in still if not each.agrees]
-        self.found.pending += [each for each in still if each.agrees]
+    def _again(self, suspected: Mapping[ItemAndHandler, Difference]) -> Mapping[ItemAndHandler, Difference]:
+        """Reads suspected parts again; returns those that do not agree."""
+        report = self.pages.reconcile(dict.fromkeys(each.item for each in suspected.values()))
+        again = {place: each for place, each in _suspected(report).items() if place in suspected}
+        failed = [each for each in report.failed if (each.item, each.handler) in suspected]
         self.found.failed += failed
         self.found.equal += len(suspected) - len(again) - len(failed)
-        return [each for each in again if each not in before]
+        return again
+
+
+def _suspected(report: PageReport) -> dict[ItemAndHandler, Difference]:
+    return {(each.item, each.handler): each for each in report.differing + report.pending}
 
 
 class AskedSample(NamedTuple):
@@ -143,7 +171,7 @@ def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> Sampl
 
 def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random) -> None:
     """Looks at pages while there is time for them, and for what has to be read again."""
-    needed = asked.tolerance_seconds * READS_MAX + SPARE_SECONDS
+    needed = asked.tolerance_seconds * LOOKS_MAX + SPARE_SECONDS
     for page in pages(keys.sample(asked.items, random)):
         if verifier.pages.runtime.seconds_left() < needed:
             return

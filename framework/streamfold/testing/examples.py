@@ -7,7 +7,7 @@ from decimal import localcontext
 from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.derivations.derivation import Planning, Work, contribution, derivation
+from streamfold.derivations.derivation import Planning, Work, derivation, derived
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import shortened
 from streamfold.ledger.forms import Forms
@@ -87,7 +87,7 @@ def _refusal(app: App, shape: Shape, fields: Attributes, item: Attributes) -> st
 def _derive(app: App, route: Route, change: Change, fields: Attributes, forms: Forms) -> None:
     if route.kind.contributes:
         for image in (change.old, change.new):
-            contribution(route, image, fields, forms)
+            derived(route, image, fields, forms).checked()
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
         runtime = Runtime(app, MemoryEngine(app), Settings())

@@ -9,6 +9,7 @@ from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
+from streamfold.failures.repair import Repair
 from streamfold.keys.table import DERIVED, STATE
 from streamfold.records.images import derived_names
 from streamfold.records.values import decode, encode
@@ -235,6 +236,20 @@ def test_an_on_handler_beside_attributes_is_proved():
 
     app = App("shop", routers=[router])
     check(app, {ORDER: {"status": "open", "at": "2026-03-01"}, ORDER_ITEM: {"price": 5}}, histories=30)
+
+
+def test_a_dry_repair_writes_nothing_onto_the_item_that_has_lost_its_attributes(app, twin):
+    order(twin)
+    line(twin, "a", 5)
+    own, sold = ("main", "ORDER#1", "METADATA"), ("main", "ORDER#1", "ITEM#a")
+    bare = {**ORDER.key(order_id="1"), "status": "open", "at": "2026-03-01"}
+    twin.engine.put_sources([(own, encode(bare)["M"], "99")])
+    twin.engine.source_tables.add("main")
+    run = Runtime(app, twin.engine, Settings())
+    Repair(run, dry_run=True).item(sold, handlers=["order_total"])
+    assert "total" not in the_order(twin)
+    Repair(run).item(sold, handlers=["order_total"])
+    assert the_order(twin)["total"] == 5
 
 
 class Disturbed(MemoryEngine):

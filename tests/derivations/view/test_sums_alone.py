@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Max, Row, Sum
-from streamfold.derivations.derivation import contribution
+from streamfold.derivations.derivation import derived
 from streamfold.derivations.view import rows as view_rows
 from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import stored_text
@@ -40,7 +40,7 @@ def made(rows, target, known):
     declared = route("view", handler(*rows), ORDER_ITEM, into=target)
     forms = Forms({target: {"handler": dict(known)}})
     try:
-        return stored_text(contribution(declared, image(LINE), FIELDS, forms)), forms.by_target
+        return stored_text(derived(declared, image(LINE), FIELDS, forms).checked()), forms.by_target
     except HandlerError as error:
         return str(error)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.derivations.derivation import Expiring
 from streamfold.errors import DeclarationError
-from streamfold.keys.table import STATE, is_in_state
+from streamfold.keys.table import STATE
 from streamfold.records.change import key_text
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Listening
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from streamfold.commit.outcome import Outcome
-    from streamfold.commit.pending import NamedRows
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
@@ -147,15 +146,11 @@ class Attributes(Expiring):
         return Outcome(failed=items.write())
 
     def reconciled(
-        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+        self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        from streamfold.derivations.attributes.write_back import write_back_item
-
-        del item
-        stored = stored_of(route)
-        rows = {*named.state_rows, *filter(is_in_state, after)}
-        for bearer in {stored.item(row) for row in rows} if stored else ():
-            write_back_item(bearer, finishing)
+        del route, item, after
+        for failed in self.finish((), finishing).failed:
+            raise failed.error
         return ()
 
     def expected(self, route: Route, history: History) -> Expected:

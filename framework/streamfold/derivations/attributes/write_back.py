@@ -15,7 +15,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import Cause
 from streamfold.commit.transactions import in_lanes, may_pass, read_rows
 from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
-from streamfold.derivations.derivation import Finishing, Work
+from streamfold.derivations.derivation import Work
 from streamfold.derivations.view.rows import Making, fold, row_part
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines import Engine
@@ -243,13 +243,6 @@ def stored_on(application: Application, item: ItemKey) -> tuple[StoredAttributes
     """Where handlers keep the attributes that they derive onto an item."""
     found = (stored_of(each.route) for each, _ in application.listeners(item, called=False))
     return tuple(stored for stored in found if stored is not None)
-
-
-def write_back_item(item: ItemKey, finishing: Finishing) -> None:
-    """Brings one item up to date. Raises the error that prevented it."""
-    bearers = {item: Bearer(stored_on(finishing.runtime.application, item), retire=True)}
-    for error in write_back(finishing.runtime, bearers).values():
-        raise error
 
 
 def _is_copy(change: Change) -> bool:

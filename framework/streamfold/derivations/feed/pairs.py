@@ -15,7 +15,7 @@ from streamfold.commit.transactions import Several, in_lanes, not_its_row, send,
 from streamfold.derivations.feed.kind import options_of, place_from, post_seconds, shown_seconds
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines import Entries
-from streamfold.errors import Contended, EngineError, HandlerError, damaged, is_fatal, shown
+from streamfold.errors import Contended, EngineError, HandlerError, ItemFault, damaged, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import PARTNER_VERSION, VERSION
 from streamfold.ledger.state_keys import side_partition
@@ -296,12 +296,10 @@ class Pairs:
         """
         wanted: dict[RowKey, tuple[PutPair, Pair]] = {}
         for number, pair in enumerate(pairs):
-            try:
+            with ItemFault(EngineError) as fault:
                 write = made(self.route, pair, fresh=fresh, names=tuple(self.names))
-            except Exception as error:
-                if is_fatal(error) or isinstance(error, EngineError):
-                    raise
-                fails(pair, error)
+            if fault.error is not None:
+                fails(pair, fault.error)
                 continue
             if copied is not None and number >= copied and write.attributes is not None:
                 write = write._replace(fresh=False, replaces=True)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
-    from streamfold.commit.pending import NamedRows
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
@@ -167,11 +166,10 @@ class Index(Contributing):
         return outcome
 
     def reconciled(
-        self, route: Route, item: ItemKey, after: Contribution, named: NamedRows, finishing: Finishing
+        self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
         from streamfold.derivations.index.claims import claimed_twice
 
-        del named
         return claimed_twice(finishing.runtime.engine, finishing.runtime.application.name, route, item, after)
 
     def parks_conflicts(self, route: Route) -> bool:

@@ -33,7 +33,7 @@ from streamfold.derivations.search.options import (
 from streamfold.derivations.search.sink import Action
 from streamfold.derivations.yielded import yielded
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import HandlerError, KeyValueError, Unprocessable, is_fatal, parts_text, reason, shown
+from streamfold.errors import HandlerError, ItemFault, KeyValueError, Unprocessable, parts_text, reason, shown
 from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.keys.key import Key, child_fields, sort_prefix
 from streamfold.keys.key_part import KeyPart
@@ -360,13 +360,10 @@ def previewed(root: Root, settings: Settings) -> list[Preview]:
     newest = max(root.changes, key=lambda change: change.version_text)
     if options_of(root.route).parts or newest.item != root.item or not newest.has_new:
         return [Preview(str(root))]
-    try:
-        with localcontext(EXACT):
-            return _documents(root, newest.new, settings)
-    except Exception as error:
-        if is_fatal(error):
-            raise
-        return [Preview(f"{root}, which fails: {type(error).__name__}: {reason(error)}")]
+    with ItemFault() as fault, localcontext(EXACT):
+        return _documents(root, newest.new, settings)
+    assert fault.error is not None
+    return [Preview(f"{root}, which fails: {type(fault.error).__name__}: {reason(fault.error)}")]
 
 
 def _documents(root: Root, image: Image, settings: Settings) -> list[Preview]:

@@ -31,7 +31,7 @@ from streamfold.derivations.search.documents import (
 from streamfold.derivations.search.options import keeps_ids, own_alias
 from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
 from streamfold.engines import Counter, Engine, Entries
-from streamfold.errors import Contended, EngineError, EngineUnavailable, Unprocessable, damaged, is_fatal
+from streamfold.errors import Contended, EngineError, EngineUnavailable, ItemFault, Unprocessable, damaged
 from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
 from streamfold.limits import ACTIONS_MAX
 from streamfold.records.change import ItemKey
@@ -326,9 +326,7 @@ class Indexing:
         runs = self._raised(roots, again=again)
         try:
             stored = self._stored(runs)
-        except EngineError as error:
-            if is_fatal(error):
-                raise
+        except EngineUnavailable as error:
             self._fail_all(runs, error)
             return left
         ready: list[RootRun] = []
@@ -372,14 +370,11 @@ class Indexing:
 
     def _made(self, each: RootRun, stored: StoredItems) -> bool:
         """Whether the documents of a root could be made; they are its actions then."""
-        try:
+        with ItemFault() as fault:
             lead(each, self.runtime.engine, stored, self.runtime.settings, gone_body(each.root, self.runtime.clock()))
-            return True
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            self.fails(each.root, error)
-            return False
+        if fault.error is not None:
+            self.fails(each.root, fault.error)
+        return fault.error is None
 
     def _noted(self, each: RootRun) -> bool:
         try:

@@ -38,7 +38,7 @@ from streamfold.derivations.search.options import (
 )
 from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
 from streamfold.engines import Counter, Engine
-from streamfold.errors import Contended, EngineUnavailable, is_fatal, told
+from streamfold.errors import Contended, EngineUnavailable, ItemFault, told
 from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
 from streamfold.records.change import ItemKey
@@ -116,13 +116,11 @@ class Copying:
         left: list[Root] = []
         for each in runs:
             gone = gone_body(each.root, self.runtime.clock())
-            try:
+            with ItemFault(EngineUnavailable) as fault:
                 hides = self.hides or keeps_ids(each.root.route)
                 lead(each, self.runtime.engine, stored, self.runtime.settings, gone, hides=hides)
-            except Exception as error:
-                if is_fatal(error) or isinstance(error, EngineUnavailable):
-                    raise
-                self._failed(each, error)
+            if fault.error is not None:
+                self._failed(each, fault.error)
                 continue
             if noted(each, self.runtime.engine, self.runtime.expires_at):
                 ready.append(each)
@@ -209,14 +207,11 @@ class Comparing:
         for key, root in keys.items():
             counter = counters.get(key, {})
             each = RootRun(root, key, int(counter.get("n", 0)), frozenset(counter.get("ids", ())))
-            try:
+            with ItemFault(EngineUnavailable) as fault:
                 lead(each, self.engine, stored, self.settings, None)
-            except Exception as error:
-                if is_fatal(error) or isinstance(error, EngineUnavailable):
-                    raise
-                failed.append((root, error))
-                continue
-            made.append(each)
+                made.append(each)
+            if fault.error is not None:
+                failed.append((root, fault.error))
         return made, failed
 
     @staticmethod

@@ -1,0 +1,224 @@
+"""Visits: ledger items are led to what their source items say now.
+
+A repair and a redrive visit one item; a page of a backfill or a rebuild visits many at once.
+
+1. The ledger item is read, *then* its source item, both strongly. So the source is at least as new as what the revision
+   of the ledger item stands for. In the other order an older image would be written over a newer contribution.
+2. One transaction writes what the handlers make of the source, on the revision that was read. A record that comes in
+   between moves the ledger item, and the write is refused.
+3. The write sets a fence, also where nothing differs: an optimistic write that was planned before expects the same
+   contribution, and would land behind the visit.
+4. What is refused is visited again, from 1: the images at hand are older than the ledger item that refused them.
+
+The version of a part never falls. It becomes the greatest that the ledger item has of any handler: the record that led
+to that version was committed before the source was read. A redrive asks for at least the version of its record.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from streamfold.batch.manifest import note_expiring
+from streamfold.batch.stored_schema import keep_forms
+from streamfold.commit.committer import Committer
+from streamfold.commit.outcome import Failed, Outcome
+from streamfold.commit.pending import NamedRows, Unfinished
+from streamfold.commit.plan import Plan, Unit, pack, unit_of
+from streamfold.commit.replanning import filled, read_lives
+from streamfold.derivations.derivation import LOST, derived
+from streamfold.engines import StoredItem
+from streamfold.errors import parts_text
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
+from streamfold.ledger.lives import NO_ROWS, Lives, as_stored
+from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.step import Step, Transition, reconciled
+from streamfold.records.change import Change, ItemKey, image_of
+from streamfold.routes.route import ROWS_LOST, Fields, Route
+from streamfold.runtime import Runtime
+from streamfold.writes.guarded import RowKey, StateKey
+
+
+class Scanned(NamedTuple):
+    """Stands for the change of an item that is visited; a failure names it."""
+
+    item: ItemKey
+    version_text: str = BEFORE_ALL
+    sequence: str = ""
+    event: str = ""
+
+    @property
+    def record(self) -> Mapping[str, object]:
+        """There is none."""
+        return {}
+
+    @property
+    def name(self) -> str:
+        return parts_text(self.item[1:])
+
+
+def stand_in(item: ItemKey, version: str = BEFORE_ALL) -> Change:
+    """What stands for the change of an item that is visited."""
+    return cast("Change", Scanned(item, version))
+
+
+class HandlerPart(NamedTuple):
+    """One handler's part of one item."""
+
+    route: Route
+    fields: Fields
+
+
+class ItemParts(NamedTuple):
+    """The parts of one ledger item that are visited."""
+
+    item: ItemKey
+    group: str
+    parts: Sequence[HandlerPart]
+
+
+class Visit(NamedTuple):
+    """What was read for one ledger item, and what the handlers make of it."""
+
+    key: StateKey
+    parts: ItemParts
+    held: LedgerItem
+    source: StoredItem | None
+    steps: Sequence[Step]
+    failed: Sequence[Failed]  # of handlers that raise: their parts stay as they are
+
+    def stored(self, step: Step) -> str:
+        """What the ledger item holds of a step's handler, as text."""
+        part = self.held.parts.get(step.route.name)
+        return part.text if part else ""
+
+    def after(self, step: Step) -> Contribution:
+        """What a handler makes of the item, in the lives of rows that its stored contribution names."""
+        stored = self.stored(step)
+        return as_stored(stored_rows(stored), step.after) if stored else step.after
+
+    def differs(self, step: Step) -> bool:
+        """Whether the ledger holds something else than the source says, or work is pending there."""
+        part = self.held.parts.get(step.route.name)
+        if part is None:
+            return bool(step.after)
+        return bool(part.left) or part.text != stored_text(self.after(step))
+
+
+@dataclass(slots=True, kw_only=True)
+class Visits:
+    """Visits items of one application, and commits what follows; the caller finishes what is ``unfinished`` then."""
+
+    runtime: Runtime
+    bounds: Mapping[str, str] = field(default_factory=dict)  # the least version of what is read, by table
+    named: Mapping[str, NamedRows] = field(default_factory=dict)  # rows that records of the item name, by handler
+    emptied: bool = False  # items are taken for absent
+    dry_run: bool = False
+    unfinished: Unfinished = field(init=False, default_factory=Unfinished)
+    visited: dict[StateKey, Visit] = field(init=False, default_factory=dict)  # as they were read last
+    planned: dict[StateKey, Transition] = field(init=False, default_factory=dict)  # the last of each ledger item
+    lives: Lives = field(init=False)
+    _wanted: dict[StateKey, ItemParts] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lives = Lives(self.runtime.known.lives)
+
+    def read(self, wanted: Iterable[ItemParts]) -> list[Visit]:
+        """Reads ledger items, then their sources, and derives. Raises ``EngineError`` if one of them cannot be read."""
+        runtime = self.runtime
+        keys = {ledger_key(runtime.application.name, each.group, each.item): each for each in wanted}
+        stored = runtime.engine.read_state([*keys], consistent=True)
+        ledgers = {
+            key: filled(runtime.engine, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
+            for key, each in keys.items()
+        }
+        sources = self._sources([*dict.fromkeys(each.item for each in keys.values())])
+        visits = [self._visit(key, each, ledgers[key], sources) for key, each in keys.items()]
+        runtime.known.learn_expiring()
+        if not self.dry_run:
+            note_expiring(runtime)
+            if not keep_forms(runtime):  # another process makes an attribute otherwise: the handler is refused now
+                visits = [self._visit(key, each, ledgers[key], sources) for key, each in keys.items()]
+        if self.lives.matter:
+            coming = (
+                (step.route, stored_rows(visit.stored(step)), step.after) for visit in visits for step in visit.steps
+            )
+            read_lives(runtime.engine, self.lives, coming, consistent=True)
+        for visit in visits:
+            self.visited[visit.key] = visit
+            self._wanted.setdefault(visit.key, visit.parts)
+        return visits
+
+    def _sources(self, items: Sequence[ItemKey]) -> Mapping[ItemKey, StoredItem]:
+        if self.emptied:
+            return {}
+        if len(items) == 1:  # a redrive may have the permission to get an item alone
+            source = self.runtime.engine.read_source(items[0])
+            return {} if source is None else {items[0]: source}
+        return self.runtime.engine.read_sources(items)
+
+    def _visit(self, key: StateKey, parts: ItemParts, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]) -> Visit:
+        item, source = parts.item, sources.get(parts.item)
+        version = max([self.bounds.get(item[0], BEFORE_ALL), *(part.version for part in held.parts.values())])
+        image, steps, failed = image_of(source), [], []
+        for route, fields in parts.parts:
+            after, error = derived(route, image, fields, self.runtime.known.forms)
+            if error is None:
+                steps.append(Step(route, version, None, after))
+            else:
+                failed.append(Failed(stand_in(item), route, error))
+        return Visit(key, parts, held, source, steps, failed)
+
+    def unit(self, visit: Visit, steps: Iterable[Step], added: AbstractSet[RowKey] = NO_ROWS) -> Unit:
+        """The unit of some steps of a visit."""
+        item = visit.parts.item
+        transition = reconciled(visit.key, item, tuple(steps), visit.held, added, self.lives)
+        self.planned[visit.key] = transition
+        return unit_of(item, transition, (stand_in(item),), added, visit.held, self.lives)
+
+    def name(self, visit: Visit) -> None:
+        """Takes the rows that an attempt before may have left unfinished when it died.
+
+        What was left behind is in the ledger item. Whether the rows that the item leads to now were recomputed is not,
+        so they are looked at again.
+        """
+        application, item = self.runtime.application.name, visit.parts.item
+        self.unfinished.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
+        for step in visit.steps:
+            part, after = visit.held.parts.get(step.route.name), visit.after(step)
+            named = NamedRows()
+            if part is not None and part.left:
+                named.add_stored(application, step.route, item, visit.held)
+            if step.route.name in self.named:
+                named.join(self.named[step.route.name])
+            named.rows.difference_update(after)
+            named.hold(application, step.route, item, after)
+            named.state_rows.update(filter(is_in_state, step.after))
+            self.unfinished.take(named, [step.route], [stand_in(item)])
+
+    def commit(self, units: Sequence[Unit]) -> Outcome:
+        """Carries out units of visits; those that are refused are visited again, alone."""
+        runtime = self.runtime
+        committer = Committer(runtime, lambda *_: (), self.unfinished, lives=self.lives, revisit=self.again)
+        outcome = committer.carry_out(Plan(tuple(pack(units, runtime.chunk_actions)), ()))
+        for handler in outcome.counts.get(ROWS_LOST, ()):
+            runtime.warn_once((ROWS_LOST, handler), LOST[ROWS_LOST].text.format(name=handler, count="1 or more"))
+        return outcome
+
+    def again(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Failed]]:
+        """Units from newer reads, of the same handlers, and the handlers that raise now. Nothing is compared: whoever
+        was refused writes, so that no write that was planned before can land behind it.
+        """
+        added = {unit.guard.key: unit.added for unit in units}
+        visits = self.read(self._limited(unit) for unit in units)
+        for visit in visits:
+            self.name(visit)
+        planned = [self.unit(visit, visit.steps, added[visit.key]) for visit in visits if visit.steps]
+        return planned, [failed for visit in visits for failed in visit.failed]
+
+    def _limited(self, unit: Unit) -> ItemParts:
+        """The parts of a ledger item that a unit is of."""
+        assert isinstance(unit.guard.key, StateKey)
+        wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}
+        return wanted._replace(parts=[part for part in wanted.parts if part.route.name in names])
