@@ -32,7 +32,7 @@ class Model:
 
     def given(self, part):
         """The attributes that a part of a change gives."""
-        if isinstance(part, d.Attributes):
+        if isinstance(part, d.AttributesOf):
             return dict(getattr(self.write, part.mapping))
         return {part.name: self.value(part.value)}
 
@@ -69,7 +69,7 @@ class Model:
                 return item
             case "Delete":
                 return None
-            case d.Put(attributes):
+            case d.Replace(attributes):
                 made = dict(self.key)
                 for part in attributes:
                     made |= self.given(part)
@@ -86,7 +86,7 @@ class Model:
         for part in change.takes:
             made[part.name] = made.get(part.name, set()) - self.value(part.value)
         for part in change.sets:
-            if isinstance(part, d.Next):
+            if isinstance(part, d.Increment):
                 made[part.name] = made.get(part.name, self.value(part.start)) + 1
             else:
                 made |= self.given(part)

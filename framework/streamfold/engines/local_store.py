@@ -45,7 +45,6 @@ from streamfold.writes.guarded import (
 OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
 FoundItems = dict[PlaceKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
-Attributes = dict[str, Any]
 NEW_IMAGES = "Only records with new images bring them."
 UPDATE_DIGITS = 8
 """Digits of the number of updates since an item's last own change."""
@@ -133,7 +132,7 @@ class GuardedItems(ABC):
         """Surrounds the reads and writes of one call, which are done as a whole."""
 
     @abstractmethod
-    def _row(self, key: RowKey) -> Attributes | None:
+    def _row(self, key: RowKey) -> dict[str, Any] | None:
         """The row of a key, as attribute values."""
 
     @abstractmethod

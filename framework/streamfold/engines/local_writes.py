@@ -33,7 +33,7 @@ class LocalWrite(NamedTuple):
     returns_item: bool  # a refusal brings the item that was found
 
 
-_COMPILED: dict[terms.Shape, LocalWrite] = {}
+_COMPILED: dict[terms.WriteShape, LocalWrite] = {}
 
 
 def local_write(write: Any, table: Table) -> LocalWrite:
@@ -90,10 +90,10 @@ class _Plain:
             case terms.Either(each):
                 return f"({' or '.join(map(self.condition, each))})"
 
-    def change(self, change: terms.Change) -> list[str]:
+    def change(self, change: terms.ItemChange) -> list[str]:
         if isinstance(change, terms.Update):
             return self.update(change)
-        if isinstance(change, terms.Put):
+        if isinstance(change, terms.Replace):
             key = [f"**{self.key}"] if self.key else []
             return [f"return {{{', '.join([*key, *map(self.set, change.attributes)])}}}"]
         return ["return None"]
@@ -103,20 +103,20 @@ class _Plain:
         lines = [f"made = {{{', '.join([base, *map(self.set, change.sets)])}}}", *self.add(change.adds)]
         lines += [f"take(made, {taken.name!r}, {taken.value.code})" for taken in change.takes]
         for removed in change.removes:
-            if isinstance(removed, terms.Names):
+            if isinstance(removed, terms.NamesOf):
                 lines += [f"for name in write.{removed.names}:", "    made.pop(name, None)"]
             else:
                 lines.append(f"made.pop({removed!r}, None)")
         return [*lines, "return made"]
 
-    def set(self, given: terms.Attribute | terms.Attributes | terms.Next) -> str:
-        if isinstance(given, terms.Attributes):
+    def set(self, given: terms.Attribute | terms.AttributesOf | terms.Increment) -> str:
+        if isinstance(given, terms.AttributesOf):
             return f"**write.{given.mapping}"
-        if isinstance(given, terms.Next):
+        if isinstance(given, terms.Increment):
             return f"{given.name!r}: item.get({given.name!r}, {given.start.code}) + 1"
         return f"{given.name!r}: {given.value.code}"
 
-    def add(self, adds: Sequence[terms.Attribute | terms.Attributes]) -> list[str]:
+    def add(self, adds: Sequence[terms.Attribute | terms.AttributesOf]) -> list[str]:
         lines = []
         for given in adds:
             assert isinstance(given, terms.Attribute)
@@ -129,7 +129,7 @@ class _Plain:
     def same(self, mapping: str) -> str:
         return f"all(item.get(name) == value for name, value in write.{mapping}.items())"
 
-    def stored(self, name: str, _: terms.Value) -> str:
+    def stored(self, name: str, _: terms.WriteValue) -> str:
         """The stored value of an attribute; None where there is none."""
         return f"item.get({name!r})"
 
@@ -139,15 +139,17 @@ class _Encoded(_Plain):
 
     key = "key_attributes(table, write.key)"
 
-    def set(self, given: terms.Attribute | terms.Attributes | terms.Next) -> str:
-        if isinstance(given, terms.Attributes):
+    def set(self, given: terms.Attribute | terms.AttributesOf | terms.Increment) -> str:
+        if isinstance(given, terms.AttributesOf):
             return f"**encode(write.{given.mapping})['M']"
         assert isinstance(given, terms.Attribute)
         return f"{given.name!r}: encode({given.value.code})"
 
-    def add(self, adds: Sequence[terms.Attribute | terms.Attributes]) -> list[str]:
+    def add(self, adds: Sequence[terms.Attribute | terms.AttributesOf]) -> list[str]:
         amounts = [
-            f"**write.{given.mapping}" if isinstance(given, terms.Attributes) else f"{given.name!r}: {given.value.code}"
+            f"**write.{given.mapping}"
+            if isinstance(given, terms.AttributesOf)
+            else f"{given.name!r}: {given.value.code}"
             for given in adds
         ]
         return [f"add(made, {{{', '.join(amounts)}}}, write.key)"] if amounts else []
@@ -155,7 +157,7 @@ class _Encoded(_Plain):
     def same(self, mapping: str) -> str:
         return f"all(same(item.get(name), value) for name, value in encode(write.{mapping})['M'].items())"
 
-    def stored(self, name: str, value: terms.Value) -> str:
+    def stored(self, name: str, value: terms.WriteValue) -> str:
         stored = f"item.get({name!r}, NO_ITEM).get({value.type!r})"
         return f"number({stored})" if value.type == "N" else stored
 

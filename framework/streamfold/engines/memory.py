@@ -24,7 +24,7 @@ from streamfold.engines import (
     declared,
 )
 from streamfold.engines.keys import KeyOrder, PlaceKey, key_attributes, place_after, stored_key
-from streamfold.engines.local_store import NEW_IMAGES, Attributes, FoundItems, GuardedItems, carried_out, page_of
+from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
 from streamfold.engines.own_stream import OwnRecords, change_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
@@ -199,7 +199,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def _work(self) -> AbstractContextManager[None]:
         return ALONE
 
-    def _row(self, key: RowKey) -> Attributes | None:
+    def _row(self, key: RowKey) -> dict[str, Any] | None:
         return self.rows.get(key)
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
@@ -244,7 +244,9 @@ class MemoryEngine(MemoryReads, GuardedItems):
             insort(self._places.setdefault(key.pk, []), key.sk)
         self.state[key] = after
 
-    def _emit(self, key: RowKey, before: Attributes | None, after: Attributes | None, readers: Collection[str]) -> None:
+    def _emit(
+        self, key: RowKey, before: dict[str, Any] | None, after: dict[str, Any] | None, readers: Collection[str]
+    ) -> None:
         change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
         if change is not None:
             self._stream.add(change, readers)

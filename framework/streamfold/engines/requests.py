@@ -35,7 +35,7 @@ PLACEHOLDERS = ("#", ":")
 each such statement with a ValidationError."""
 
 
-class Values(NamedTuple):
+class WriteValues(NamedTuple):
     """What writes of one shape put into their expressions."""
 
     names: Callable[[Any], tuple[tuple[str, ...], ...]]  # those in the mappings of a write: the text has them too
@@ -48,8 +48,8 @@ class Requests:
     def __init__(self, tables: Mapping[str, tuple[Table, str]], state_table: str) -> None:
         self.tables = tables
         self.state_table = state_table
-        self._values: dict[terms.Shape, Values] = {}
-        self._texts: dict[terms.Shape, tuple[str, dict[str, Any]]] = {}
+        self._values: dict[terms.WriteShape, WriteValues] = {}
+        self._texts: dict[terms.WriteShape, tuple[str, dict[str, Any]]] = {}
 
     def action(self, write: Any, expires_at: int) -> ActionRequest:
         """The action of a transaction for one write. Raises ``HandlerError`` for values that cannot be stored."""
@@ -144,20 +144,20 @@ class Requests:
     def _real_name(self, key: RowKey | StateKey) -> str:
         return self.state_table if type(key) is StateKey else self.tables[key[0]][1]
 
-    def _learn_values(self, shape: terms.Shape, write: Any, table: Table) -> Values:
+    def _learn_values(self, shape: terms.WriteShape, write: Any, table: Table) -> WriteValues:
         use = _ExpressionText(write, table)
         use.request(terms.described(write, table))
         names = "".join(f"tuple({mapping}), " for mapping in use.mappings)
-        made = Values(_function("write", f"({names})"), _getter(tuple(use.codes)))
+        made = WriteValues(_function("write", f"({names})"), _getter(tuple(use.codes)))
         return _learn(self._values, shape, made)
 
     def _learn_text(
-        self, shape: terms.Shape, write: Any, table: Table, positions: Sequence[int] | None
+        self, shape: terms.WriteShape, write: Any, table: Table, positions: Sequence[int] | None
     ) -> tuple[str, dict[str, Any]]:
         description = terms.described(write, table)
         request = _ExpressionText(write, table, positions).request(description)
         change = description.change
-        verb = change if isinstance(change, str) else type(change).__name__
+        verb = change if isinstance(change, str) else "Put" if isinstance(change, terms.Replace) else "Update"
         return _learn(self._texts, shape, (verb, request))
 
 
@@ -169,12 +169,12 @@ class _Text(ABC):
         self.codes: list[str] = []
         self.mappings: list[str] = []  # code of the mappings whose names are in the text
 
-    def condition(self, group: terms.Guard) -> str:
+    def condition(self, group: terms.Requirement) -> str:
         """The terms of a group; "" where it requires nothing."""
         word = " AND " if isinstance(group, terms.All) else " OR "
         return word.join([text for term in self.open_terms(group) for text in self.texts(term)])
 
-    def open_terms(self, group: terms.Guard) -> Sequence[terms.Term]:
+    def open_terms(self, group: terms.Requirement) -> Sequence[terms.Term]:
         """The terms that may hold, and may not."""
         return group.terms
 
@@ -205,28 +205,28 @@ class _Text(ABC):
         self.codes.append(f"*map(encode, write.{mapping}.values())")
         return [(self.name(name), self.next_value()) for name in getattr(self.write, mapping)]
 
-    def attributes(self, given_attributes: Iterable[terms.Attribute | terms.Attributes]) -> list[tuple[str, str]]:
+    def attributes(self, given_attributes: Iterable[terms.Attribute | terms.AttributesOf]) -> list[tuple[str, str]]:
         """The names and values of what is set or added."""
         found: list[tuple[str, str]] = []
         for given in given_attributes:
-            if isinstance(given, terms.Attributes):
+            if isinstance(given, terms.AttributesOf):
                 found += self.each(given.mapping)
             else:
                 found.append((self.name(given.name), self.value(given.value)))
         return found
 
-    def listed(self, removes: Iterable[str | terms.Names]) -> list[str]:
+    def listed(self, removes: Iterable[str | terms.NamesOf]) -> list[str]:
         """The names of what is removed."""
         found: list[str] = []
         for given in removes:
-            if isinstance(given, terms.Names):
+            if isinstance(given, terms.NamesOf):
                 self.mappings.append(f"write.{given.names}")
                 found += map(self.name, getattr(self.write, given.names))
             else:
                 found.append(self.name(given))
         return found
 
-    def value(self, value: terms.Value) -> str:
+    def value(self, value: terms.WriteValue) -> str:
         self.codes.append(f"encode({value.code})")
         return self.next_value()
 
@@ -267,7 +267,7 @@ class _ExpressionText(_Text):
     def update(self, change: terms.Update) -> str:
         sets: list[str] = []
         for given in change.sets:
-            if isinstance(given, terms.Next):
+            if isinstance(given, terms.Increment):
                 name = self.name(given.name)
                 sets.append(f"{name} = if_not_exists({name}, {self.value(given.start)}) + {self.value(terms.ONE)}")
             else:
@@ -283,7 +283,7 @@ class _ExpressionText(_Text):
     def name(self, name: str) -> str:
         return self._aliases.setdefault(name, f"#{len(self._aliases)}")
 
-    def value(self, value: terms.Value) -> str:
+    def value(self, value: terms.WriteValue) -> str:
         if type(self.write) is not LedgerWrite:
             return super().value(value)
         self.codes.append(value.code)  # ``once_each`` encodes it
@@ -301,10 +301,10 @@ class _ExpressionText(_Text):
 class _StatementText(_Text):
     """The clauses of a statement on an item that is there: what asks whether it is there is left out."""
 
-    def open_terms(self, group: terms.Guard) -> Sequence[terms.Term]:
+    def open_terms(self, group: terms.Requirement) -> Sequence[terms.Term]:
         return [term for term in group.terms if not isinstance(term, terms.Exists)]
 
-    def conjunction(self, group: terms.Guard) -> list[str]:
+    def conjunction(self, group: terms.Requirement) -> list[str]:
         """The terms of a group, to be joined with others by AND."""
         found = self.open_terms(group)
         if isinstance(group, terms.All):
@@ -316,7 +316,7 @@ class _StatementText(_Text):
     def update(self, change: terms.Update) -> list[str]:
         clauses: list[str] = []
         for given in change.sets:
-            if isinstance(given, terms.Next):
+            if isinstance(given, terms.Increment):
                 clauses.append(f"SET {self.name(given.name)} = {self.name(given.name)} + 1")
             else:
                 clauses += [f"SET {name} = {value}" for name, value in self.attributes([given])]
@@ -375,7 +375,7 @@ def _function(arguments: str, code: str) -> Any:
     return eval(f"lambda {arguments}: {code}", {"encode": encode, "compared": compared})  # noqa: S307
 
 
-def _learn(known: dict[terms.Shape, T], shape: terms.Shape, made: T) -> T:
+def _learn(known: dict[terms.WriteShape, T], shape: terms.WriteShape, made: T) -> T:
     if len(known) >= SHAPES_MAX:
         known.clear()
     known[shape] = made

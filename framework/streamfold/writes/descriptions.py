@@ -22,7 +22,7 @@ from streamfold.writes import guarded
 # The language
 
 
-class Value(NamedTuple):
+class WriteValue(NamedTuple):
     """A value of a write: an expression of ``write`` and ``expires_at``, and the DynamoDB type of its result."""
 
     code: str
@@ -46,7 +46,7 @@ class Is(NamedTuple):
 
     name: str
     operator: Literal["=", "<", "<=", ">="]
-    value: Value
+    value: WriteValue
 
 
 class Same(NamedTuple):
@@ -85,87 +85,87 @@ class Either(NamedTuple):
     says: str = ""
 
 
-Guard = All | Either
-Term = Exists | Absent | Is | Same | NoneOf | Unchanged | Guard
+Requirement = All | Either
+Term = Exists | Absent | Is | Same | NoneOf | Unchanged | Requirement
 
 
 class Attribute(NamedTuple):
     """An attribute that is set to a value, or that a value is added to."""
 
     name: str
-    value: Value
+    value: WriteValue
 
 
-class Attributes(NamedTuple):
+class AttributesOf(NamedTuple):
     """The attributes in a mapping of the write."""
 
     mapping: str
 
 
-class Names(NamedTuple):
+class NamesOf(NamedTuple):
     """The names that the write lists, or those in a mapping of it."""
 
     names: str
 
 
-class Next(NamedTuple):
+class Increment(NamedTuple):
     """A number that is raised by one; where there is none, it begins behind ``start``."""
 
     name: str
-    start: Value
+    start: WriteValue
 
 
-class Put(NamedTuple):
+class Replace(NamedTuple):
     """The item has these attributes and no others; later ones win."""
 
-    attributes: tuple[Attribute | Attributes, ...]
+    attributes: tuple[Attribute | AttributesOf, ...]
 
 
 class Update(NamedTuple):
     """Attributes of the item are set, removed, and added to; what is missing is made. Others remain."""
 
-    sets: tuple[Attribute | Attributes | Next, ...] = ()
-    removes: tuple[str | Names, ...] = ()
-    adds: tuple[Attribute | Attributes, ...] = ()  # to numbers and sets
+    sets: tuple[Attribute | AttributesOf | Increment, ...] = ()
+    removes: tuple[str | NamesOf, ...] = ()
+    adds: tuple[Attribute | AttributesOf, ...] = ()  # to numbers and sets
     takes: tuple[Attribute, ...] = ()  # from sets
 
 
-Change = Put | Update | Literal["Delete", "ConditionCheck"]
+ItemChange = Replace | Update | Literal["Delete", "ConditionCheck"]
 
 
 class Description(NamedTuple):
     """What a write requires, and what it does."""
 
-    guard: Guard
-    change: Change
+    guard: Requirement
+    change: ItemChange
     returns_item: bool = True  # a refusal brings the item that was found, which costs DynamoDB nothing but bytes
 
 
 # All writes
 
 
-def _text(name: str) -> Value:
-    return Value(f"write.{name}", "S")
+def _text(name: str) -> WriteValue:
+    return WriteValue(f"write.{name}", "S")
 
 
-def _number(name: str) -> Value:
-    return Value(f"write.{name}", "N")
+def _number(name: str) -> WriteValue:
+    return WriteValue(f"write.{name}", "N")
 
 
 GONE, THERE, FREE = Exists(exists=False), Exists(exists=True), All()
-EXPIRES = Attribute("ttl", Value("expires_at", "N"))
-ZERO, ONE, TRUE = Value("0", "N"), Value("1", "N"), Value("True", "BOOL")
-SET_VALUES, REMOVE_NAMES = (Attributes("values"),), (Names("removed"),)
+EXPIRES = Attribute("ttl", WriteValue("expires_at", "N"))
+ZERO, ONE, TRUE = WriteValue("0", "N"), WriteValue("1", "N"), WriteValue("True", "BOOL")
+SET_VALUES, REMOVE_NAMES = (AttributesOf("values"),), (NamesOf("removed"),)
 UNSHARED = "nobody adds to it"
-Shape = tuple[Any, ...]
+WriteShape = tuple[Any, ...]
 W = TypeVar("W")
 
-SHAPES: dict[type, Callable[[Any, Table], Shape]] = {}
+SHAPES: dict[type, Callable[[Any, Table], WriteShape]] = {}
 """What of a write its description asks for, by kind."""
 _DESCRIBED: dict[type, Callable[[Any, Table], Description]] = {}
 
 
-def shape_of(write: Any, table: Table) -> Shape:
+def shape_of(write: Any, table: Table) -> WriteShape:
     """What decides on the description of a write: equal for all writes that have the same one."""
     kind = type(write)
     return kind, SHAPES[kind](write, table)
@@ -183,7 +183,7 @@ def conditions(write: Any) -> list[str]:
     return [group.says for group in groups if group.says]
 
 
-def _describes(kind: type[W], shape: Callable[[W, Table], Shape]) -> Callable[[Any], Any]:
+def _describes(kind: type[W], shape: Callable[[W, Table], WriteShape]) -> Callable[[Any], Any]:
     def enter(describe: Callable[[W, Table], Description]) -> Callable[[W, Table], Description]:
         _DESCRIBED[kind], SHAPES[kind] = describe, shape
         return describe
@@ -200,7 +200,7 @@ def _describe_alike(descriptions: Mapping[type, Description]) -> None:
 # State items
 
 
-def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> Shape:
+def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> WriteShape:
     return (
         tuple([(part.handler, part.left is not None, bool(part.expected)) for part in write.parts]),
         write.revision and 1,
@@ -266,15 +266,15 @@ def _still_expected(part: guarded.LedgerPart, stored: str) -> tuple[Term, ...]:
 @_describes(guarded.Claim, lambda write, _: (bool(write.rows),))
 def _claim(write: guarded.Claim, _: Table) -> Description:
     rows = (Attribute("s", _text("rows")),) if write.rows else ()
-    return Description(All((GONE,), says="there is none"), Put((*rows, EXPIRES)))
+    return Description(All((GONE,), says="there is none"), Replace((*rows, EXPIRES)))
 
 
 @_describes(guarded.SwapState, lambda write, _: (bool(write.revision), write.expires))
 def _swap_state(write: guarded.SwapState, _: Table) -> Description:
-    following = Attribute("r", Value("write.revision + 1", "N"))
+    following = Attribute("r", WriteValue("write.revision + 1", "N"))
     as_read = Is("r", "=", _number("revision")) if write.revision else GONE
-    attributes = (Attributes("attributes"), following, *((EXPIRES,) if write.expires else ()))
-    return Description(All((as_read,)), Put(attributes))
+    attributes = (AttributesOf("attributes"), following, *((EXPIRES,) if write.expires else ()))
+    return Description(All((as_read,)), Replace(attributes))
 
 
 @_describes(guarded.DeleteState, lambda write, _: (write.expected is not None,))
@@ -288,7 +288,7 @@ def _delete_state(write: guarded.DeleteState, _: Table) -> Description:
 def _mirror(write: guarded.PutMirror, _: Table) -> Description:
     expires = () if write.expires is None else (Attribute("ttl", _number("expires")),)
     attributes = (Attribute("s", _text("text")), Attribute("v", _text("version")), *expires)
-    return Description(Either((GONE, Is("v", "<=", _text("version")))), Put(attributes))
+    return Description(Either((GONE, Is("v", "<=", _text("version")))), Replace(attributes))
 
 
 @_describes(
@@ -300,8 +300,8 @@ def _counter(write: guarded.CounterWrite, _: Table) -> Description:
     change = Update(
         (Attribute("n", number), *((EXPIRES,) if write.expires else ())),
         (EXPIRES.name,) if write.expires is False else (),
-        (Attribute("ids", Value("write.added", "SS")),) if write.added else (),
-        (Attribute("ids", Value("write.removed", "SS")),) if write.removed else (),
+        (Attribute("ids", WriteValue("write.added", "SS")),) if write.added else (),
+        (Attribute("ids", WriteValue("write.removed", "SS")),) if write.removed else (),
     )
     return Description(All((Is("n", "=", _number("number")),)), change)
 
@@ -311,13 +311,13 @@ def _count_up(write: guarded.CountUp, _: Table) -> Description:
     expires = (EXPIRES,) if write.expires or not write.there else ()
     # Whether the item exists decides on its time to live, unless it gets one in any case.
     known = FREE if write.expires else All((Exists(write.there),))
-    return Description(known, Update((Next("n", _number("start")), *expires)), returns_item=False)
+    return Description(known, Update((Increment("n", _number("start")), *expires)), returns_item=False)
 
 
 _describe_alike(
     {
-        guarded.PutState: Description(FREE, Put((Attribute("s", _text("text")),))),
-        guarded.ClearNotes: Description(All((Same("notes"),)), Update(removes=(Names("notes"),)), returns_item=False),
+        guarded.PutState: Description(FREE, Replace((Attribute("s", _text("text")),))),
+        guarded.ClearNotes: Description(All((Same("notes"),)), Update(removes=(NamesOf("notes"),)), returns_item=False),
         guarded.NoteVersion: Description(
             Either((Absent("v"), Is("v", "<", _text("version")))),
             Update((Attribute("v", _text("version")),)),
@@ -365,7 +365,7 @@ def _add(write: guarded.AddRow, _: Table) -> Description:
     # A row is shared once somebody adds to it, so that its owner does not put it over the sum.
     shared = () if write.unversioned or OWNER in write.removed else (OWNER,)
     adds = (
-        *((Attributes("amounts"),) if write.amounts else ()),
+        *((AttributesOf("amounts"),) if write.amounts else ()),
         *((Attribute(CONTRIBUTORS, _number("contributors")),) if write.contributors else ()),
     )
     return Description(All(tuple(terms)), Update(sets, (*(REMOVE_NAMES if write.removed else ()), *shared), adds))
@@ -373,11 +373,11 @@ def _add(write: guarded.AddRow, _: Table) -> Description:
 
 @_describes(guarded.PutRow, lambda write, _: (write.owner is not None, write.amends))
 def _put(write: guarded.PutRow, _: Table) -> Description:
-    own, guard = Is(OWNER, "=", _text("owner")), cast("Guard", FREE)
+    own, guard = Is(OWNER, "=", _text("owner")), cast("Requirement", FREE)
     if write.owner is not None:
         # What expired is not made again by an amendment.
         guard = All((own,), UNSHARED) if write.amends else Either((GONE, own), UNSHARED)
-    return Description(guard, Put((Attributes("attributes"),)))
+    return Description(guard, Replace((AttributesOf("attributes"),)))
 
 
 @_describes(guarded.DeleteRow, lambda write, _: (write.owner is not None,))
@@ -397,9 +397,9 @@ def _guarded_put(write: guarded.GuardedPut, table: Table) -> Description:
         owner = Either((Absent(OWNER), Is(OWNER, "=", _text("owner"))), says="it is no other item's")
         terms, own = (*terms, owner), (*own, Attribute(OWNER, _text("owner")))
     if write.attributes is not None:
-        return Description(All(terms), Put((*own, Attributes("attributes"))))
+        return Description(All(terms), Replace((*own, AttributesOf("attributes"))))
     expires = (Attribute(table.ttl, EXPIRES.value),) if table.ttl else ()
-    return Description(All(terms), Put((*own, Attribute(CONTRIBUTORS, ZERO), *expires)))
+    return Description(All(terms), Replace((*own, Attribute(CONTRIBUTORS, ZERO), *expires)))
 
 
 @_describes(guarded.PutPair, lambda write, table: (write.replaces, write.attributes is None, table.ttl))
@@ -408,13 +408,13 @@ def _pair(write: guarded.PutPair, table: Table) -> Description:
     older = All((Is(VERSION, "<=", first), Is(PARTNER_VERSION, "<=", second)))
     shown = write.attributes is not None
     attributes = (
-        *((Attributes("attributes"),) if shown else ()),
+        *((AttributesOf("attributes"),) if shown else ()),
         Attribute(VERSION, first),
         Attribute(PARTNER_VERSION, second),
         Attribute(CONTRIBUTORS, ONE if shown else ZERO),
         *((Attribute(table.ttl, _number("expires")),) if table.ttl else ()),
     )
-    return Description(older if write.replaces else Either((GONE, older)), Put(attributes))
+    return Description(older if write.replaces else Either((GONE, older)), Replace(attributes))
 
 
 _describe_alike(
@@ -422,9 +422,9 @@ _describe_alike(
         # Entries that changed since they were read have changed the stamp.
         guarded.RecomputedRow: Description(All((Is(STAMP, "=", _text("stamp")),)), Update(SET_VALUES, REMOVE_NAMES)),
         guarded.CorrectRow: Description(
-            All((Same("expected"), NoneOf("absent"))), Update(SET_VALUES, REMOVE_NAMES, (Attributes("amounts"),))
+            All((Same("expected"), NoneOf("absent"))), Update(SET_VALUES, REMOVE_NAMES, (AttributesOf("amounts"),))
         ),
-        guarded.InsertRow: Description(All((GONE,)), Put((Attributes("attributes"),)), returns_item=False),
+        guarded.InsertRow: Description(All((GONE,)), Replace((AttributesOf("attributes"),)), returns_item=False),
         guarded.RemoveEmpty: Description(All((Is(CONTRIBUTORS, "=", ZERO),)), "Delete", returns_item=False),
         # Source items: whoever changed one meanwhile has the last word.
         guarded.AbsentSource: Description(All((GONE,)), "ConditionCheck", returns_item=False),
