@@ -12,6 +12,8 @@ import hypothesis
 import pytest
 
 from streamfold.records.values import EXACT
+from streamfold.writes.guarded import LedgerWrite
+from tests.helpers.changed_writes import on_writes
 from tests.helpers.contributions import FORMS
 from tests.helpers.source import Source
 
@@ -117,6 +119,7 @@ def source() -> Source:
 
 
 @pytest.fixture
-def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+def unguarded() -> Iterator[None]:
     """Ledger writes of the local stores are plain updates: none is refused for what is there."""
-    monkeypatch.setattr("streamfold.engines.applied.ledger_holds", lambda *_: True)
+    with on_writes(LedgerWrite, guard=lambda _: lambda *_: True):
+        yield

@@ -25,6 +25,8 @@ deliver(int(sys.argv[1]))
 class TakingEngine:
     """A store that takes every write, and has nothing but the manifest."""
 
+    is_local, own_stream = True, None
+
     def __init__(self) -> None:
         self.kept: dict[Any, dict[str, Any]] = {}
 

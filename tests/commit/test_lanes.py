@@ -12,8 +12,7 @@ from streamfold.commit.committer import most_shared_first
 from streamfold.commit.plan import pack
 from streamfold.commit.transactions import Several, in_lanes, read_state, slices
 from streamfold.engines import MemoryEngine
-from streamfold.engines.call_slots import CallSlots
-from streamfold.engines.threads import Threads
+from streamfold.engines.call_slots import CallSlots, Threads
 from streamfold.errors import Contended, EngineUnavailable
 from streamfold.ledger.state_keys import claim_key
 from streamfold.proofs.choices import Choices, Scripted

@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfold.engines.answers import READS as OPERATIONS
-from streamfold.engines.answers import called, watch
+from streamfold.engines.dynamodb_client import PARSED as OPERATIONS
+from streamfold.engines.dynamodb_client import called, watch
 from streamfold.records import encoded
 from streamfold.records.values import encode
 from tests.helpers.values import texts, values

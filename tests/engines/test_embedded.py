@@ -10,7 +10,7 @@ from threading import Barrier
 import pytest
 
 from streamfold import Table
-from streamfold.engines import EmbeddedEngine, Entries, MemoryEngine, kept_entries, state_file
+from streamfold.engines import EmbeddedEngine, Entries, MemoryEngine, item_cache, state_file
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError, SettingsError
 from streamfold.writes.guarded import AddRow, Claim, DeleteRow, DeleteState, PutRow, PutState, StateKey
@@ -216,7 +216,7 @@ def test_folder_that_is_not_there_or_is_no_file_is_an_error(tmp_path, name):
 
 @pytest.mark.parametrize("kept_max", [2_000, 3])
 def test_entries_that_a_batch_has_not_written_yet_are_read_with_those_of_the_file(opened, monkeypatch, kept_max):
-    monkeypatch.setattr(kept_entries, "PARTITION_ENTRIES_MAX", kept_max)
+    monkeypatch.setattr(item_cache, "PARTITION_ENTRIES_MAX", kept_max)
     engine = opened()
     before, after = (StateKey("entries", place) for place in ("1", "4"))
     engine.transact([PutState(before, "first"), PutState(after, "last")], 0)
@@ -241,9 +241,9 @@ def test_a_batch_writes_the_entries_of_all_partitions_together(opened, monkeypat
 
 @pytest.mark.parametrize("seed", range(20))
 def test_entries_are_read_in_a_batch_as_they_were_written_whatever_is_kept_of_them(opened, monkeypatch, seed):
-    monkeypatch.setattr(kept_entries, "PARTITION_ENTRIES_MAX", 4)
-    monkeypatch.setattr(kept_entries, "WANTED_TIMES_MAX", 2)
-    monkeypatch.setattr(kept_entries, "ENTRIES_MAX", 12)
+    monkeypatch.setattr(item_cache, "PARTITION_ENTRIES_MAX", 4)
+    monkeypatch.setattr(item_cache, "WANTED_TIMES_MAX", 2)
+    monkeypatch.setattr(item_cache, "ENTRIES_MAX", 12)
     random, engine, stored = Random(seed), opened(), {}
     for _ in range(20):
         with engine.batch():

@@ -7,7 +7,7 @@ import pytest
 from moto import mock_aws
 
 from streamfold import App, Key, Router, Row, Sum
-from streamfold.engines import EmbeddedEngine, MemoryEngine
+from streamfold.engines import DynamoEngine, EmbeddedEngine, MemoryEngine
 from streamfold.keys.table import STATE
 from tests.helpers.counter_contract import CounterContract
 from tests.helpers.engine_contract import (
@@ -19,6 +19,7 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
+from tests.helpers.guards_contract import GuardsContract
 from tests.helpers.pairs_contract import PairsContract
 from tests.helpers.partiql import WithStatements
 from tests.helpers.scan_contract import ScanContract
@@ -40,6 +41,10 @@ MOTO_DIFFERS = {
     "test_attributes_that_make_an_item_too_large_are_refused_for_good": SIZES,
 }
 """Where moto disagrees with DynamoDB Local, on which the same tests pass."""
+
+
+TRIES = {MemoryEngine: 300, EmbeddedEngine: 60, DynamoEngine: 40}
+"""Writes of each kind that are drawn: as many as an engine makes in little time."""
 
 
 def expect_difference(request):
@@ -98,6 +103,15 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+@pytest.fixture
+def tries(request, store):
+    return TRIES[type(store.engine)]
+
+
+class TestGuards(GuardsContract):
+    """The contract of what descriptions say."""
 
 
 class TestPairs(PairsContract):

@@ -2,16 +2,16 @@ from random import Random
 
 import pytest
 
-from streamfold.engines import Entries, kept_entries
-from streamfold.engines.kept_entries import KeptEntries
+from streamfold.engines import Entries, item_cache
+from streamfold.engines.item_cache import KeptEntries
 from streamfold.writes.guarded import StateKey
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Generations and partitions of a few entries, so that both are full all the time."""
-    monkeypatch.setattr(kept_entries, "ENTRIES_MAX", 12)
-    monkeypatch.setattr(kept_entries, "PARTITION_ENTRIES_MAX", 5)
+    monkeypatch.setattr(item_cache, "ENTRIES_MAX", 12)
+    monkeypatch.setattr(item_cache, "PARTITION_ENTRIES_MAX", 5)
 
 
 class Stored:

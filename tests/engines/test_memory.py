@@ -103,7 +103,7 @@ def test_rows_that_were_changed_behind_its_back_are_scanned_as_they_are(engine):
 def test_keys_are_ordered_once_and_kept_up(engine, monkeypatch):
     engine.insert_rows([PutRow(("shop", "a", None), {})])
     assert keys(engine) == ["a"]
-    monkeypatch.setattr("streamfold.engines.memory_reads.KeyOrder", None)
+    monkeypatch.setattr("streamfold.engines.memory.KeyOrder", None)
     engine.insert_rows([PutRow(("shop", "b", None), {})])
     engine.put_sources([(("shop", "c", None), {"PK": {"S": "c"}}, "v1"), (("shop", "b", None), None, "v1")])
     engine.transact([DeleteRow(("shop", "a", None), None)], 5)

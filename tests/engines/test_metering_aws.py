@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
-from streamfold.engines.metering import Consumed, Meter
+from streamfold.engines.dynamodb_client import Consumed, Meter
 from tests.helpers.tables import make_table
 
 KEY = {"pk": {"S": "a"}}

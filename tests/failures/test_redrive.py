@@ -469,6 +469,8 @@ def test_a_record_of_a_derived_row_is_bad_on_another_store(chained):
     app, engine, origins = chained
 
     class Elsewhere:
+        is_local = False
+
         def read_state(self, keys, *, consistent=False):
             return {}
 

@@ -30,7 +30,10 @@ class Call(NamedTuple):
 
 
 class CountingEngine:
-    """Carries out on another engine what it is asked for, and remembers each call."""
+    """Carries out on another engine what it is asked for, and remembers each call, as the store of AWS would."""
+
+    is_local = False
+    own_stream = by_prefix = durable = None
 
     def __init__(self, engine):
         self.engine = engine

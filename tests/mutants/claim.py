@@ -18,7 +18,8 @@ from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines import MemoryEngine
 from streamfold.records.kinesis import KinesisChange
 from streamfold.writes.guarded import Claim, DeleteRow, GuardedPut, PutRow
-from tests.mutants.registry import mutant, on_engines, on_writes
+from tests.helpers.changed_writes import on_writes
+from tests.mutants.registry import mutant
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
@@ -49,12 +50,7 @@ def _() -> Iterator[None]:
 
 @mutant("no condition on the claim", "claim")
 def _() -> Iterator[None]:
-    after = MemoryEngine._after
-
-    def unconditional(self: MemoryEngine, write: Any, expires_at: int) -> Any:
-        return {"ttl": expires_at} if isinstance(write, Claim) else after(self, write, expires_at)
-
-    with patch.object(MemoryEngine, "_after", unconditional):
+    with on_writes(Claim, guard=lambda _: lambda *_: True, made=lambda _: lambda *given: {"ttl": given[-1]}):
         yield
 
 
@@ -104,7 +100,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_put_that_is_older_than_its_row_is_dropped_and_the_rest_is_written",
 )
 def _() -> Iterator[None]:
-    with on_engines("row_is_older", lambda older: lambda row, write: True):
+    with on_writes(GuardedPut, guard=lambda older: lambda write, row: True):
         yield
 
 
@@ -112,8 +108,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     after = MemoryEngine._after
 
-    def removed(self: MemoryEngine, write: Any, expires_at: int) -> Any:
-        found = after(self, write, expires_at)
+    def removed(self: MemoryEngine, write: Any, *given: Any) -> Any:
+        found = after(self, write, *given)
         gone = isinstance(write, GuardedPut) and write.attributes is None and isinstance(found, dict)
         return None if gone else found
 
@@ -133,10 +129,10 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_row_of_another_item_fails_only_the_handler_that_wants_it",
 )
 def _() -> Iterator[None]:
-    def anyone(put_or_delete: Any) -> Any:
-        return lambda write, *found: put_or_delete(write._replace(owner=None), *found)
+    def anyone(holds: Any) -> Any:
+        return lambda write, row: holds(write._replace(owner=None), row)
 
-    with on_writes(anyone, PutRow, DeleteRow):
+    with on_writes(PutRow, DeleteRow, guard=anyone):
         yield
 
 

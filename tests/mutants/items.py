@@ -13,9 +13,11 @@ from streamfold.derivations.attributes import write_back as attributes_contribut
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.view import rows as part
-from streamfold.engines import keys, sources
+from streamfold.engines import keys
 from streamfold.keys.table import DERIVED
 from streamfold.ledger import contribution
+from streamfold.writes.guarded import UpdateSource
+from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
 
 WRITE_BACK = "tests/derivations/attributes/test_write_back.py::"
@@ -48,7 +50,7 @@ def _() -> Iterator[None]:
     tests="tests/engines/test_engines.py::TestEngine::test_attributes_are_not_written_over_what_was_not_read",
 )
 def _() -> Iterator[None]:
-    with patch.object(sources, "_as_read", lambda *_: True):
+    with on_writes(UpdateSource, guard=lambda _: lambda write, found: bool(found)):
         yield
 
 

@@ -17,7 +17,8 @@ from streamfold.ledger.difference import difference
 from streamfold.ledger.step import replanned
 from streamfold.proofs.meanings import FAULTS
 from streamfold.writes.guarded import LedgerWrite
-from tests.mutants.registry import mutant, on_engines
+from tests.helpers.changed_writes import on_writes
+from tests.mutants.registry import mutant
 from tests.mutants.search import BEST
 from tests.mutants.tools import expiring_in_an_hour, in_two, is_guard, unpadded
 
@@ -49,12 +50,12 @@ def _holding(*, version: bool = True, contribution: bool = True, fence: bool = T
             return False
         return not (fence and part.handler + ".fence" in stored)
 
-    return on_engines("ledger_holds", changed)
+    return on_writes(LedgerWrite, guard=changed)
 
 
 @mutant("no condition")
 def _() -> Iterator[None]:
-    with on_engines("ledger_holds", lambda holds: lambda write, item: True):
+    with on_writes(LedgerWrite, guard=lambda holds: lambda write, item: True):
         yield
 
 
@@ -95,13 +96,13 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     def changed(holds: Any) -> Any:
         def ledger_holds(write: LedgerWrite, item: Any) -> bool:
-            if write.revision is None or write.fence or item is None:
+            if write.revision is None or write.fence or not item:
                 return bool(holds(write, item))
             return all(item.get(part.handler + ".v", "") < part.version for part in write.parts)
 
         return ledger_holds
 
-    with on_engines("ledger_holds", changed):
+    with on_writes(LedgerWrite, guard=changed):
         yield
 
 
@@ -177,7 +178,7 @@ def _() -> Iterator[None]:
     def changed(holds: Any) -> Any:
         return lambda write, item: holds(write._replace(live_expected=None), item)
 
-    with on_engines("ledger_holds", changed):
+    with on_writes(LedgerWrite, guard=changed):
         yield
 
 

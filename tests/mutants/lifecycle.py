@@ -1,6 +1,6 @@
 """Mutants of cascades, copies and archives."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -13,19 +13,11 @@ from streamfold.derivations.cascade.children import CascadeCursor
 from streamfold.derivations.cascade.kind import Cascade
 from streamfold.derivations.copy import copies
 from streamfold.derivations.copy.kind import Copy
-from streamfold.engines import applied, guarded_items
-from streamfold.engines.sources import source_refusal
-from streamfold.writes.guarded import AbsentSource, DeleteSource
-from tests.mutants.registry import mutant, on_engines
+from streamfold.writes.guarded import AbsentSource, DeleteSource, GuardedPut, SwapState
+from tests.helpers.changed_writes import on_writes
+from tests.mutants.registry import mutant
 
 CHILDREN, ARCHIVE = "tests/derivations/cascade/test_children.py::", "tests/derivations/archive/test_archives.py::"
-
-
-@contextmanager
-def refusing(changed: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """Local engines that decide otherwise about writes of source items."""
-    with patch.object(guarded_items, "source_refusal", changed):
-        yield
 
 
 @contextmanager
@@ -51,7 +43,7 @@ def forgetting_failures(kind: Any) -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with refusing(lambda write, found: None if isinstance(write, AbsentSource) else source_refusal(write, found)):
+    with on_writes(AbsentSource, guard=lambda _: lambda *_: True):
         yield
 
 
@@ -59,10 +51,7 @@ def _() -> Iterator[None]:
     "children go whatever they hold", None, tests=CHILDREN + "test_a_child_that_changed_since_it_was_read_is_read_again"
 )
 def _() -> Iterator[None]:
-    def any_image(write: Any, found: Any) -> Any:
-        return None if isinstance(write, DeleteSource) and found is not None else source_refusal(write, found)
-
-    with refusing(any_image):
+    with on_writes(DeleteSource, guard=lambda _: lambda write, found: bool(found)):
         yield
 
 
@@ -70,7 +59,10 @@ def _() -> Iterator[None]:
     "the cursor of a cascade moves from anywhere", "cascade", tests=CHILDREN + "test_a_page_that_lands_late_is_refused"
 )
 def _() -> Iterator[None]:
-    with patch.object(applied, "revision_holds", lambda revision, item: True):
+    def from_anywhere(holds: Any) -> Any:
+        return lambda write, item: write.expires or holds(write, item)
+
+    with on_writes(SwapState, guard=from_anywhere):
         yield
 
 
@@ -111,7 +103,7 @@ def _() -> Iterator[None]:
 
 @mutant("an older copy overwrites a newer one", "copy")
 def _() -> Iterator[None]:
-    with on_engines("row_is_older", lambda older: lambda row, write: True):
+    with on_writes(GuardedPut, guard=lambda older: lambda write, row: True):
         yield
 
 

@@ -45,7 +45,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.engines.dynamodb_calls.check_real_names", lambda *given: None):
+    with patch("streamfold.engines.dynamodb_client.check_real_names", lambda *given: None):
         yield
 
 

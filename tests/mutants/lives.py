@@ -7,11 +7,11 @@ from unittest.mock import patch
 
 from streamfold.batch import manifest
 from streamfold.commit import after_commit
-from streamfold.engines import applied
 from streamfold.ledger import contribution, difference, step
 from streamfold.ledger.lives import KnownLives, Lives
 from streamfold.writes.guarded import AddRow
-from tests.mutants.registry import mutant, on_writes
+from tests.helpers.changed_writes import on_writes
+from tests.mutants.registry import mutant
 
 EXPIRE = "tests/commit/test_rows_that_expire_aws.py::"
 
@@ -22,12 +22,10 @@ EXPIRE = "tests/commit/test_rows_that_expire_aws.py::"
     tests=EXPIRE + "test_the_removal_of_an_item_that_came_before_changes_nothing",
 )
 def _() -> Iterator[None]:
-    takes = applied.takes
+    def in_any_life(takes: Any) -> Any:
+        return lambda write, row: takes(write._replace(life=None, born=False), row)
 
-    def in_any_life(write: AddRow, row: Any) -> bool:
-        return takes(write._replace(life=None, born=False), row)
-
-    with patch.object(applied, "takes", in_any_life):
+    with on_writes(AddRow, guard=in_any_life):
         yield
 
 
@@ -63,14 +61,14 @@ def _() -> Iterator[None]:
     tests=EXPIRE + "test_an_amendment_does_not_make_a_row_that_expired",
 )
 def _() -> Iterator[None]:
-    def born(made: Any) -> Any:
+    def born(does: Any) -> Any:
         def add(write: AddRow, before: Any, *more: Any) -> Any:
-            again = before is None and bool(write.life)
-            return made(write._replace(born=True, contributors_min=None) if again else write, before, *more)
+            again = not before and bool(write.life)
+            return does(write._replace(born=True, contributors_min=None) if again else write, before, *more)
 
         return add
 
-    with on_writes(born, AddRow):
+    with on_writes(AddRow, guard=born, made=born):
         yield
 
 

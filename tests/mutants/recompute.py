@@ -11,8 +11,9 @@ from streamfold.commit.emptying import remove_empty
 from streamfold.commit.pending import NamedRows
 from streamfold.ledger import difference
 from streamfold.ledger import step as ledger
-from streamfold.writes.guarded import PutState
-from tests.mutants.registry import mutant, on_engines
+from streamfold.writes.guarded import PutState, RecomputedRow
+from tests.helpers.changed_writes import on_writes
+from tests.mutants.registry import mutant
 
 TESTS = "tests/commit/test_recompute.py::"
 
@@ -23,7 +24,7 @@ TESTS = "tests/commit/test_recompute.py::"
     tests=TESTS + "test_what_is_put_while_a_greater_value_leaves_is_never_lost",
 )
 def _() -> Iterator[None]:
-    with on_engines("recomputes", lambda _: lambda write, row: row is not None):
+    with on_writes(RecomputedRow, guard=lambda _: lambda write, row: bool(row)):
         yield
 
 

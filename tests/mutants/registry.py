@@ -3,9 +3,6 @@
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
-from unittest.mock import patch
-
-from streamfold.engines import applied
 
 
 class Mutant(NamedTuple):
@@ -43,17 +40,3 @@ def mutant(
         return made
 
     return enter
-
-
-@contextmanager
-def on_engines(name: str, changed: Callable[[Any], Any]) -> Iterator[None]:
-    """Exchanges a function that the local engines share for what ``changed`` makes of it."""
-    with patch.object(applied, name, changed(getattr(applied, name))):
-        yield
-
-
-@contextmanager
-def on_writes(changed: Callable[[Any], Any], *kinds: type) -> Iterator[None]:
-    """Exchanges what makes a row after such writes, on the local engines, for what ``changed`` makes of it."""
-    with patch.dict(applied.ROW_WRITES, {kind: changed(applied.ROW_WRITES[kind]) for kind in kinds}):
-        yield

@@ -17,8 +17,9 @@ from streamfold.lifecycle import row_repair
 from streamfold.lifecycle.row_repair import RowsLed, RowsMended
 from streamfold.lifecycle.rows import VerifiedRows
 from streamfold.routes.application import Application
-from streamfold.writes.guarded import AddRow, DeleteRow, PutRow
-from tests.mutants.registry import mutant, on_engines, on_writes
+from streamfold.writes.guarded import AddRow, CorrectRow, DeleteRow, LedgerWrite, PutRow
+from tests.helpers.changed_writes import on_writes
+from tests.mutants.registry import mutant
 
 SHARED = "tests/commit/test_shared_rows.py::"
 LEFT = "tests/ledger/test_left.py::"
@@ -35,10 +36,10 @@ VERIFY = "tests/cli/test_verify.py::"
     ),
 )
 def _() -> Iterator[None]:
-    def unconditional(put_or_delete: Any) -> Any:
-        return lambda write, *found: put_or_delete(write._replace(owner=None), *found)
+    def unconditional(holds: Any) -> Any:
+        return lambda write, row: holds(write._replace(owner=None), row)
 
-    with on_writes(unconditional, PutRow, DeleteRow):
+    with on_writes(PutRow, DeleteRow, guard=unconditional):
         yield
 
 
@@ -51,12 +52,12 @@ def _() -> Iterator[None]:
     def keeping(add: Any) -> Any:
         def kept(write: AddRow, before: Any, *rest: Any) -> Any:
             row = add(write, before, *rest)
-            owner = (before or {}).get("_sf_o")
-            return {**row, "_sf_o": owner} if owner and isinstance(row, dict) else row
+            owner = before.get("_sf_o")
+            return {**row, "_sf_o": owner} if owner else row
 
         return kept
 
-    with on_writes(keeping, AddRow):
+    with on_writes(AddRow, made=keeping):
         yield
 
 
@@ -89,7 +90,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with on_engines("takes", lambda takes: lambda write, row: takes(write._replace(contributors_min=None), row)):
+    with on_writes(AddRow, guard=lambda takes: lambda write, row: takes(write._replace(contributors_min=None), row)):
         yield
 
 
@@ -265,9 +266,9 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def unread(holds: Any) -> Any:
-        return lambda write, item: holds(write, item and {name: item[name] for name in item if name[-2:] != ".u"})
+        return lambda write, item: holds(write, {name: item[name] for name in item if name[-2:] != ".u"})
 
-    with on_engines("ledger_holds", unread):
+    with on_writes(LedgerWrite, guard=unread):
         yield
 
 
@@ -400,5 +401,5 @@ def _() -> Iterator[None]:
     tests=CORRECTED + "test_a_correction_is_refused_where_the_row_is_another",
 )
 def _() -> Iterator[None]:
-    with on_engines("corrects", lambda _: lambda *_: True):
+    with on_writes(CorrectRow, guard=lambda _: lambda *_: True):
         yield

@@ -8,7 +8,7 @@ from streamfold.commit import after_commit, outcome
 from streamfold.derivations.external import calls
 from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
 from streamfold.engines.deadline import Deadline
-from streamfold.engines.guarded_items import GuardedItems
+from streamfold.engines.local_store import GuardedItems
 from streamfold.errors import EngineError
 from streamfold.parking import Parked
 from tests.mutants.registry import mutant
@@ -136,7 +136,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     looked_at = GuardedItems._no_index_key
 
-    def anew(engine: Any, write: Any, after: Any, before: Any = None) -> Any:
+    def anew(engine: Any, write: Any, after: Any, before: Any) -> Any:
         del before
         return looked_at(engine, write, after, {})
 

@@ -37,8 +37,8 @@ def expiring_in_an_hour(kind: type) -> Any:
     """Writes of this kind are kept for an hour."""
     after = MemoryEngine._after
 
-    def short_lived(self: MemoryEngine, write: Any, expires_at: int) -> Any:
-        return after(self, write, int(NOW) + HOUR_SECONDS if isinstance(write, kind) else expires_at)
+    def short_lived(self: MemoryEngine, write: Any, local: Any, expires_at: int) -> Any:
+        return after(self, write, local, int(NOW) + HOUR_SECONDS if isinstance(write, kind) else expires_at)
 
     return patch.object(MemoryEngine, "_after", short_lived)
 

@@ -10,6 +10,7 @@ from tests.helpers.engine_contract import (
     dynamo_store,
 )
 from tests.helpers.entries_contract import EntriesContract
+from tests.helpers.guards_contract import GuardsContract
 from tests.helpers.pairs_contract import PairsContract
 from tests.helpers.scan_contract import ScanContract
 
@@ -34,6 +35,15 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+@pytest.fixture
+def tries():
+    return 100
+
+
+class TestGuards(GuardsContract):
+    """The contract of what descriptions say."""
 
 
 class TestPairs(PairsContract):

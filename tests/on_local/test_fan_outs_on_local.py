@@ -9,8 +9,8 @@ from streamfold.batch.fan_outs import ring_open, run_fan_outs
 from streamfold.batch.process import process_event
 from streamfold.derivations.feed.pairs import EDGES, Mirror, Mirrors, Sided
 from streamfold.engines import DynamoEngine
-from streamfold.engines.metering import Meter
-from streamfold.engines.threads import Threads
+from streamfold.engines.call_slots import Threads
+from streamfold.engines.dynamodb_client import Meter
 from streamfold.jobs.fan_outs import LANES
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime

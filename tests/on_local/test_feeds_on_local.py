@@ -11,7 +11,7 @@ from streamfold import App, Router, Row
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
-from streamfold.engines.metering import Meter
+from streamfold.engines.dynamodb_client import Meter
 from streamfold.read import feed
 from streamfold.read.feeds import EngineQueries, page, route_of
 from streamfold.records.values import encode

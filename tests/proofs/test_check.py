@@ -26,7 +26,9 @@ from streamfold.testing import (
     check,
     check_scenario,
 )
+from streamfold.writes.guarded import AddRow
 from tests.helpers import everything
+from tests.helpers.changed_writes import on_writes
 from tests.helpers.records import item, record
 from tests.helpers.source import Source
 
@@ -301,18 +303,15 @@ def test_handler_that_cannot_take_an_item_is_named_with_it():
         check(app_with(picky), {ORDER_ITEM: ITEM})
 
 
-def test_write_that_is_wrong_is_found_and_made_short(app, monkeypatch):
-    from streamfold.engines import applied
-    from streamfold.writes.guarded import AddRow
+def test_write_that_is_wrong_is_found_and_made_short(app):
+    def forgetful(add):  # a retraction is not carried out
+        def added(write, *rest):
+            amounts = {name: max(0, amount) for name, amount in write.amounts.items()}
+            return add(write._replace(amounts=amounts), *rest)
 
-    add = applied.ROW_WRITES[AddRow]
+        return added
 
-    def forgetful(write, *rest):  # a retraction is not carried out
-        amounts = {name: max(0, amount) for name, amount in write.amounts.items()}
-        return add(write._replace(amounts=amounts), *rest)
-
-    monkeypatch.setitem(applied.ROW_WRITES, AddRow, forgetful)
-    with pytest.raises(Diverged) as raised:
+    with on_writes(AddRow, made=forgetful), pytest.raises(Diverged) as raised:
         check(app, {ORDER_ITEM: ITEM})
     assert len(raised.value.scenario.writes) <= 5
     assert len(raised.value.scenario.script) <= 2

@@ -7,15 +7,15 @@ from streamfold.derivations.archive.archives import Archives
 from streamfold.derivations.attributes import write_back
 from streamfold.derivations.attributes.write_back import WriteBack
 from streamfold.derivations.cascade.children import CascadeCursor, Children
-from streamfold.engines import applied, guarded_items, memory
-from streamfold.engines.sources import source_refusal
+from streamfold.engines import memory
 from streamfold.proofs.histories import item_keys
 from streamfold.proofs.oracle import ItemsWrong, attribute_names, check_cascades, expected_items
 from streamfold.proofs.recorded import Recording
 from streamfold.proofs.store import Told
 from streamfold.routes.route import Route
 from streamfold.testing import Diverged, HandlerFails, Scenario, Write, check, check_scenario
-from streamfold.writes.guarded import AbsentSource, UpdateSource
+from streamfold.writes.guarded import AbsentSource, GuardedPut, UpdateSource
+from tests.helpers.changed_writes import on_writes
 from tests.helpers.records import change, item
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
@@ -120,12 +120,9 @@ def test_children_that_are_left_are_found(monkeypatch):
     assert len(found.scenario.writes) == 3
 
 
-def test_children_of_a_parent_that_exists_are_missed(monkeypatch):
-    def unchecked(write, found):
-        return None if isinstance(write, AbsentSource) else source_refusal(write, found)
-
-    monkeypatch.setattr(guarded_items, "source_refusal", unchecked)
-    diverged(cascade, r"ItemsWrong: ORDER#\d / ITEM#\d was removed by a cascade, though no parent of it was gone")
+def test_children_of_a_parent_that_exists_are_missed():
+    with on_writes(AbsentSource, guard=lambda _: lambda *_: True):
+        diverged(cascade, r"ItemsWrong: ORDER#\d / ITEM#\d was removed by a cascade, though no parent of it was gone")
 
 
 def test_removals_that_are_not_archived_are_found(monkeypatch):
@@ -145,11 +142,12 @@ def test_what_is_archived_though_nobody_removed_it_is_found(monkeypatch):
     diverged(archive, r"archive archive / .*: found \{'item'.*expected None")
 
 
-def test_copies_that_an_older_change_overwrites_are_found(monkeypatch):
-    monkeypatch.setattr(applied, "row_is_older", lambda *_: True)
-    diverged(
-        copies, r"copies / ORDER#\d / METADATA: found|InvariantBroken: guarded row .'ORDER#\d', 'METADATA'. went back"
-    )
+def test_copies_that_an_older_change_overwrites_are_found():
+    with on_writes(GuardedPut, guard=lambda _: lambda *_: True):
+        diverged(
+            copies,
+            r"copies / ORDER#\d / METADATA: found|InvariantBroken: guarded row .'ORDER#\d', 'METADATA'. went back",
+        )
 
 
 def test_handler_of_attributes_that_cannot_take_an_item_is_named_with_it():

@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from streamfold import Table
-from streamfold.engines import EmbeddedEngine, MemoryEngine, OwnStream, Seekable
+from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.writes.guarded import AddRow, Claim, DeleteRow, PutRow, StateKey
 
 SHOP = Table("shop")
@@ -71,8 +71,8 @@ def partitions(items):
 
 
 def test_it_is_known_for_a_store_with_an_own_stream_that_seeks_by_prefix(engine):
-    assert isinstance(engine, OwnStream)
-    assert isinstance(engine, Seekable)
+    assert engine.own_stream is engine
+    assert engine.by_prefix is engine
 
 
 def test_transaction_may_be_larger_than_dynamodb_s_where_it_is_said_so(make):

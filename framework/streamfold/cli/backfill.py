@@ -20,7 +20,6 @@ from streamfold.cli.session import Session
 from streamfold.cli.verify import led_lines, led_object
 from streamfold.cli.work import LAG_RULE, joined, lag_of
 from streamfold.derivations.audit.kind import audit_routes
-from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs, run_here
 from streamfold.keys.table import Table
@@ -300,11 +299,11 @@ def _planned(opened: Session, what: str) -> RunPlan:
     tables, export = source_tables(routes), None
     if given.export is not None:
         export = session.export_of(opened.settings, tables, given.export)
-    if export is not None and given.load and isinstance(opened.engine, EmbeddedEngine):
+    if export is not None and given.load and (state := opened.engine.durable) is not None:
         lines = export.lines()
-        with opened.engine.batch():  # all of them or none: a part of a table would be taken for the whole
+        with state.batch():  # all of them or none: a part of a table would be taken for the whole
             while page := list(islice(lines, LOADED_ITEMS)):
-                opened.engine.put_sources((line.key, line.image, BEFORE_ALL) for line in page if line.image)
+                state.put_sources((line.key, line.image, BEFORE_ALL) for line in page if line.image)
     return RunPlan(what, [route.name for route in routes], tables, export)
 
 

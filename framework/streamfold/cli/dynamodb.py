@@ -15,7 +15,7 @@ from streamfold.batch.report import Report, merge
 from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, unreachable
-from streamfold.engines.expressions import ActionRequest, state_attributes
+from streamfold.engines.requests import ActionRequest
 from streamfold.errors import EngineError, parts_text, refusal
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_key
@@ -26,7 +26,7 @@ from streamfold.replay.replay import SourceImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import CONDITION, CONFLICT
+from streamfold.writes.guarded import CONDITION, CONFLICT, NoteVersion
 
 TRIES_MAX = 8
 PAUSE_SECONDS = 0.05
@@ -152,18 +152,12 @@ class SourceWriter:
 
     def _actions(self, item: ItemKey, raw: RawImage | None, version: str) -> list[ActionRequest]:
         requests = self.engine.requests
-        update = {
-            "TableName": requests.state_table,
-            "Key": state_attributes(source_key(self.application, item)),
-            "UpdateExpression": "SET v = :v",
-            "ConditionExpression": "attribute_not_exists(v) OR v < :v",
-            "ExpressionAttributeValues": {":v": {"S": version}},
-        }
+        note = requests.action(NoteVersion(source_key(self.application, item), version), 0)
         table = requests.real_name(item[0])
         if raw is None:
-            return [{"Update": update}, {"Delete": {"TableName": table, "Key": requests.key(item)}}]
+            return [note, {"Delete": {"TableName": table, "Key": requests.key(item)}}]
         image = {name: _with_bytes(value) for name, value in raw.items()}
-        return [{"Update": update}, {"Put": {"TableName": table, "Item": image}}]
+        return [note, {"Put": {"TableName": table, "Item": image}}]
 
 
 def _with_bytes(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.cli.output import Grid, note
 from streamfold.derivations.audit.kind import typed_values
-from streamfold.engines import Engine, Seekable, StoredItem
+from streamfold.engines import Engine, StoredItem
 from streamfold.errors import EngineError, RecordError, SettingsError, parts_text, printable, shortened
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, Table, is_in_state
@@ -262,9 +262,9 @@ def items_near(app: App, engine: Engine, key: Key) -> Iterator[StoredItem]:
 
     No source item lies between the rows of a target.
     """
-    if isinstance(engine, Seekable):
+    if engine.by_prefix is not None:
         begins = (part.begins for part in key.parts)
-        return engine.items_from(key.table, *begins, derived=any(key in route.into for route in app.routes))
+        return engine.by_prefix.items_from(key.table, *begins, derived=any(key in route.into for route in app.routes))
     return engine.items(key.table)
 
 

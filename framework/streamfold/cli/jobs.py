@@ -10,7 +10,6 @@ from streamfold.cli.items import name_text
 from streamfold.cli.output import Report, counted, note
 from streamfold.cli.session import Session
 from streamfold.commit.outcome import Failure
-from streamfold.engines import OwnStream
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, is_over
 from streamfold.jobs.job import Job, Jobs
@@ -148,7 +147,7 @@ def ring_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
         lanes = len(found.left)
     else:
         lanes = ring_open(runtime)
-    queued = runtime.settings.jobs is not None and not isinstance(runtime.store, OwnStream)
+    queued = runtime.settings.jobs is not None and not runtime.store.is_local
     report = follow_fan_outs(runtime)
     rows = sum(tally.written for tally in report.tallies.values())
     note(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.")
@@ -168,7 +167,7 @@ def follow_fan_outs(runtime: Runtime) -> BatchReport:
 
     A local state has no queue: they are worked on here.
     """
-    if runtime.settings.jobs is None or isinstance(runtime.store, OwnStream):
+    if runtime.settings.jobs is None or runtime.store.is_local:
         return run_fan_outs(runtime)
     from streamfold.jobs.fan_outs import Doorbell
 

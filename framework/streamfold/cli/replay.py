@@ -19,7 +19,6 @@ from streamfold.cli.session import Session
 from streamfold.cli.summary import Written, dry_run_lines, plan_lines, plan_object, summary_json, summary_lines
 from streamfold.commit.plan import Plan
 from streamfold.derivations.derivation import derivation
-from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.sources import check_whole
@@ -275,10 +274,10 @@ class _Replaying:
                 "begins anew."
             )
 
-        engine = self.opened.engine
-        if not self.kept or not isinstance(engine, EmbeddedEngine):
+        state = self.opened.engine.durable
+        if not self.kept or state is None:
             return None
-        return ReplayCursor(self.app, self.settings, engine, self.recorded, print_behind)
+        return ReplayCursor(self.app, self.settings, state, self.recorded, print_behind)
 
     def _print_plan(self, plan: Plan) -> None:
         if self.opened.json_file is not None:

@@ -23,11 +23,11 @@ from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application, check_settings, undeclared_names
 from streamfold.cli.output import can_ask, note, warn
 from streamfold.derivations.search.indexes import searches_of
-from streamfold.engines import ChainEngine, Engine, OwnStream
+from streamfold.engines import ChainEngine, Engine
+from streamfold.engines.call_slots import Threads
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.state_file import APPLICATION_ID
-from streamfold.engines.threads import Threads
 from streamfold.errors import SettingsError, StreamfoldError
 from streamfold.keys.table import MAIN, Table
 from streamfold.lifecycle.backfill import Metered
@@ -183,7 +183,7 @@ class Session:
     @property
     def local(self) -> ChainEngine | None:
         """The engine of a local state, to which no stream delivers; None for DynamoDB."""
-        return self.engine if isinstance(self.engine, EmbeddedEngine) else None
+        return self.engine.durable
 
     @property
     def explaining(self) -> Explaining:
@@ -459,9 +459,9 @@ def real_tables(app: App, settings: Settings, origins: Origins | None = None) ->
 
 def metered(engine: Engine) -> Metered:
     """The read and write units that DynamoDB has consumed since the last call; none of a local state."""
-    if isinstance(engine, OwnStream):
+    if engine.is_local:
         return lambda: (0, 0)
-    from streamfold.engines.metering import Meter
+    from streamfold.engines.dynamodb_client import Meter
 
     meter = Meter(engine.client)  # type: ignore[attr-defined]  # the only other engine
     return lambda: meter.take()[:2]

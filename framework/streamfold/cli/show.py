@@ -31,8 +31,7 @@ from streamfold.derivations.search.indexes import find_index, index_fields, sear
 from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.derivations.search.options import GONE, GONE_AT, options_of, shown_index
 from streamfold.derivations.search.sink import Found
-from streamfold.engines import Engine, Seekable, StoredItem
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines import Engine, StoredItem
 from streamfold.errors import KeyValueError, SettingsError
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
@@ -167,16 +166,16 @@ def _wanted(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterat
     sought = opened.given.partition if all(key.partition.attribute_type == "S" for key in every) else None
     if keys is not None:
         return _of_keys(store, app, table, sought, keys)
-    if source and isinstance(store, EmbeddedEngine):
-        return store.source_items(table, sought)
-    if not source and sought is None and isinstance(store, Seekable):
-        return derived_items(app, table, store.items_from(table, "", derived=True))
+    if source and store.durable is not None:
+        return store.durable.source_items(table, sought)
+    if not source and sought is None and store.by_prefix is not None:
+        return derived_items(app, table, store.by_prefix.items_from(table, "", derived=True))
     return derived_items(app, table, store.items(table, sought), derived=not source)
 
 
 def _of_keys(store: Engine, app: App, table: Table, partition: str | None, keys: Sequence[Key]) -> Iterator[StoredItem]:
     """The items of some keys, sorted and each once; sought where the store can."""
-    if partition is not None or not isinstance(store, Seekable):
+    if partition is not None or store.by_prefix is None:
         return keyed_items(keys, table, store.items(table, partition))
     own, by_key = [key for key in keys if key.table.name == table.name], partial(sort_key, table)
     found = merge(*(keyed_items([key], table, items_near(app, store, key)) for key in own), key=by_key)

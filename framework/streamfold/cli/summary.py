@@ -34,6 +34,7 @@ from streamfold.records.images import hidden
 from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_counts
 from streamfold.settings import Settings
 from streamfold.writes import guarded
+from streamfold.writes.descriptions import conditions
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
@@ -372,22 +373,18 @@ def _deferred_lines(deferred: Deferred, settings: Settings) -> Iterator[str]:
 
 def write_line(write: guarded.GuardedWrite) -> str:
     """One write, with the condition that it is made on."""
+    guard = "".join(f", if {condition}" for condition in conditions(write))
     match write:
         case guarded.LedgerWrite():
-            return f"guard {state_text(write.key)}, if as before: {', '.join(part.handler for part in write.parts)}"
+            return f"guard {state_text(write.key)}{guard}: {', '.join(part.handler for part in write.parts)}"
         case guarded.Claim():
-            return f"guard {state_text(write.key)}, if there is none"
+            return f"guard {state_text(write.key)}{guard}"
         case guarded.AddRow():
-            return f"add to {item_text(write.key)}{', if none put it' * write.unversioned}: {_added(write)}"
-        case guarded.PutRow() | guarded.DeleteRow():
-            row = f"{item_text(write.key)}{', if nobody adds to it' if write.owner else ''}"
-            return (
-                f"put {row}: {_attributes(write.attributes)}" if isinstance(write, guarded.PutRow) else f"remove {row}"
-            )
-        case guarded.GuardedPut():
-            other = ", if it is no other item's" if write.owner else ""
-            row = f"{item_text(write.key)}, if older{other}"
-            return f"remove {row}" if write.attributes is None else f"put {row}: {_attributes(write.attributes)}"
+            return f"add to {item_text(write.key)}{guard}: {_added(write)}"
+        case guarded.PutRow() | guarded.GuardedPut() if write.attributes is not None:
+            return f"put {item_text(write.key)}{guard}: {_attributes(write.attributes)}"
+        case guarded.DeleteRow() | guarded.GuardedPut():
+            return f"remove {item_text(write.key)}{guard}"
         case guarded.PutState():
             return f"put state {state_text(write.key)}"
         case guarded.DeleteState():

@@ -44,8 +44,7 @@ from streamfold.errors import Contended, EngineError, EngineUnavailable, Handler
 from streamfold.ledger.lives import Lives
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import CONDITION, CONFLICT, LedgerWrite, Reason, Refused, StateKey
-from streamfold.writes.sizes import SURELY_FIT, too_large
+from streamfold.writes.guarded import CONDITION, CONFLICT, SURELY_FIT, LedgerWrite, Reason, Refused, StateKey, too_large
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
 VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."

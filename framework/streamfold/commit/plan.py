@@ -22,6 +22,9 @@ from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
+    ACTION_BYTES,
+    BYTES_PLANNED_MAX,
+    SURELY_FIT,
     AddRow,
     Claim,
     DeleteState,
@@ -33,8 +36,9 @@ from streamfold.writes.guarded import (
     RowKey,
     RowWrite,
     StateKey,
+    estimated_bytes,
+    too_large,
 )
-from streamfold.writes.sizes import ACTION_BYTES, BYTES_PLANNED_MAX, SURELY_FIT, estimated_bytes, too_large
 
 UnitWrite = RowWrite | PutState | DeleteState
 WrittenKey = RowKey | StateKey

@@ -89,7 +89,7 @@ class Finishing(NamedTuple):
 
     def change_of(self, record: Mapping[str, object]) -> Change:
         """The change of a record that a job kept. Raises ``RecordError`` for one that is none."""
-        from streamfold.engines.own_records import is_own
+        from streamfold.engines.own_stream import is_own
         from streamfold.records.envelope import Origins
 
         app, settings = self.runtime.application, self.runtime.settings

@@ -11,7 +11,7 @@ EmbeddedEngine`` needs no boto3, and ``import streamfold.engines`` no sqlite3.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
@@ -110,11 +110,33 @@ class ScanPage(NamedTuple):
 
 
 class Engine(Protocol):
-    """A store.
+    """A store, which says itself what it can do: nobody asks for its type.
 
     Every method may raise ``EngineError`` (the store is missing or forbidden) and ``EngineUnavailable`` (the outcome
     is unknown; doing the same again is safe, because the guards decide).
     """
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the store is of this machine: one thread uses it, no stream of AWS delivers its changes, none of its
+        calls is billed, and nothing else writes while a call reads.
+        """
+        ...
+
+    @property
+    def own_stream(self) -> "OwnStream | None":
+        """The stream records of its own derived rows, if the store keeps them."""
+        ...
+
+    @property
+    def by_prefix(self) -> "Seekable | None":
+        """The store itself, if it finds items by the beginnings of their keys."""
+        ...
+
+    @property
+    def durable(self) -> "EmbeddedEngine | None":
+        """The store itself, if it keeps a file of its own, with source items and how far replays came."""
+        ...
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         """Carries out all of the writes, or none and says why. ``expires_at``: epoch seconds, of writes that expire."""
@@ -217,9 +239,8 @@ class OwnRecord(NamedTuple):
     record: dict[str, Any]
 
 
-@runtime_checkable
 class OwnStream(Protocol):
-    """An engine that keeps the stream records of its own derived rows, so that chains run without AWS.
+    """The stream records of an engine's own derived rows, so that chains run without AWS.
 
     Each group of handlers has a queue of its own, with the records that its handlers read. A call is for one group, or
     for all groups together (None).
@@ -238,7 +259,6 @@ class OwnStream(Protocol):
         ...
 
 
-@runtime_checkable
 class Seekable(Protocol):
     """An engine that finds items by the beginnings of their keys."""
 

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.engines import (
     Counter,
@@ -15,9 +15,11 @@ from streamfold.engines import (
     Entries,
     Finished,
     Inserted,
+    OwnStream,
     Page,
     ScanPage,
     ScanPlace,
+    Seekable,
     Segment,
     StoredItem,
 )
@@ -26,6 +28,9 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.writes.guarded import GuardedWrite, PutPair, PutRow, Refused, RowKey, StateKey
+
+if TYPE_CHECKING:
+    from streamfold.engines import EmbeddedEngine
 
 TRIES_MAX = 8
 """Tries if others change the same items, or a table is busy; then the records come again."""
@@ -99,6 +104,22 @@ class Timed:
         self.engine = engine
         self.seconds_left = seconds_left
         self.stop_seconds = stop_seconds
+
+    @property
+    def is_local(self) -> bool:
+        return self.engine.is_local
+
+    @property
+    def own_stream(self) -> OwnStream | None:
+        return self.engine.own_stream
+
+    @property
+    def by_prefix(self) -> Seekable | None:
+        return self.engine.by_prefix
+
+    @property
+    def durable(self) -> "EmbeddedEngine | None":
+        return self.engine.durable
 
     def begin(self) -> None:
         """Raises ``NotStarted`` if nothing new may be begun."""

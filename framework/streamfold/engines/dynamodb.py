@@ -1,59 +1,244 @@
 """The DynamoDB engine: plans carried out through boto3, on AWS or on DynamoDB Local."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines import Counter, Finished, Inserted
+from streamfold.engines import Counter, Entries, Finished, Inserted, Page, ScanPage, ScanPlace, Segment, StoredItem
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.engines.dynamodb_calls import plain_item, said
-from streamfold.engines.dynamodb_client import unreachable
-from streamfold.engines.dynamodb_reads import Reads, cut
-from streamfold.engines.expressions import ActionRequest, state_attributes
-from streamfold.engines.statements import (
-    BUSY,
-    DUPLICATE,
-    OTHERWISE,
-    UNSTORABLE,
-    Answered,
-    Statement,
-    code,
-    counting,
-    forgetting,
-    insertion,
-    message,
-    names_keys,
-    pair_insertion,
-    pair_update,
-    removal,
-)
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, told
-from streamfold.records.values import encode
-from streamfold.settings.limits import STATEMENTS_MAX
+from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, plain_item, said, unreachable
+from streamfold.engines.keys import place_text, start_of, stored_key
+from streamfold.engines.local_writes import NO_ITEM, local_write
+from streamfold.engines.requests import ActionRequest, Statement
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, told
+from streamfold.keys.key_part import KeyValue
+from streamfold.keys.table import STATE, Table
+from streamfold.records.change import ItemKey, item_key
+from streamfold.records.values import decode, encode
+from streamfold.settings.limits import KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
+    CONFLICT,
     VALIDATION,
     AbsentSource,
+    ClearNotes,
+    CountUp,
     GuardedWrite,
+    InsertRow,
     PutPair,
     PutRow,
     Reason,
     Refused,
+    RemoveEmpty,
     RowKey,
     StateKey,
+    SwapState,
 )
 
+Call = Callable[..., Any]
+T = TypeVar("T")
+
 AnyKey = TypeVar("AnyKey", RowKey, StateKey)
+Answered = Mapping[str, Any]
+"""What came back for one statement."""
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
+BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
+"""Codes after which another try may help."""
+UNSTORABLE = (
+    "ValidationError",
+    "ValidationException",
+    "ItemCollectionSizeLimitExceeded",
+    "ItemCollectionSizeLimitExceededException",
+)
+"""Codes of a row that the store will never take (API Reference, BatchStatementError, PutItem)."""
+DUPLICATE = "DuplicateItem"
+"""The code of an ``INSERT`` whose row is there."""
+OTHERWISE = (DUPLICATE, CONDITION)
+"""Codes of a counter that is there although none was expected, or is not there."""
 
 
-class SingleCalls(Reads):
-    """Calls for rows that no PartiQL statement can name, one each."""
+class Reads(Calls):
+    """The reads of the engine protocol."""
 
-    def _takes_statements(self, key: RowKey) -> bool:
-        return names_keys(self.requests.tables[key[0]][0])
+    def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
+        found: dict[StateKey, dict[str, Any]] = {}
+        places = [self.requests.key(key) for key in dict.fromkeys(keys)]
+        get = partial(self._call, self.client.batch_get_item)
+        for items in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
+            for item in items:
+                key = StateKey(item.pop("pk")["S"], item.pop("sk")["S"])
+                found[key] = plain_item(item)
+        return found
+
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
+        return {key: plain_item(row) for key, row in self._stored(keys, self._call, consistent=consistent)}
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return dict(self._stored(items, self._read))
+
+    def _stored(
+        self, keys: Iterable[RowKey], call: Call, *, consistent: bool = True
+    ) -> Iterator[tuple[RowKey, StoredItem]]:
+        by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
+        for key in keys:
+            by_table.setdefault(key[0], {})[key] = self.requests.key(key)
+        for name, places in by_table.items():
+            attributes = self.requests.tables[name][0].attributes
+            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
+            get = partial(call, self._client((name, "", None)).batch_get_item)
+            real = self.requests.real_name(name)
+            for items in self._batch_get(get, real, list(places.values()), consistent=consistent):
+                for item in items:
+                    yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
+
+    def _batch_get(
+        self, get: Call, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
+    ) -> Iterator[list[dict[str, Any]]]:
+        for some in cut(places, KEYS_MAX):
+            yield self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
+
+    def _get_some(self, get: Call, requests: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for _ in self.deadline.tries():
+            answer = get(RequestItems=requests)
+            for items in answer["Responses"].values():
+                found.extend(items)
+            requests = answer.get("UnprocessedKeys") or {}
+            if not requests:
+                return found
+        ((table, left),) = requests.items()
+        raise TableThrottled(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        values = {":partition": {"S": wanted.partition}}
+        condition = "pk = :partition"
+        if wanted.after:
+            values[":after"] = {"S": wanted.after}
+            condition += " AND sk > :after"
+        if wanted.before:  # both are among what is found
+            values[":before"] = {"S": wanted.before}
+            condition = "pk = :partition AND sk BETWEEN :after AND :before"
+        found: list[tuple[str, str]] = []
+        start: dict[str, Any] = {}
+        while True:  # a page ends at 1 MB, wherever the limit is (API Reference, Query)
+            page = self._call(
+                self.client.query,
+                TableName=self.requests.state_table,
+                KeyConditionExpression=condition,
+                ExpressionAttributeValues=values,
+                ScanIndexForward=not wanted.descending,
+                Limit=wanted.most - len(found) + (2 if wanted.before else 0),
+                ConsistentRead=True,
+                **start,
+            )
+            entries = ((item["sk"]["S"], item["s"]["S"] if "s" in item else "") for item in page["Items"])
+            found += [entry for entry in entries if entry[0] not in (wanted.after, wanted.before)]
+            if len(found) >= wanted.most or "LastEvaluatedKey" not in page:
+                return found[: wanted.most]
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        real_name, key = self.requests.real_name(item[0]), self.requests.key(item)
+        found = self._read(self._client(item).get_item, TableName=real_name, Key=key, ConsistentRead=True)
+        source: StoredItem | None = found.get("Item")
+        return source
+
+    def _read(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        """Makes a call that reads source items, and says what is missing where they may not be read."""
+        try:
+            return self._ask(operation, **arguments)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in FORBIDDEN:
+                batch = arguments.get("RequestItems")
+                table, action = (*batch, "BatchGetItem") if batch else (arguments["TableName"], "GetItem")
+                raise EngineError(
+                    f"Source items of table {table} may not be read: dynamodb:{action} on it is needed. "
+                    f"{error.response['Error'].get('Message', '')}"
+                ) from error
+            raise self._fatal(error) from error
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        real_name, client = self.requests.real_name(table.name), self._client((table.name, "", None))
+        if partition is None:
+            yield from self._pages(client, "scan", TableName=real_name, ConsistentRead=True)
+            return
+        yield from self._pages(
+            client,
+            "query",
+            TableName=real_name,
+            ConsistentRead=True,
+            KeyConditionExpression="#partition = :partition",
+            ExpressionAttributeNames={"#partition": table.partition},
+            ExpressionAttributeValues={":partition": encode(partition)},
+        )
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        condition, names, values = "#0 = :0", {"#0": table.partition}, {":0": encode(partition)}
+        if begins and table.sort:
+            condition += " AND begins_with(#1, :1)"
+            names["#1"], values[":1"] = table.sort, encode(begins)
+        start = {} if after is None else {"ExclusiveStartKey": self.requests.key((table.name, partition, after))}
+        answer = self._call(
+            self._client((table.name, partition, None)).query,
+            TableName=self.requests.real_name(table.name),
+            ConsistentRead=True,
+            Limit=limit,
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
+            **start,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        names = {f"#{number}": name for number, name in enumerate(table.attributes)}
+        answer = self._call(
+            self._client((table.name, "", None)).scan,
+            TableName=self.requests.real_name(table.name),
+            ConsistentRead=True,
+            Segment=part.number,
+            TotalSegments=part.of,
+            Limit=limit,
+            ProjectionExpression=", ".join(names),
+            ExpressionAttributeNames=names,
+            **start_of(after),
+        )
+        return ScanPage([item_key(item, table) for item in answer["Items"]], place_text(answer.get("LastEvaluatedKey")))
+
+    def state_items(self) -> Iterator[StoredItem]:
+        return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
+
+
+def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(values)
+    while some := list(islice(iterator, size)):
+        yield some
+
+
+class DynamoEngine(Reads):
+    """DynamoDB behind the engine protocol.
+
+    After ``deadline`` no call is begun but the notes of ``swap_state``, which say what was done already.
+    """
+
+    is_local = False
+    own_stream = by_prefix = durable = None
+
+    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
+        try:
+            actions = [self.requests.action(write, expires_at) for write in writes]
+        except HandlerError:
+            return Refused(tuple([self._unstorable(write, expires_at) for write in writes]))
+        # One write alone costs half of what it costs in a transaction; a check has no call of its own.
+        if len(actions) == 1 and not isinstance(writes[0], AbsentSource):
+            ((kind, arguments),) = actions[0].items()
+            return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
+        return self.send(actions)
 
     def _unstorable(self, write: GuardedWrite, expires_at: int) -> Reason | None:
         try:
@@ -61,50 +246,6 @@ class SingleCalls(Reads):
         except HandlerError as error:
             return Reason(VALIDATION, None, str(error))
         return None
-
-    def _each(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
-        """The last answer to each request, as ``_execute`` gives those of statements: a call for each."""
-        answers: dict[RowKey, Answered] = {}
-        tries_max = TRIES_MAX
-        try:
-            for key, arguments in requests.items():
-                for _ in self.deadline.tries(tries_max):
-                    answers[key] = self._answer(getattr(self._client(key), operation), arguments)
-                    if code(answers[key]) not in BUSY:
-                        break
-                else:
-                    tries_max = 1
-        except EngineUnavailable:
-            if not answers:
-                raise
-        return answers
-
-    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
-        try:
-            answer: Answered = self._ask(operation, **arguments)
-            return answer
-        except ClientError as error:
-            (reason,) = self._refused(error, 1).reasons
-        assert reason is not None
-        return {"Error": {"Code": reason.code, "Message": reason.message}}
-
-
-class DynamoEngine(SingleCalls):
-    """DynamoDB behind the engine protocol.
-
-    After ``deadline`` no call is begun but the notes of ``swap_state``, which say what was done already.
-    """
-
-    def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        try:
-            actions = [self.requests.action(write, expires_at) for write in writes]
-        except HandlerError:
-            return Refused(tuple(self._unstorable(write, expires_at) for write in writes))
-        # One write alone costs half of what it costs in a transaction; a check has no call of its own.
-        if len(actions) == 1 and not isinstance(writes[0], AbsentSource):
-            ((kind, arguments),) = actions[0].items()
-            return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
-        return self.send(actions)
 
     def send(self, actions: Sequence[ActionRequest]) -> Refused | None:
         """Carries out actions in one transaction."""
@@ -123,16 +264,20 @@ class DynamoEngine(SingleCalls):
         refused: dict[RowKey, str] = {}
         for row in rows:
             try:
-                if self._takes_statements(row.key):
-                    statements.setdefault(row.key, insertion(self.requests, row))
+                if self.requests.takes_statements(row.key):
+                    statements.setdefault(row.key, self.requests.insertion(row))
                 else:
-                    puts.setdefault(row.key, self.requests.insertion(row))
+                    puts.setdefault(row.key, self.requests.request(InsertRow(row.key, row.attributes)))
             except HandlerError as error:
                 refused[row.key] = str(error)
         answers = self._execute(statements)
-        answers |= {key: _inserted(answer) for key, answer in self._each("put_item", puts).items()}
+        answers |= {key: _inserted(answer) for key, answer in self._execute_singly("put_item", puts).items()}
         missing = [key for key in (*statements, *puts) if key not in answers or not self._is_there(answers[key])]
-        refused |= {key: message(answers[key]) for key in missing if code(answers.get(key, {})) in UNSTORABLE}
+        refused |= {
+            key: answers[key]["Error"].get("Message") or ""
+            for key in missing
+            if code(answers.get(key, {})) in UNSTORABLE
+        }
         never = [key for key in refused if key not in missing]
         return Inserted(never + missing, [key for key, answer in answers.items() if code(answer) == DUPLICATE], refused)
 
@@ -142,9 +287,13 @@ class DynamoEngine(SingleCalls):
             statements: dict[RowKey, Statement] = {}
             for pair in left.values():
                 inserts = pair.fresh is not otherwise
-                if not (inserts and pair.replaces) and self._takes_statements(pair.key):
-                    with suppress(HandlerError):  # said when it is written alone
-                        statements[pair.key] = (pair_insertion if inserts else pair_update)(self.requests, pair)
+                if not (inserts and pair.replaces) and self.requests.takes_statements(pair.key):
+                    with suppress(HandlerError):  # raised when it is written alone
+                        statements[pair.key] = (
+                            self.requests.insertion(pair)
+                            if inserts
+                            else self.requests.update(pair, removed=pair.removed, returning="ALL NEW")
+                        )
             for key, answer in self._execute(statements).items():
                 if self._is_put(answer, left[key]):
                     del left[key]
@@ -156,8 +305,7 @@ class DynamoEngine(SingleCalls):
             return False
         if code(answer) is not None:
             raise self._forbidden(answer)
-        own = {*self.requests.pair(pair), *self.requests.key(pair.key)}
-        return own.issuperset(answer.get("Item", ()))
+        return {*self.requests.item(pair)}.issuperset(answer.get("Item", ()))
 
     def _is_there(self, answer: Answered) -> bool:
         """Whether a row is there, by this insertion or an earlier one. Raises if no row can be inserted at all."""
@@ -170,9 +318,14 @@ class DynamoEngine(SingleCalls):
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         """A row that is not there makes no error, and is not returned (Developer Guide, ql-reference.delete)."""
-        statements = {key: removal(self.requests, key) for key in rows if self._takes_statements(key)}
-        answers = self._execute(statements)
-        answers |= self._each("delete_item", {key: self.requests.removal(key) for key in rows if key not in statements})
+        statements: dict[RowKey, Statement] = {}
+        deletes: dict[RowKey, Statement] = {}
+        for key in rows:
+            if self.requests.takes_statements(key):
+                statements[key] = self.requests.deletion(RemoveEmpty(key), returning="ALL OLD")
+            else:
+                deletes[key] = self.requests.request(RemoveEmpty(key)) | {"ReturnValues": "ALL_OLD"}
+        answers = self._execute(statements) | self._execute_singly("delete_item", deletes)
         for answer in answers.values():
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
@@ -181,17 +334,32 @@ class DynamoEngine(SingleCalls):
         return [key for key, answer in answers.items() if "Item" in answer or "Attributes" in answer]
 
     def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
-        """The last answer to each statement; none to statements that were not sent, or not for certain.
+        """The last answer to each statement."""
+        calls = cut(statements, STATEMENTS_MAX)
+        return self._retried(calls, lambda keys: self._answers([statements[key] for key in keys]))
+
+    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
+        """The last answer to each request, as ``_execute`` gives it: for rows that no PartiQL statement can name."""
+
+        def answers(keys: list[RowKey]) -> list[Answered]:
+            return [self._answer(getattr(self._client(key), operation), requests[key]) for key in keys]
+
+        return self._retried(cut(requests, 1), answers)
+
+    def _retried(
+        self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Answered]]
+    ) -> dict[AnyKey, Answered]:
+        """The last answer for each key; none for keys that were not asked for, or not for certain.
 
         What is busy is tried again. Once something stays busy, the rest is tried once, so that pauses do not add up.
         """
         answers: dict[AnyKey, Answered] = {}
         tries_max = TRIES_MAX
         try:
-            for keys in cut(statements, STATEMENTS_MAX):
+            for keys in calls:
                 for _ in self.deadline.tries(tries_max):
-                    answers.update(zip(keys, self._answers([statements[key] for key in keys]), strict=True))
-                    keys = [key for key in keys if code(answers[key]) in BUSY]  # noqa: PLW2901 - what is left
+                    answers.update(zip(keys, ask(keys), strict=True))
+                    keys = [key for key in keys if code(answers[key]) in BUSY]  # noqa: PLW2901 - what remains
                     if not keys:
                         break
                 else:
@@ -200,6 +368,15 @@ class DynamoEngine(SingleCalls):
             if not answers:
                 raise
         return answers
+
+    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
+        try:
+            answer: Answered = self._ask(operation, **arguments)
+            return answer
+        except ClientError as error:
+            (reason,) = self._refused(error, 1).reasons
+        assert reason is not None
+        return {"Error": {"Code": reason.code, "Message": reason.message}}
 
     def _answers(self, statements: list[Statement]) -> list[Answered]:
         """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
@@ -221,46 +398,54 @@ class DynamoEngine(SingleCalls):
 
     def forget(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
-            statements = [forgetting(self.requests, key, texts) for key, texts in some]
+            notes = [(key, {handler + ".u": text for handler, text in texts.items()}) for key, texts in some]
+            statements = [self.requests.update(ClearNotes(*each)) for each in notes]
             for answer in self._call(self.client.batch_execute_statement, Statements=statements)["Responses"]:
                 if code(answer) not in (None, CONDITION, *BUSY):
                     raise self._forbidden(answer)
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         wanted = {counter.key: counter for counter in counters}
-        answers = self._execute({key: counting(self.requests, wanted[key], start, expires_at) for key in wanted})
-        first = {"n": start + 1, "ttl": expires_at}
-        found = ((key, self._counted(wanted[key], answer, first)) for key, answer in answers.items())
+        writes = {key: CountUp(key, start, each.expires, there=not each.new) for key, each in wanted.items()}
+        statements: dict[StateKey, Statement] = {
+            key: self.requests.update(write, expires_at, returning="ALL NEW")
+            if write.there
+            else self.requests.insertion(write, expires_at)
+            for key, write in writes.items()
+        }
+        answers = self._execute(statements)
+        found = ((key, self._counted(writes[key], answer, expires_at)) for key, answer in answers.items())
         counted = {key: item for key, item in found if item is not None}
-        left = [wanted[key] for key, answer in answers.items() if key not in counted and code(answer) not in BUSY]
+        left = [writes[key] for key, answer in answers.items() if key not in counted and code(answer) not in BUSY]
         try:
-            for counter in left:
-                if (item := self._count_one(counter, start, expires_at)) is not None:
-                    counted[counter.key] = item
+            for write in left:
+                if (item := self._count_one(write, expires_at)) is not None:
+                    counted[write.key] = item
         except EngineUnavailable:
             if not counted:
                 raise
         return counted
 
-    def _counted(self, counter: Counter, answer: Answered, first: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The item after a statement; None if it was refused, or does not tell. ``first``: what is inserted."""
+    def _counted(self, write: CountUp, answer: Answered, expires_at: int) -> dict[str, Any] | None:
+        """The item after a statement; None if it was refused, or the answer is without an item."""
         if code(answer) in (*OTHERWISE, *BUSY):
             return None
         if code(answer) is not None:
             raise self._forbidden(answer)
-        if counter.new:
-            return dict(first)
+        if not write.there:
+            inserted: dict[str, Any] = local_write(write, STATE).after(write, NO_ITEM, STATE, expires_at)
+            return inserted
         return _counter(answer["Item"]) if "Item" in answer else None
 
-    def _count_one(self, counter: Counter, start: int, expires_at: int) -> dict[str, Any] | None:
+    def _count_one(self, write: CountUp, expires_at: int) -> dict[str, Any] | None:
         """Raises a counter that is there although it was to be new, or is not there; None if it stayed busy.
 
         It is tried as it was found, and then the other way round: an item may be made or expire at any moment.
         """
-        for there in (counter.new, not counter.new):
+        for there in (not write.there, write.there):
             try:
-                update = self.requests.counting(counter, start, expires_at, there=there)
-                return _counter(self._ask(self.client.update_item, **update)["Attributes"])
+                update = self.requests.request(write._replace(there=there), expires_at)
+                return _counter(self._ask(self.client.update_item, **update, ReturnValues="ALL_NEW")["Attributes"])
             except ClientError as error:
                 (reason,) = self._refused(error, 1).reasons
             assert reason is not None
@@ -271,12 +456,9 @@ class DynamoEngine(SingleCalls):
         return None
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
-        item = state_attributes(key) | encode({**attributes, "r": revision + 1})["M"]
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(pk)"}
-        if revision:
-            condition = {"ConditionExpression": "r = :seen", "ExpressionAttributeValues": {":seen": encode(revision)}}
+        swap = self.requests.request(SwapState(key, attributes, revision, expires=False))
         try:
-            self._made(self.client.put_item, {"TableName": self.requests.state_table, "Item": item, **condition})
+            self._made(self.client.put_item, swap)
             return True
         except ClientError as error:
             refused = self._refused(error, 1)
@@ -295,3 +477,9 @@ def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
 def _inserted(answer: Answered) -> Answered:
     """The answer to an insertion by PutItem, with the code that a statement's has where a row is there."""
     return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer
+
+
+def code(answer: Answered) -> str | None:
+    """The code of a statement's error; None if it was carried out."""
+    found: str | None = answer.get("Error", {}).get("Code")
+    return found

@@ -1,8 +1,31 @@
-"""The low-level DynamoDB client: its time-outs, and what it means when no answer came."""
+"""Calls of DynamoDB through boto3: the client, how requests are encoded and answers parsed, and what errors mean.
 
+botocore validates and serialises the parameters of a call value by value, which costs ten times as much as the JSON
+that comes of it. What an engine sends is made by ``requests`` alone, in one closed form. So the engine writes the JSON
+itself, and botocore is given the shortest parameters that it takes. Two of its public events (boto3 guide,
+"Extensibility") put the JSON in place: ``provide-client-params`` keeps it in the context of the call, and
+``before-call`` exchanges the body before it is signed. What botocore or other handlers add, such as the request's token
+or the wish to be told the units, stays. The first call of each operation goes the ordinary way, with all of its
+parameters, and its body is compared with the JSON. If they do not say the same, or an event does not come, every call
+goes the ordinary way.
+
+Answers of reads are parsed once, for the same reason. Their JSON has the form that a caller of botocore gets, but for
+binary values, which botocore decodes. So the event ``before-parse`` hands botocore what that JSON says, and an empty
+body in its place. Answers that hold binary values, errors, and the calls of others are left to botocore. So are all
+where the event does not come.
+
+DynamoDB bills a call that it refuses, such as a write under its condition, but does not say its units: such calls are
+counted. DynamoDB Local says too little: nothing of PartiQL statements, and of a transaction the units of one write a
+table.
+"""
+
+import json
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock, local
+from typing import Any, NamedTuple
 
 import boto3
 from botocore.config import Config
@@ -18,13 +41,66 @@ from botocore.exceptions import (
     SSOError,
 )
 
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, told
+from streamfold.engines import StoredItem
+from streamfold.engines.deadline import Deadline
+from streamfold.engines.requests import Requests
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, TableThrottled, told
+from streamfold.keys.table import STATE, Table, check_real_names
+from streamfold.records.encoded import body_json, parsed_answer
+from streamfold.records.values import decode, decode_number
 from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey
 
 USER_AGENT = f"streamfold Boto3/{boto3.__version__}"
 """What requests say of their sender. botocore makes its own twice for every request: a tenth of its CPU."""
 NAMED = "AWS_SDK_UA_APP_ID"
 """Names the application in the usual text, which stays where this is set."""
+
+PARSED = ("BatchGetItem", "GetItem", "Query", "Scan")
+BINARY = re.compile(rb'"BS?"')
+"""What an answer with binary values holds; one whose names or texts hold it goes botocore's way, too. An expression is
+a third of the time of looking for each of them with ``in``.
+"""
+OK = 200
+ANSWERS_ID = "streamfold-answers"
+
+_CALLING = local()  # ``ours``: this thread makes a call of an engine
+
+Operation = Callable[..., Any]
+
+CARRIERS: Mapping[str, tuple[str, str, Any]] = {
+    "transact_write_items": ("TransactWriteItems", "TransactItems", [{}]),
+    "batch_execute_statement": ("BatchExecuteStatement", "Statements", [{"Statement": "-"}]),
+    "batch_get_item": ("BatchGetItem", "RequestItems", {"-": {"Keys": [{}]}}),
+    "put_item": ("PutItem", "Item", {}),
+    "update_item": ("UpdateItem", "Key", {}),
+    "delete_item": ("DeleteItem", "Key", {}),
+}
+"""By method: the operation, the parameter that carries the JSON through botocore, and the shortest value of it."""
+ENDPOINT = "TableName"
+"""The parameter that botocore may choose an endpoint by."""
+ARN = "arn:"
+KEPT_AS = "streamfold_body"
+"""Where the context of a call keeps the JSON."""
+BODIES_ID = "streamfold-bodies"
+
+ASKS = "provide-client-params.dynamodb.*"
+ANSWERED = "after-call.dynamodb.*"
+"""Events of botocore: before a call's parameters are checked, and when its answer was read."""
+READING = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
+"""Operations whose units are reads; those of all others are writes, unless the answer says it itself."""
+ASKED = "ReturnConsumedCapacity"
+
+THROTTLED = {
+    "ProvisionedThroughputExceededException": "ProvisionedThroughputExceeded",
+    "ThrottlingException": "ThrottlingError",
+    "RequestLimitExceeded": "ThrottlingError",
+    "TransactionConflictException": "TransactionConflict",
+    "TransactionInProgressException": "TransactionConflict",
+    "ReplicatedWriteConflictException": "TransactionConflict",
+}
+PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
+FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 
 
 def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -98,3 +174,319 @@ def _is_missing(client: Any, table: str) -> bool:
     except BotoCoreError:
         return False
     return False
+
+
+def watch(events: Any) -> None:
+    """Parses the answers of a client's reads where an engine makes them. ``events`` are the client's."""
+    for operation in PARSED:
+        events.register(f"before-parse.dynamodb.{operation}", _parse, f"{ANSWERS_ID}-{operation}")
+
+
+def called(operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Makes a call of an engine."""
+    _CALLING.ours = True
+    try:
+        return operation(**arguments)
+    finally:
+        _CALLING.ours = False
+
+
+def _parse(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+    body = response_dict["body"]
+    if not getattr(_CALLING, "ours", False) or response_dict["status_code"] != OK or BINARY.search(body):
+        return
+    try:
+        answer = parsed_answer(body)
+    except ValueError:  # botocore says what is wrong
+        return
+    customized_response_dict.update({name: value for name, value in answer.items() if value is not None})
+    response_dict["body"] = b"{}"
+
+
+class Body:
+    """The JSON of a call, on its way through botocore."""
+
+    def __init__(self, text: bytes, given: Mapping[str, Any], *, sent: bool) -> None:
+        self.text = text
+        self.given = given  # parameters that botocore was given, and that the JSON has too
+        self.sent = sent  # the JSON is sent; otherwise the ordinary body is, and compared with the JSON
+        self.equal: bool | None = None  # None: they were not compared
+
+    def meet(self, request: dict[str, Any]) -> None:
+        """Compares a request's body with the JSON, or exchanges it."""
+        if not self.sent:
+            self.equal = self._says_the_same(request["body"])
+            return
+        added = {name: value for name, value in json.loads(request["body"]).items() if name not in self.given}
+        more = "," + json.dumps(added)[1:] if added else "}"
+        request["body"] = self.text[:-1] + more.encode("ascii")
+
+    def _says_the_same(self, body: bytes | str) -> bool:
+        try:
+            ordinary = json.loads(body)
+            return bool(json.loads(self.text) == {name: ordinary[name] for name in self.given})
+        except (ValueError, TypeError, KeyError):  # no JSON, or another form of it
+            return False
+
+
+class _List(list[Any]):
+    body: Body
+
+
+class _Map(dict[str, Any]):
+    body: Body
+
+
+class Bodies:
+    """Makes the calls of one client.
+
+    tables: the real names of tables. Where one is an ARN, botocore may choose the endpoint by it, so all calls go the
+    ordinary way.
+    """
+
+    def __init__(self, client: Any, tables: Iterable[str] = ()) -> None:
+        self._equal: dict[str, bool] = {}  # by method: whether both bodies said the same
+        events = getattr(getattr(client, "meta", None), "events", None)
+        self._ready = events is not None and not any(table.startswith(ARN) for table in tables)
+        if events is not None:
+            watch(events)
+        if events is not None and self._ready:
+            for operation, _, _ in CARRIERS.values():
+                events.register(f"provide-client-params.dynamodb.{operation}", _keep, f"{BODIES_ID}-{operation}")
+                events.register(f"before-call.dynamodb.{operation}", _exchange, f"{BODIES_ID}-call-{operation}")
+
+    def call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
+        """Makes a call. What it raises and returns is the operation's."""
+        name = getattr(operation, "__name__", "")
+        equal = self._equal.get(name)
+        if not self._ready or name not in CARRIERS or equal is False:
+            return called(operation, arguments)
+        _, carrier, shortest = CARRIERS[name]
+        given = arguments
+        if equal:
+            given = {carrier: shortest}
+            if ENDPOINT in arguments:
+                given[ENDPOINT] = arguments[ENDPOINT]
+        body = Body(body_json(arguments), given, sent=bool(equal))
+        carried = (_List if isinstance(shortest, list) else _Map)(given[carrier])
+        carried.body = body
+        answered = False
+        try:
+            answer = called(operation, {**given, carrier: carried})
+            answered = True
+        finally:
+            if not body.sent and (answered or body.equal is not None):
+                self._equal[name] = bool(body.equal)
+        return answer
+
+
+def _keep(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    for name, value in params.items():
+        if isinstance(value, _List | _Map):
+            context[KEPT_AS] = value.body
+            params[name] = [*value] if isinstance(value, _List) else {**value}  # jmespath takes no class of its own
+            return
+
+
+def _exchange(params: dict[str, Any], context: Mapping[str, Any], **_: Any) -> None:
+    if (body := context.get(KEPT_AS)) is not None:
+        body.meet(params)
+
+
+class Consumed(NamedTuple):
+    """What calls have consumed."""
+
+    read: float = 0  # units
+    write: float = 0
+    requests: int = 0  # calls that were answered, with refusals
+    untold: int = 0  # of these: their units are not known
+    retries: int = 0  # attempts before these answers: a busy table shows here first
+
+
+class Meter:
+    """Adds up what the calls of boto3's DynamoDB clients consume, over all threads, until it is closed."""
+
+    def __init__(self, *clients: Any) -> None:
+        self._clients = clients
+        self._lock = Lock()
+        self._consumed = Consumed()
+        for events in self._events():
+            events.register(ASKS, self._ask)
+            events.register(ANSWERED, self._answered)
+
+    @property
+    def consumed(self) -> Consumed:
+        """What was consumed since the begin, or since it was last taken."""
+        return self._consumed
+
+    def take(self) -> Consumed:
+        """What was consumed since it was last taken; counting begins anew."""
+        with self._lock:
+            taken, self._consumed = self._consumed, Consumed()
+        return taken
+
+    def close(self) -> None:
+        """Leaves the clients as they were."""
+        for events in self._events():
+            events.unregister(ASKS, self._ask)
+            events.unregister(ANSWERED, self._answered)
+
+    def _events(self) -> list[Any]:
+        return [client.meta.events for client in self._clients]
+
+    def _ask(self, params: dict[str, Any], model: Any, **_: Any) -> None:
+        """Asks for the units where the operation can tell them. A caller that wants more detail keeps it."""
+        if _tells(model) and params.get(ASKED) in (None, "NONE"):
+            params[ASKED] = "TOTAL"
+
+    def _answered(self, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
+        told = parsed.get("ConsumedCapacity") or []
+        read, write = _units(model.name, [told] if isinstance(told, Mapping) else told)
+        retries = parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+        untold = _tells(model) and not told
+        with self._lock:
+            had = self._consumed
+            self._consumed = Consumed(
+                had.read + read, had.write + write, had.requests + 1, had.untold + untold, had.retries + retries
+            )
+
+
+def _tells(model: Any) -> bool:
+    """Whether an operation can tell its units."""
+    return model.input_shape is not None and ASKED in model.input_shape.members
+
+
+def _units(operation: str, told: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """The read and write units of an answer, over its tables."""
+    read = write = 0.0
+    for table in told:
+        reads, writes = table.get("ReadCapacityUnits"), table.get("WriteCapacityUnits")
+        if reads is None and writes is None:
+            whole = table.get("CapacityUnits", 0.0)
+            reads, writes = (whole, 0.0) if operation in READING else (0.0, whole)
+        read += reads or 0.0
+        write += writes or 0.0
+    return read, write
+
+
+class Calls:
+    """Makes calls for an engine. ``tables`` maps logical names to the table and its real name.
+
+    ``regional`` makes the client of a table that is in another region, when that table is first used.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        tables: Mapping[str, tuple[Table, str]],
+        state_table: str,
+        pause: Callable[[float], None] = time.sleep,
+        regional: Callable[[str], Any] = lambda region: make_client(region=region),
+    ) -> None:
+        check_real_names(tables, state_table)
+        self.client = client
+        self.regional = regional
+        self._others: dict[str, Any] = {}
+        self._lock = Lock()
+        self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
+        self._bodies = {id(client): self._bodies_of(client)}  # by client, which the engine keeps
+        self.deadline = Deadline(pause=pause)
+
+    def close(self) -> None:
+        for client in (self.client, *self._others.values()):
+            client.close()
+
+    def _client(self, place: RowKey | StateKey) -> Any:
+        """The client of the region that a row's table is in."""
+        region = None if isinstance(place, StateKey) else self.requests.tables[place[0]][0].region
+        if region is None:
+            return self.client
+        with self._lock:  # boto3's default session makes clients for one thread at a time
+            if region not in self._others:
+                other = self._others[region] = self.regional(region)
+                self._bodies[id(other)] = self._bodies_of(other)
+            return self._others[region]
+
+    def _bodies_of(self, client: Any) -> Bodies:
+        return Bodies(client, [real for _, real in self.requests.tables.values()])
+
+    def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        try:
+            return self._ask(operation, **arguments)
+        except ClientError as error:
+            codes = {reason.code for reason in self._refused(error, 1).reasons if reason}
+            kind = TableThrottled if codes & {*CONFLICT[1:]} else EngineUnavailable
+            raise kind(f"DynamoDB refused a call: {told(error)}") from error
+
+    def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+        """Makes a call. Raises ``NotStarted`` where there is no time for it."""
+        self.deadline.begin()
+        try:
+            return self._made(operation, arguments)
+        except BotoCoreError as error:
+            raise unreachable(error) from error
+
+    def _made(self, operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        bodies = self._bodies.get(id(getattr(operation, "__self__", None)))
+        return operation(**arguments) if bodies is None else bodies.call(operation, arguments)
+
+    def _pages(self, client: Any, operation: str, **arguments: Any) -> Iterator[StoredItem]:
+        try:
+            for page in client.get_paginator(operation).paginate(**arguments):
+                yield from page["Items"]
+        except ClientError as error:
+            raise self._fatal(error) from error
+        except BotoCoreError as error:
+            raise unreachable(error) from error
+
+    def _refused(self, error: ClientError, actions: int) -> Refused:
+        """What a refusal means for each write. Raises for errors that are not about these writes."""
+        code = error.response["Error"]["Code"]
+        message = error.response["Error"].get("Message", "")
+        if code == "TransactionCanceledException":
+            reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
+            if not any(reasons):
+                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {told(message)}")
+            return Refused(reasons)
+        if code == "ConditionalCheckFailedException":
+            item = error.response.get("Item")
+            return Refused((Reason(CONDITION, plain_item(item) if item else None),))
+        if code in THROTTLED:
+            return Refused((Reason(THROTTLED[code], None, message),) * actions)
+        if code in PERMANENT:
+            return Refused((Reason(code, None, message),) * actions)
+        raise self._fatal(error)
+
+    def _fatal(self, error: ClientError) -> EngineError:
+        code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        message = error.response["Error"].get("Message", "")
+        if code == "ResourceNotFoundException":
+            return self._missing()
+        if status >= 500 or code in THROTTLED:
+            return EngineUnavailable(f"DynamoDB failed with {code}: {told(message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {said(code, message)}")
+
+    def _missing(self) -> EngineError:
+        tables = self.requests.tables.items()
+        clients = {real: self._client((name, "", None)) for name, (_, real) in tables}
+        return missing_tables(clients, self.deadline.enough_time)
+
+
+def _reason(reason: Mapping[str, Any]) -> Reason | None:
+    if reason["Code"] == "None":
+        return None
+    item = reason.get("Item")
+    return Reason(reason["Code"], plain_item(item) if item else None, reason.get("Message") or "")
+
+
+def said(code: str, message: str) -> str:
+    """The message of a refusal, marked as item content unless it says what is forbidden to whom."""
+    return message if code in FORBIDDEN else told(message)
+
+
+def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item as Python values; most of what the framework keeps is text."""
+    return {
+        name: value["S"] if "S" in value else decode_number(value["N"]) if "N" in value else decode(value)
+        for name, value in item.items()
+    }

@@ -1,30 +1,151 @@
 """The engine of a replay that keeps nothing, and of proofs: plain dictionaries, gone with the process.
 
-It does what the embedded engine does, with the same conditions (``streamfold.engines.applied``) and under the same
+It does what the embedded engine does, with the same conditions (``streamfold.engines.local_writes``) and under the same
 contract tests. It is faster, because nothing is written as text and read back.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from itertools import islice, takewhile
+from typing import Any
 
-from streamfold.engines import OWN_VERSION, Declared, OwnRecord, StoredItem, Wanted, declared
-from streamfold.engines.applied import Attributes
-from streamfold.engines.guarded_items import FoundItems, GuardedItems
-from streamfold.engines.keys import key_attributes
-from streamfold.engines.memory_reads import NONE, MemoryReads
-from streamfold.engines.own_records import OwnRecords, change_of
-from streamfold.engines.sources import carried_out
+from streamfold.engines import (
+    OWN_VERSION,
+    Declared,
+    Entries,
+    OwnRecord,
+    Page,
+    ScanPage,
+    ScanPlace,
+    Segment,
+    StoredItem,
+    Wanted,
+    declared,
+)
+from streamfold.engines.keys import KeyOrder, PlaceKey, key_attributes, place_after, stored_key
+from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
+from streamfold.engines.own_stream import OwnRecords, change_of
+from streamfold.errors import EngineError
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey
+from streamfold.records.values import decode, encode, sortable
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
 
-if TYPE_CHECKING:
-    from streamfold.engines.scans import PlaceKey
+NONE: tuple[str, StoredItem | None] = ("", None)
+"""What is kept of a source item that was never put: the version, the item."""
 
 ALONE = nullcontext()
+
+
+class MemoryReads:
+    """The reads of the engine protocol, from dictionaries."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self.tables = tables
+        self.rows: dict[RowKey, dict[str, Any]] = {}
+        self.state: dict[StateKey, dict[str, Any]] = {}
+        self.source_tables: set[str] = set()
+        self._places: dict[str, list[str]] = {}
+        self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
+        self._order: KeyOrder | None = None
+
+    def read_state(
+        self,
+        keys: Iterable[StateKey],
+        *,
+        consistent: bool = False,  # noqa: ARG002 - it always is
+    ) -> dict[StateKey, dict[str, Any]]:
+        return {key: dict(self.state[key]) for key in keys if key in self.state}
+
+    def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
+        del consistent  # what is written can be read at once
+        found = ((key, self.rows.get(key) or self._sources.get(key, NONE)[1]) for key in keys)
+        return {key: decode({"M": row}) for key, row in found if row is not None}
+
+    def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        places = self._places.get(wanted.partition, [])
+        if wanted.after:
+            end = bisect_left(places, wanted.before) if wanted.before else None
+            places = places[bisect_right(places, wanted.after) : end]
+        first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
+        return [(place, self.state[StateKey(wanted.partition, place)].get("s", "")) for place in first]
+
+    def read_source(self, item: ItemKey) -> StoredItem | None:
+        _, source = self._sources.get(item, ("", None))
+        source = self.rows.get(item, source)
+        if source is None and item[0] not in self.source_tables:
+            raise EngineError(
+                f"No source items of table {item[0]!r} were put, so it cannot be told whether an item is gone. "
+                f"A replay with --state FILE keeps them beside its rows. {NEW_IMAGES}"
+            )
+        return source
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return {item: source for item in items if (source := self.read_source(item)) is not None}
+
+    def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
+        if partition is None:
+            return self._sorted(self._keys(table))
+        return map(self._item, self._in_partition(table, partition))
+
+    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+        behind = "" if after is None else sortable(after)
+        keys = self._in_partition(table, partition, max(begins, behind))
+        wanted = takewhile(lambda key: sortable(key[2]).startswith(begins), keys)
+        found = (self._item(key) for key in wanted if sortable(key[2]) > behind)
+        return page_of(table, list(islice(found, limit + 1)), limit)
+
+    def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
+        """The items of a table whose key begins so."""
+        keys = (key for key in self.rows if key[0] == table.name) if derived else self._keys(table)
+        found = (key for key in keys if sortable(key[1]).startswith(prefix))
+        return self._sorted(key for key in found if sortable(key[2]).startswith(sort))
+
+    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+        keys = self._in_order().walk(table.name, part, after)
+        found = list(islice(filter(self._is_kept, keys), limit + 1))
+        items = [(STATE.name, *key) if isinstance(key, StateKey) else stored_key(key) for key in found[:limit]]
+        return ScanPage(items, place_after(found[limit - 1]) if len(found) > limit else None)
+
+    def state_items(self) -> Iterator[StoredItem]:
+        return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
+
+    def _in_partition(self, table: Table, partition: KeyValue, first: str = "") -> Iterator[RowKey]:
+        """The keys of a partition's items in order, from a sort position on."""
+        for key in self._in_order().partition(table.name, sortable(partition), first):
+            if not isinstance(key, StateKey) and self._is_there(key):
+                yield key
+
+    def _in_order(self) -> KeyOrder:
+        self._order = self._known_order() or KeyOrder(self.rows, self.state, self._sources)
+        return self._order
+
+    def _known_order(self) -> KeyOrder | None:
+        """The order of the keys, if one was made and it is still that of the dictionaries."""
+        return self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
+
+    def _keys(self, table: Table) -> Iterator[RowKey]:
+        """The keys of the items of a table: of derived rows, and of source items that are there."""
+        yield from (key for key in self.rows if key[0] == table.name)
+        for key, (_, image) in self._sources.items():
+            if key[0] == table.name and image is not None and key not in self.rows:
+                yield key
+
+    def _is_there(self, key: RowKey) -> bool:
+        return key in self.rows or self._sources.get(key, NONE)[1] is not None
+
+    def _is_kept(self, key: PlaceKey) -> bool:
+        return key in self.state if isinstance(key, StateKey) else self._is_there(key)
+
+    def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
+        return map(self._item, sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))))
+
+    def _item(self, key: RowKey) -> StoredItem:
+        """The item of a key that is there."""
+        return self.rows.get(key) or self._sources[key][1] or {}
 
 
 class MemoryEngine(MemoryReads, GuardedItems):
@@ -46,6 +167,10 @@ class MemoryEngine(MemoryReads, GuardedItems):
         self.actions_max = actions_max
         self.touched: set[PlaceKey] | None = None  # if a set: collects the keys that were written, for invariants
         self._stream = OwnRecords()
+
+    @property
+    def durable(self) -> None:
+        """It keeps nothing."""
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -74,7 +199,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def _work(self) -> AbstractContextManager[None]:
         return ALONE
 
-    def _row(self, key: RowKey) -> Attributes | None:
+    def _row(self, key: RowKey) -> dict[str, Any] | None:
         return self.rows.get(key)
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
@@ -85,8 +210,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         version, found = self._sources.get(write.key, NONE)
-        keys = key_attributes(self.tables[write.key[0]], write.key)
-        change, after = carried_out(write, keys, found or self.rows.get(write.key, {}), version)
+        found = found or self.rows.get(write.key, {})
+        change, after = carried_out(write, self.tables[write.key[0]], found, version)
         self._sources[write.key] = (change[OWN_VERSION], after)
         self._stream.add(change, self._readers(write.key))
 
@@ -119,7 +244,9 @@ class MemoryEngine(MemoryReads, GuardedItems):
             insort(self._places.setdefault(key.pk, []), key.sk)
         self.state[key] = after
 
-    def _emit(self, key: RowKey, before: Attributes | None, after: Attributes | None, readers: Collection[str]) -> None:
+    def _emit(
+        self, key: RowKey, before: dict[str, Any] | None, after: dict[str, Any] | None, readers: Collection[str]
+    ) -> None:
         change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
         if change is not None:
             self._stream.add(change, readers)

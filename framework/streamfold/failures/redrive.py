@@ -15,8 +15,8 @@ from streamfold.batch.fan_outs import with_own_version
 from streamfold.batch.process import check_application, plan_changes, process_changes
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import contributing, derivation
-from streamfold.engines import OWN_VERSION, OwnStream
-from streamfold.engines.own_records import STREAM_LABEL
+from streamfold.engines import OWN_VERSION
+from streamfold.engines.own_stream import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.failures.failed_records import Delivered, LeftDocument, StreamRange, Waiting, left_of
 from streamfold.failures.repair import Repair, Repaired, led_by_item
@@ -156,7 +156,7 @@ class Redrive:
         version = Version(parked.version)
         settings = self.origins.settings._replace(epoch=version.epoch)
         if is_local(parked):
-            if not isinstance(self.runtime.store, OwnStream):
+            if not self.runtime.store.is_local:
                 raise RecordError("It comes from the own stream of a local state: redrive it there, with --state FILE.")
             return Origins(
                 self.runtime.application.tables,
@@ -177,7 +177,7 @@ class Redrive:
         except RecordError as error:
             yield Redriven(place, "bad", why=str(error))
             return
-        if isinstance(self.runtime.store, OwnStream) and self.runtime.application.derived(change.item):
+        if self.runtime.store.is_local and self.runtime.application.derived(change.item):
             why = "It is of a declared target: its rows are made anew by a local state."
             yield Redriven(place, "unwanted", change.name, change.sequence, why=why)
             return

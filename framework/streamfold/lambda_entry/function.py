@@ -14,10 +14,10 @@ from streamfold.batch.already_applied import begin_with_records
 from streamfold.batch.process import check_settings, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
+from streamfold.engines.call_slots import Threads
 from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
-from streamfold.engines.threads import Threads
 from streamfold.errors import NOT_TOLD, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
@@ -126,7 +126,7 @@ class Function:
             pace=self.pace,
         )
         engine.deadline = runtime
-        if isinstance(engine, DynamoEngine):  # a test may give another, which one thread uses
+        if not engine.is_local:
             runtime.slots = self.slots
             runtime.fans_out = self.settings.jobs is not None
         return runtime

@@ -42,8 +42,9 @@ from streamfold.writes.guarded import (
     RowKey,
     RowWrite,
     StateKey,
+    actions_of,
+    fitting,
 )
-from streamfold.writes.sizes import actions_of, fitting
 
 NO_WRITES: Sequence[PutState | DeleteState] = ()
 LIFE_BYTES = 8

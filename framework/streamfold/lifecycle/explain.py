@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from streamfold.commit.replanning import filled
 from streamfold.derivations.derivation import derived
-from streamfold.engines import Engine, OwnStream, StoredItem
+from streamfold.engines import Engine, StoredItem
 from streamfold.ledger.contribution import (
     REFERENCE,
     Contribution,
@@ -44,7 +44,7 @@ def found_in_state(engine: Engine, wanted: Callable[[StoredItem], T | None]) -> 
     A local store is read to its end before the first is given: it is not written while it is read.
     """
     found = (made for stored in engine.state_items() if (made := wanted(stored)) is not None)
-    return iter(list(found)) if isinstance(engine, OwnStream) else found
+    return iter(list(found)) if engine.is_local else found
 
 
 class NamedEntry(NamedTuple):

@@ -22,7 +22,6 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import Unfinished
 from streamfold.commit.plan import Chunk, exceeds_transaction, pack
 from streamfold.derivations.derivation import Finishing, Work, derivation
-from streamfold.engines import OwnStream
 from streamfold.ledger.contribution import BEFORE_ALL, stored_text
 from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
@@ -32,8 +31,7 @@ from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey
-from streamfold.writes.sizes import estimated_bytes
+from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey, estimated_bytes
 
 if TYPE_CHECKING:
     from streamfold.commit.plan import Unit
@@ -137,7 +135,7 @@ class Pages:
     def __post_init__(self) -> None:
         self.runtime = replace(self.runtime, actions=ACTIONS_MAX)  # rows that many items share are written least often
         if self.delivered is None:
-            self.delivered = not isinstance(self.runtime.store, OwnStream)
+            self.delivered = not self.runtime.store.is_local
 
     def sweep(self, keys: Sequence[ItemKey]) -> Swept:
         """Of the items that these state items are kept for, those whose source is gone."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streamfold.batch.manifest import Manifest
 from streamfold.batch.visits import HandlerPart, ItemParts, Visits
 from streamfold.commit.after_commit import recompute
-from streamfold.engines import OwnStream, StoredItem
+from streamfold.engines import StoredItem
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
 from streamfold.ledger.contribution import NOTHING, Contribution, Mark, stored_text
@@ -109,7 +109,7 @@ def lead_rows(runtime: Runtime, handlers: Collection[str]) -> RowsLed:
     routes = [route for route in wanted_routes(runtime.application, handlers) if route.kind.contributes]
     if not routes:
         return RowsLed(VerifiedRows(), RowsMended([], []))
-    verifier = RowsVerifier(runtime, routes, live=not isinstance(runtime.store, OwnStream))
+    verifier = RowsVerifier(runtime, routes, live=not runtime.store.is_local)
     found = verifier.verify()
     rows = [*(each.row for each in found.different), *verifier.suspected]
     return RowsLed(found, RowMending(runtime, verifier.expiring).mend(rows))

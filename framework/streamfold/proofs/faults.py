@@ -118,6 +118,9 @@ class FaultyEngine:
         self.tell = tell
         self.calls = 0
         self.late: list[Late] = []
+        self.is_local = engine.is_local
+        self.own_stream = self
+        self.by_prefix, self.durable = engine.by_prefix, engine.durable
         self.before: dict[StateKey, dict[str, Any] | None] = {}
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:

@@ -20,15 +20,15 @@ from streamfold.derivations.search.indexes import accepts_of
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines import StoredItem, Wanted
-from streamfold.engines.memory import MemoryEngine
-from streamfold.engines.memory_reads import NONE
+from streamfold.engines.local_writes import local_write
+from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.keys.table import DERIVED, Table
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.histories import arriving
 from streamfold.records.change import BY_OURSELVES, Change, ItemKey
 from streamfold.records.images import derived_names
 from streamfold.records.kinesis import KinesisChange
-from streamfold.records.values import encode, same
+from streamfold.records.values import same
 from streamfold.routes.application import Application
 from streamfold.settings import Settings
 from streamfold.testing.twin import changes_items
@@ -99,8 +99,8 @@ class ProofStore(MemoryEngine):
         after: StoredItem | None = None
         base = stored
         if isinstance(write, UpdateSource):
-            left = {name: value for name, value in (before or {}).items() if name not in write.removed}
-            after = left | encode(write.values)["M"]
+            table = self.tables[write.key[0]]
+            after = local_write(write, table).after(write, before or {}, table, 0)
         else:
             base = max(stored, write.version)
         if not _equal(before, after):

@@ -14,7 +14,7 @@ from streamfold.batch.process import process_changes, read_changes, undeclared_n
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure
 from streamfold.derivations import SAYS
-from streamfold.engines import Engine, OwnStream
+from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, public
 from streamfold.ledger.state_keys import manifest_key
@@ -91,21 +91,22 @@ def process(
 
 def process_to_end(runtime: Runtime, event: Any) -> Ran:
     """Processes an event, and the fan-outs that it opens. Chains are run to their end in an engine with a stream."""
-    app, engine, settings = runtime.application, runtime.store, runtime.settings
+    app, settings, state = runtime.application, runtime.settings, runtime.store.durable
     for text in undeclared_names(app, settings):
         runtime.warn_once(text, text)
     origins = Origins(app.source_tables, settings, runtime.warn)
     changes, malformed = read_changes(records_of(event), origins)
-    if isinstance(engine, EmbeddedEngine) and engine.path is not None:
-        if engine.wanted is not None:  # derived rows come through the own stream, not a second time from the event
+    if state is not None:
+        if state.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
-        engine.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
+        state.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
     report = process_changes(runtime, changes, origins.sources)
     report.failures[:0] = malformed
-    if not isinstance(engine, OwnStream):
+    stream = runtime.store.own_stream
+    if stream is None:
         return Ran(report, run_fan_outs(runtime))
-    engine.retry(settings.group)
-    return Ran(report, run_chains(runtime, engine))
+    stream.retry(settings.group)
+    return Ran(report, run_chains(runtime, stream))
 
 
 def handle(app: Application, event: Any) -> Response:

@@ -13,7 +13,6 @@ from streamfold.batch.process import finish_postponed, plan_changes, process_cha
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure
 from streamfold.commit.plan import Plan
-from streamfold.engines import OwnStream
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.encoded import to_json
@@ -288,8 +287,9 @@ class Replay:
         self.cursor = cursor
         self.runtime.source_items = self.put_sources is not None
         self.runtime.postponed = [] if self.runtime.source_items else None
-        if isinstance(self.runtime.store, OwnStream) and not self.dry_run:
-            self.runtime.store.retry(self.runtime.settings.group)
+        stream = self.runtime.store.own_stream
+        if stream is not None and not self.dry_run:
+            stream.retry(self.runtime.settings.group)
         if not self.dry_run and ring_open(self.runtime):
             self._chain()  # what an earlier replay left
         with garbage_between_batches() as garbage:
@@ -396,8 +396,8 @@ class Replay:
         """Works on the fan-outs that were opened, and runs the chains of an engine with a stream of its own."""
         if self.dry_run:
             return
-        store = self.runtime.store
-        self.note(run_chains(self.runtime, store) if isinstance(store, OwnStream) else run_fan_outs(self.runtime), {})
+        stream = self.runtime.store.own_stream
+        self.note(run_chains(self.runtime, stream) if stream is not None else run_fan_outs(self.runtime), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the lines of its records.

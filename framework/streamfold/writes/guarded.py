@@ -4,16 +4,27 @@ An engine takes a sequence of writes as one transaction, all or nothing. A refus
 item was found. Values are plain Python; each engine encodes them in its own form.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamfold.keys.key_part import KeyValue
-from streamfold.records.values import EXACT, Nothing, Number, Value, value
+from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
+from streamfold.records.values import EXACT, Nothing, Number, Value, encode, value
+from streamfold.settings.limits import BYTES_MAX
 
 RowKey = tuple[str, KeyValue, KeyValue | None]
 """A row anywhere: logical table, partition key, sort key."""
 ENTRIES = "entries#"
 """Begins the partitions of entries: state items that have a text and nothing else, and that are read in order."""
+
+BYTES_PLANNED_MAX = BYTES_MAX // 2
+"""Sizes are estimated from text lengths, so chunks are cut well below the limit."""
+ACTION_BYTES = 512
+"""Assumed size of a write that holds amounts, versions and names only."""
+SURELY_FIT = BYTES_MAX // ITEM_BYTES_MAX - 2
+"""Rows that fit one transaction whatever they hold, beside a ledger item and an item for its contribution."""
+ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
+"""Size of the rows of one page, beside those two."""
 
 
 class StateKey(NamedTuple):
@@ -263,11 +274,12 @@ class CorrectRow(NamedTuple):
 
 
 class SwapState(NamedTuple):
-    """Writes a state item with the next revision, and lets it expire."""
+    """Writes a state item with the next revision."""
 
     key: StateKey
     attributes: Mapping[str, Any]
     revision: int  # that must be stored; 0: no item
+    expires: bool = True  # sets the time to live
 
 
 class CounterWrite:
@@ -325,10 +337,48 @@ class DeleteSource(NamedTuple):
     at: float = 0  # epoch seconds of that change
 
 
+class InsertRow(NamedTuple):
+    """Inserts a row. Refused if there is one."""
+
+    key: RowKey
+    attributes: Mapping[str, Any]
+
+
+class RemoveEmpty(NamedTuple):
+    """Removes a row that counts no contributor any more."""
+
+    key: RowKey
+
+
+class ClearNotes(NamedTuple):
+    """Removes what steps left behind from a ledger item. Refused unless the item holds exactly that."""
+
+    key: StateKey
+    notes: Mapping[str, str]  # by the attribute that holds it
+
+
+class CountUp(NamedTuple):
+    """Raises the number ``n`` of a state item by one, and makes the item where there is none."""
+
+    key: StateKey
+    start: int  # behind which a new item begins
+    expires: bool  # sets the time to live, which a new item always gets
+    there: bool  # the item is expected to be there; refused if that is wrong and decides on the time to live
+
+
+class NoteVersion(NamedTuple):
+    """Notes the version of a source item that a rehearsal puts. Refused over the same or a newer one."""
+
+    key: StateKey
+    version: str
+
+
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | PutMirror | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
+OtherWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp | NoteVersion
+"""Writes that no plan holds: each has a call of its own, but for ``NoteVersion``."""
 
 
 class Reason(NamedTuple):
@@ -361,3 +411,73 @@ def _sum(one: Number, other: Number) -> Number:
     if isinstance(one, int) and isinstance(other, int):
         return one + other
     return EXACT.add(one, other)
+
+
+def estimated_bytes(write: GuardedWrite) -> int:
+    """About the size of a write, from the lengths of its texts: quick, and more rather than less."""
+    if type(write) is AddRow:
+        return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
+    if type(write) is LedgerWrite:
+        letters, expected = 0, write.revision is None  # only then what is expected is sent
+        for part in write.parts:
+            letters += len(part.contribution) + len(part.expected) * expected
+        return ACTION_BYTES + letters * 2
+    if type(write) is PutState:
+        return len(write.text) * 2
+    if type(write) is PutMirror:
+        return ACTION_BYTES + len(write.text) * 2
+    if type(write) is CounterWrite:
+        return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
+    if isinstance(write, (PutRow, GuardedPut, PutPair)) and write.attributes:
+        return ACTION_BYTES + len(repr(write.attributes)) * 2
+    if type(write) is DeleteSource:
+        return ACTION_BYTES + item_bytes(write.image)
+    return ACTION_BYTES
+
+
+def measured_bytes(write: GuardedWrite) -> int:
+    """The size of what a write stores, as DynamoDB counts an item; little more than that for what is small.
+
+    Raises ``HandlerError`` for values that could not be stored.
+    """
+    if isinstance(write, DeleteSource):
+        return ACTION_BYTES + item_bytes(write.image)
+    return ACTION_BYTES + item_bytes(encode(_stored(write))["M"])
+
+
+def _stored(write: GuardedWrite) -> Mapping[str, Any]:
+    if isinstance(write, LedgerWrite):
+        return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
+    if isinstance(write, PutState):
+        return {"s": write.text}
+    if isinstance(write, PutMirror):
+        return {"s": write.text}
+    if isinstance(write, CounterWrite):
+        return {"ids": [*write.added, *write.removed]}
+    if isinstance(write, AddRow):
+        return write.values
+    return (write.attributes or {}) if isinstance(write, (PutRow, GuardedPut, PutPair)) else {}
+
+
+def too_large(writes: Sequence[GuardedWrite]) -> bool:
+    """Whether writes are together larger than one transaction may be (API Reference, TransactWriteItems)."""
+    if len(writes) <= SURELY_FIT or sum(map(estimated_bytes, writes)) <= BYTES_PLANNED_MAX:
+        return False
+    return sum(map(measured_bytes, writes)) > BYTES_MAX
+
+
+def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
+    """How many of the first rows one transaction takes beside a ledger item and its contribution; one at least."""
+    count, size, taken = 0, 0, 0
+    for row in rows[:rows_max]:
+        size += measured_bytes(row) if len(rows) > SURELY_FIT else 0
+        taken += actions_of(row)
+        if count and (size > ROWS_BYTES_MAX or taken > rows_max):
+            break
+        count += 1
+    return count
+
+
+def actions_of(row: GuardedWrite) -> int:
+    """The writes that a row takes, with those of its entries."""
+    return 1 + (sum(len(each.places) for each in row.changed_entries) if isinstance(row, AddRow) else 0)

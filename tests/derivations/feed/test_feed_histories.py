@@ -13,12 +13,14 @@ from streamfold.derivations.feed import pairs, spreading
 from streamfold.derivations.feed.fan_outs import FeedLanes
 from streamfold.derivations.feed.pairs import Mirrors
 from streamfold.derivations.feed.spreading import Audiences, Spreading
-from streamfold.engines import Entries, applied
+from streamfold.engines import Entries
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.feeds import Merging
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
+from streamfold.writes.guarded import PutPair
+from tests.helpers.changed_writes import on_writes
 from tests.helpers.feed_histories import AHEAD_SECONDS, NONE_AHEAD, History, applications, edge_key, post_key, small
 from tests.helpers.records import change, item
 
@@ -113,14 +115,12 @@ def invisible_pairs_are_not_written():
         yield
 
 
-@contextmanager
 def guarded_by(newer):
-    with patch.object(applied, "pair_is_newer", newer):
-        yield
+    return on_writes(PutPair, guard=lambda _: newer)
 
 
 def by_the_post_alone():
-    return guarded_by(lambda write, row: row is None or row["_sf_v"]["S"] <= write.versions[0])
+    return guarded_by(lambda write, row: not row or row["_sf_v"]["S"] <= write.versions[0])
 
 
 def by_nothing():

@@ -25,8 +25,17 @@ from streamfold.records.change import Change, item_name
 from streamfold.records.encoded import to_json
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
-from streamfold.writes.guarded import CONDITION, AbsentSource, DeleteSource, GuardedWrite, Refused, StateKey, SwapState
-from streamfold.writes.sizes import BYTES_PLANNED_MAX, estimated_bytes
+from streamfold.writes.guarded import (
+    BYTES_PLANNED_MAX,
+    CONDITION,
+    AbsentSource,
+    DeleteSource,
+    GuardedWrite,
+    Refused,
+    StateKey,
+    SwapState,
+    estimated_bytes,
+)
 
 CASCADE = "cascade"
 """What such a job does."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import in_lanes, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
-from streamfold.engines import OwnStream, StoredItem
+from streamfold.engines import StoredItem
 from streamfold.errors import (
     Contended,
     EngineError,
@@ -160,7 +160,7 @@ class Copies:
         except EngineUnavailable:
             raise
         except EngineError:
-            if isinstance(self.runtime.store, OwnStream):  # a state without source items, whose copies do not expire
+            if self.runtime.store.is_local:  # a state without source items, whose copies do not expire
                 return False
             raise
         return not alike(attributes_of(copy.route, image_of(source)), copy.row.attributes)

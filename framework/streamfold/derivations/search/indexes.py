@@ -26,7 +26,7 @@ from streamfold.derivations.search.options import (
     shown_index,
 )
 from streamfold.derivations.search.sink import CONFLICT, VISIBLE, Action, Sink
-from streamfold.engines import Entries, OwnStream
+from streamfold.engines import Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError, plain
 from streamfold.keys.field import overlaps
 from streamfold.keys.key_part import KeyPart
@@ -528,7 +528,7 @@ def sink_of(finishing: Finishing, *, asked_for: bool = False) -> Sink | None:
     opened: Sink | None = runtime.opened.get(OPENED)
     if opened is not None:
         return opened
-    if isinstance(runtime.store, OwnStream):
+    if runtime.store.is_local:
         return LocalIndex(runtime.engine, accepts_of(runtime.application.routes, runtime.settings))
     if not (runtime.outside or asked_for) or runtime.settings.search is None:
         return None

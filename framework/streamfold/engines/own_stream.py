@@ -1,0 +1,208 @@
+"""An engine's own stream: records of derived rows, so that chains run without AWS, and of source items that streamfold
+itself removed or updated. Dictionaries keep it in lists, a state file in a table.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
+from streamfold.records.encoded import item_text
+from streamfold.records.values import same
+
+if TYPE_CHECKING:  # dictionaries need no SQLite
+    from streamfold.engines.state_file import StateFile
+
+STREAM_LABEL = "embedded"
+
+BEHIND = "SELECT sequence, record FROM stream WHERE grp = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"
+PUT_PLACE = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
+
+
+def change_of(
+    table: str, key: StoredItem, before: StoredItem | None, after: StoredItem | None
+) -> dict[str, Any] | None:
+    """The change for the own stream of a write; None if the write changed nothing, as in a real stream."""
+    if before == after or (before and after and same({"M": before}, {"M": after})):
+        return None
+    event = "REMOVE" if after is None else "MODIFY" if before else "INSERT"
+    images = {name: image for name, image in (("OldImage", before), ("NewImage", after)) if image is not None}
+    return {"table": table, "eventName": event, "Keys": key, **images}
+
+
+def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
+    """A change as the record that Lambda would deliver."""
+    body = {name: part for name, part in change.items() if name in ("Keys", "OldImage", "NewImage")}
+    record = {
+        "eventID": f"{STREAM_LABEL}-{sequence}",
+        "eventName": change["eventName"],
+        "eventSource": "aws:dynamodb",
+        "eventSourceARN": f"arn:aws:dynamodb:local:000000000000:table/{change['table']}/stream/{STREAM_LABEL}",
+        "dynamodb": {
+            **body,
+            "SequenceNumber": str(sequence),
+            "StreamViewType": "NEW_AND_OLD_IMAGES",
+            "ApproximateCreationDateTime": change.get("at", 0),
+        },
+    }
+    if OWN_VERSION in change:
+        record[OWN_VERSION] = change[OWN_VERSION]
+    return OwnRecord(sequence, record)
+
+
+def is_own(record: Mapping[str, Any]) -> bool:
+    """Whether a record is one of an own stream, which names tables by their logical names."""
+    return str(record.get("eventSourceARN")).endswith(f"/stream/{STREAM_LABEL}")
+
+
+class OwnRecords:
+    """An own stream in lists: a queue for each group, which only handlers of that group read."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._last = 0
+
+    def add(self, change: dict[str, Any], groups: Collection[str]) -> None:
+        self._last += 1
+        for group in groups:
+            self._queues.setdefault(group, _Queue()).add(self._last, change)
+
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        """The first records that were not processed yet."""
+        found: dict[int, dict[str, Any]] = {}
+        for queue in self._of(group):
+            found.update(queue.pending(limit))
+        return [lambda_form(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
+
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
+        for queue in self._of(group):
+            queue.advance(sequence, done)
+
+    def retry(self, group: str | None = None) -> None:
+        """Makes the records that failed pending again."""
+        for queue in self._of(group):
+            queue.retry()
+
+    def _of(self, group: str | None) -> "Collection[_Queue]":
+        if group is None:
+            return self._queues.values()
+        return [self._queues[group]] if group in self._queues else []
+
+
+class _Queue:
+    """The records that one group reads, and the place up to which it read them."""
+
+    def __init__(self) -> None:
+        self._sequences: list[int] = []
+        self._changes: dict[int, dict[str, Any]] = {}
+        self._position = 0
+
+    def add(self, sequence: int, change: dict[str, Any]) -> None:
+        self._sequences.append(sequence)
+        self._changes[sequence] = change
+
+    def pending(self, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        begin = bisect_right(self._sequences, self._position)
+        return ((each, self._changes[each]) for each in self._sequences[begin : begin + limit])
+
+    def advance(self, sequence: int, done: Collection[int]) -> None:
+        for each in done:
+            self._changes.pop(each, None)
+        if done:
+            begin, end = bisect_left(self._sequences, min(done)), bisect_right(self._sequences, max(done))
+            self._sequences[begin:end] = [each for each in self._sequences[begin:end] if each in self._changes]
+        self._position = sequence
+
+    def retry(self) -> None:
+        if self._sequences:
+            self._position = min(self._position, self._sequences[0] - 1)
+
+
+class DerivedStream:
+    """The own stream of an embedded engine: a queue for each group. The caller opens the transaction for each write.
+
+    What is added is written with ``write_out``, but for records that were done with before. A record that handlers of
+    several groups read is written once for each that is not done with it.
+    """
+
+    def __init__(self, file: "StateFile") -> None:
+        self._file = file
+        self._added: dict[str, dict[int, dict[str, Any]]] = {}  # by group and sequence number, in order
+        self._places: dict[str, int] = {}  # up to where groups read; one that is missing: as the file says
+        self._last: int | None = None  # the last sequence number that was given; None: as the file says
+
+    def add(self, change: dict[str, Any], groups: Collection[str]) -> None:
+        if not groups:
+            return
+        self._last = (self._stored_last() if self._last is None else self._last) + 1
+        for group in groups:
+            self._added.setdefault(group, {})[self._last] = change
+
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        """The first records that were not processed yet."""
+        found: dict[int, dict[str, Any]] = {}
+        for each in self._groups(group):
+            found.update(self._first(each, limit))
+        return [lambda_form(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
+
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest.
+
+        Only records that were processed here are dropped: another process may have put records back meanwhile.
+        """
+        last = self._stored_last()
+        stored = [each for each in done if each <= last]
+        for name in self._groups(group):
+            added = self._added.get(name, {})
+            for each in done:
+                added.pop(each, None)
+            self._file.put_all(DROP, [(name, each) for each in stored])
+            self._places[name] = sequence
+
+    def retry(self, group: str | None = None) -> None:
+        """Makes the records that failed pending again."""
+        for name in self._groups(group):
+            (first,) = self._file.one("SELECT min(sequence) FROM stream WHERE grp = ?", (name,))
+            left = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]
+            if left:
+                self._places[name] = min(left) - 1
+
+    def write_out(self) -> None:
+        """Writes what was added and is not done with, and the places."""
+        self._file.put_all(PUT_PLACE, list(self._places.items()))
+        for group, added in self._added.items():
+            self._file.execute("INSERT OR IGNORE INTO cursor VALUES (?, 0)", (group,))
+            texts = [(group, sequence, item_text(change)) for sequence, change in added.items()]
+            self._file.put_all("INSERT INTO stream VALUES (?, ?, ?)", texts)
+        if self._last is not None:
+            self._file.execute("UPDATE numbered SET last = ?", (self._last,))
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets what was not written: what the file says holds."""
+        self._added, self._places, self._last = {}, {}, None
+
+    def _groups(self, group: str | None) -> Collection[str]:
+        """The group, or all that have a queue."""
+        if group is not None:
+            return [group]
+        return dict.fromkeys([*(name for (name,) in self._file.rows("SELECT grp FROM cursor")), *self._added])
+
+    def _first(self, group: str, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The first records of a group that are left, by number. Those that were added come behind the stored ones."""
+        place = self._places[group] if group in self._places else self._stored_place(group)
+        stored = [(each, self._file.item(text)) for each, text in self._file.rows(BEHIND, (group, place, limit))]
+        yield from stored
+        added = (entry for entry in self._added.get(group, {}).items() if entry[0] > place)
+        yield from islice(added, limit - len(stored))
+
+    def _stored_place(self, group: str) -> int:
+        found = self._file.one("SELECT sequence FROM cursor WHERE grp = ?", (group,))
+        return int(found[0]) if found else 0
+
+    def _stored_last(self) -> int:
+        """The last number that was written. None is given twice, also not that of a record that was never written."""
+        return int(self._file.one("SELECT last FROM numbered", ())[0])
