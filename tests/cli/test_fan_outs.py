@@ -240,6 +240,8 @@ def test_rows_of_a_feed_are_not_taken_back(social):
 class WithoutStream:
     """An engine without a stream of its own, as DynamoDB's."""
 
+    is_local, own_stream = False, None
+
     def __init__(self, engine):
         self.engine = engine
 

@@ -101,6 +101,8 @@ def test_an_older_record_does_not_set_back_a_copy_that_a_backfill_led_to_its_ite
 class Silent:
     """A store whose source items cannot be read, as one of AWS."""
 
+    is_local = False
+
     def __init__(self, engine, error):
         self.error = error
         for name in (
