@@ -14,7 +14,7 @@ import pytest
 from streamfold.records.values import EXACT
 from streamfold.writes.guarded import LedgerWrite
 from tests.helpers.changed_writes import on_writes
-from tests.helpers.contributions import FORMS
+from tests.helpers.contributions import AGGREGATIONS
 from tests.helpers.source import Source
 
 hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
@@ -70,7 +70,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_learnt() -> None:
-    FORMS.by_target.clear()
+    AGGREGATIONS.by_target.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.errors import VALUE_LENGTH_MAX, StreamfoldError, plain, public, reason, shortened, shown, told
+from streamfold.errors import VALUE_LENGTH_MAX, StreamfoldError, plain, public, reason, redacted, shortened, shown
 
 
 @pytest.mark.parametrize("value", ["a", 5, {"a": [1, "b"]}, None, b"\x00", (1,), frozenset({1})])
@@ -32,15 +32,15 @@ def test_a_text_keeps_its_beginning_and_its_end():
 
 
 def test_a_log_has_all_of_a_text_but_what_it_tells_of_an_item():
-    error = StreamfoldError(f"Item {told('ORDER#1')} has {shown(5)}, expected text.")
+    error = StreamfoldError(f"Item {redacted('ORDER#1')} has {shown(5)}, expected text.")
     assert str(error) == "Item ORDER#1 has 5, expected text."
     assert public(reason(error)) == "Item ... has ..., expected text."
 
 
 def test_what_is_told_cannot_end_before_its_end():
-    (opened, *_, closed) = told("")
-    assert public(f"Item {told(f'a{closed}b{opened}c')}.") == "Item ...."
-    assert plain(told(f"a{closed}b{opened}c")) == "abc"
+    (opened, *_, closed) = redacted("")
+    assert public(f"Item {redacted(f'a{closed}b{opened}c')}.") == "Item ...."
+    assert plain(redacted(f"a{closed}b{opened}c")) == "abc"
 
 
 def test_of_an_error_that_was_raised_elsewhere_all_is_told():

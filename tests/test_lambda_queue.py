@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
-from streamfold.derivations.feed.fan_outs import FeedLanes
+from streamfold.derivations.feed.fan_outs import FeedSegments
 from streamfold.errors import RecordError, SettingsError, StreamfoldError
-from streamfold.jobs.fan_outs import Doorbell, FanOuts
+from streamfold.jobs.fan_outs import FanOuts, SegmentQueue
 from streamfold.lambda_entry.function import Function
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS, QueueFunction
 from tests.helpers.doorbells import (
@@ -53,7 +53,7 @@ def test_a_message_has_its_lane_worked_on_to_the_end_and_the_last_closes_the_fan
     app, engine, run = opened(9)
     function = queue_function(app, engine)
     assert len(rows_of(engine)) == 0
-    assert failed(function(event(*map(body, run.rung)), Clock())) == []
+    assert failed(function(event(*map(body, run.queued)), Clock())) == []
     assert len(rows_of(engine)) == 9
     assert open_ones(app, engine) == []
 
@@ -63,13 +63,13 @@ def test_lanes_are_handed_over_from_message_to_message_as_often_as_they_need():
     queue, clock = Messages(), Clock()
     function = queue_function(app, engine, queue)
     queue.send_message_batch(
-        QueueUrl=QUEUED.jobs, Entries=[{"Id": str(n), "MessageBody": body(each)} for n, each in enumerate(run.rung)]
+        QueueUrl=QUEUED.jobs, Entries=[{"Id": str(n), "MessageBody": body(each)} for n, each in enumerate(run.queued)]
     )
     with time_for_one_page(clock):
         while queue.waiting:
             clock.seconds = 60.0
             assert failed(function({"Records": [queue.waiting.pop(0)]}, clock)) == []
-    handed_over = queue.sent - len(run.rung)
+    handed_over = queue.sent - len(run.queued)
     assert handed_over >= 2 * 40  # of each of two lanes
     assert len(rows_of(engine)) == 90
     assert open_ones(app, engine) == []
@@ -80,21 +80,21 @@ def test_a_message_whose_next_one_could_not_be_sent_comes_again():
     queue, clock = Messages(), Clock()
     queue.fails = True
     with time_for_one_page(clock):
-        assert failed(queue_function(app, engine, queue)(event(body(run.rung[0])), clock)) == ["m0"]
+        assert failed(queue_function(app, engine, queue)(event(body(run.queued[0])), clock)) == ["m0"]
     assert queue.calls == 1
 
 
 def test_a_message_that_begins_without_time_is_not_handed_over_for_ever():
     app, engine, run = opened(9)
     queue = Messages()
-    assert failed(queue_function(app, engine, queue)(event(body(run.rung[0])), Clock(20.0))) == ["m0"]
+    assert failed(queue_function(app, engine, queue)(event(body(run.queued[0])), Clock(20.0))) == ["m0"]
     assert queue.calls == 0
 
 
 def test_doubled_and_late_messages_change_nothing():
     app, engine, run = opened(9)
     function = queue_function(app, engine)
-    messages = event(*map(body, [*run.rung, *run.rung]))
+    messages = event(*map(body, [*run.queued, *run.queued]))
     assert failed(function(messages, Clock())) == []
     assert failed(function(messages, Clock())) == []
     assert len(rows_of(engine)) == 9
@@ -117,7 +117,7 @@ def test_doubled_and_late_messages_change_nothing():
 def test_a_message_that_rings_for_no_lane_fails_alone(text, caplog):
     app, engine, run = opened(9)
     with caplog.at_level(logging.ERROR, "streamfold"):
-        response = queue_function(app, engine)(event(text, *map(body, run.rung)), Clock())
+        response = queue_function(app, engine)(event(text, *map(body, run.queued)), Clock())
     assert failed(response) == ["m0"]
     assert len(rows_of(engine)) == 9
     (failure,) = [each for each in caplog.records if each.levelno == logging.ERROR]
@@ -128,7 +128,7 @@ def test_a_message_that_rings_for_no_lane_fails_alone(text, caplog):
 def test_a_message_of_another_application_fails_and_says_so(caplog):
     app, engine, run = opened(9)
     with caplog.at_level(logging.ERROR, "streamfold"):
-        assert failed(queue_function(app, engine)(event(body(run.rung[0], "shop")), Clock())) == ["m0"]
+        assert failed(queue_function(app, engine)(event(body(run.queued[0], "shop")), Clock())) == ["m0"]
     assert (
         "rings for application 'shop', and this function is of 'social': each application" in caplog.records[-1].reason
     )
@@ -150,16 +150,16 @@ def test_an_event_that_is_none_of_a_queue_stops_the_invocation(bad):
 
 def test_a_lane_that_fails_comes_again_and_the_others_go_on(monkeypatch, caplog):
     app, engine, run = opened(9)
-    pages = FeedLanes.page
+    pages = FeedSegments.page
 
     def page(self, lane):
         if lane.number == 0:
             raise StreamfoldError("no")
         return pages(self, lane)
 
-    monkeypatch.setattr(FeedLanes, "page", page)
+    monkeypatch.setattr(FeedSegments, "page", page)
     with caplog.at_level(logging.ERROR, "streamfold"):
-        assert failed(queue_function(app, engine)(event(*map(body, run.rung)), Clock())) == ["m0"]
+        assert failed(queue_function(app, engine)(event(*map(body, run.queued)), Clock())) == ["m0"]
     assert 0 < len(rows_of(engine)) < 9
     assert caplog.records[-1].handler == "timeline"
 
@@ -167,7 +167,7 @@ def test_a_lane_that_fails_comes_again_and_the_others_go_on(monkeypatch, caplog)
 def test_the_log_tells_counts_and_no_contents(caplog):
     app, engine, run = opened(9)
     with caplog.at_level(logging.INFO, "streamfold"):
-        queue_function(app, engine)(event(*map(body, run.rung)), Clock())
+        queue_function(app, engine)(event(*map(body, run.queued)), Clock())
     (told,) = [each for each in caplog.records if each.message == "lanes were worked on"]
     assert (told.lanes, told.lanes_handed_over, told.lanes_failed, told.rows_written) == (2, 0, 0, 9)
     assert "hello" not in caplog.text + str([vars(each) for each in caplog.records])
@@ -236,7 +236,7 @@ def test_a_function_that_could_not_go_on_does_not_begin(settings, said):
 def stream_function(app, engine, queue):
     function = Function(app, QUEUED, client=object())
     function.engine = engine
-    function.doorbell = Doorbell(app.name, QUEUED.jobs, function.warn, queue)
+    function.doorbell = SegmentQueue(app.name, QUEUED.jobs, function.warn, queue)
     return function
 
 

@@ -7,8 +7,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from streamfold.errors import ParkingError, RecordError, SettingsError
-from streamfold.failures.failed_records import open_place
-from streamfold.jobs.fan_outs import Doorbell
+from streamfold.failures.failed_records import open_location
+from streamfold.jobs.fan_outs import SegmentQueue
 from streamfold.parking import (
     ERROR_LETTERS_MAX,
     FORMAT,
@@ -227,7 +227,7 @@ def test_queue_of_this_machine_is_asked_where_its_url_says(monkeypatch, url, end
 def test_every_user_of_a_queue_asks_it_where_its_url_says(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     url = "http://localhost:4566/000000000000/q"
-    clients = [Doorbell("shop", url, print).client, open_parking(url).client, open_place(url).client]
+    clients = [SegmentQueue("shop", url, print).client, open_parking(url).client, open_location(url).client]
     assert [client.meta.endpoint_url for client in clients] == ["http://localhost:4566"] * 3
 
 

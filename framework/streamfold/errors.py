@@ -12,7 +12,7 @@ StreamfoldError
     +-- RowTaken             the row is still another item's, whose record may come and give it up
 +-- Unprocessable        no handler ever will, or this one says so: that record is parked at once
 +-- ParkingError         the parking place did not take a record: it is reported, and comes again
-+-- PlaceError           a place of failed records cannot be read: the redrive stops, and leaves them there
++-- LocationError           a place of failed records cannot be read: the redrive stops, and leaves them there
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
     +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
         +-- EngineUnreachable    nothing answers there: so too in a function, while a local replay stops
@@ -29,14 +29,14 @@ from typing import Any, Self, TypeGuard
 
 __all__ = [
     "AttributeMissing", "Contended", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable",
-    "HandlerError", "ImageError", "KeyValueError", "ManifestError", "NotStarted", "ParkingError", "PlaceError",
+    "HandlerError", "ImageError", "KeyValueError", "ManifestError", "NotStarted", "ParkingError", "LocationError",
     "RecordError", "RowTaken", "SettingsError", "StreamfoldError", "TableThrottled", "Unprocessable",
 ]  # fmt: skip
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
 """Marks around item content in a text. Unicode reserves both for such use (section 23.7, noncharacters)."""
 TOLD = re.compile(f"{OPENED}([^{CLOSED}]*){CLOSED}")
-NOT_TOLD = "..."
+REDACTED = "..."
 """Replaces item content in a log."""
 PACKAGE = "streamfold"
 VALUE_LENGTH_MAX = 200
@@ -53,10 +53,10 @@ _short.maxstring = _short.maxother = _short.maxlong = VALUE_LENGTH_MAX
 
 def shown(value: object) -> str:
     """A value for a message: as ``repr`` writes it, shortened in the middle, and marked as item content."""
-    return told(shortened(_short.repr(value), 2 * VALUE_LENGTH_MAX))
+    return redacted(shortened(_short.repr(value), 2 * VALUE_LENGTH_MAX))
 
 
-def told(text: object) -> str:
+def redacted(text: object) -> str:
     """Marks item content in a message: values, keys, names of attributes. Logs leave it out."""
     content = str(text)
     if OPENED in content or CLOSED in content:
@@ -68,7 +68,7 @@ def refusal(error: Any) -> str:
     """What a service of AWS answered to a call that it refused: boto3's ``ClientError`` as code and message."""
     answer = error.response["Error"]
     message = answer.get("Message", "")
-    return f"{answer['Code']}: {told(message)}" if message else f"{answer['Code']}"
+    return f"{answer['Code']}: {redacted(message)}" if message else f"{answer['Code']}"
 
 
 def printable(text: str) -> str:
@@ -88,14 +88,14 @@ def plain(text: str) -> str:
 
 def public(text: str) -> str:
     """A message without its item content, for a log."""
-    return TOLD.sub(NOT_TOLD, text)
+    return TOLD.sub(REDACTED, text)
 
 
 def reason(error: BaseException) -> str:
     """The text of an error, marked. If streamfold did not raise the error, all of the text counts as item content."""
     if isinstance(error, StreamfoldError) and _is_own(error):
         return error.marked
-    return told(shortened(str(error)))
+    return redacted(shortened(str(error)))
 
 
 def shortened(text: str, length_max: int = TEXT_LENGTH_MAX) -> str:
@@ -185,7 +185,7 @@ class ParkingError(StreamfoldError):
     """Raised when a record has to be parked, and there is no parking place or it did not take the record."""
 
 
-class PlaceError(StreamfoldError):
+class LocationError(StreamfoldError):
     """Raised when a place of failed records cannot be read for a redrive."""
 
 
@@ -270,6 +270,6 @@ def _of_package(module: str) -> bool:
     return module.partition(".")[0] == PACKAGE
 
 
-def parts_text(parts: Iterable[Any]) -> str:
+def joined_key(parts: Iterable[Any]) -> str:
     """The parts of a key as messages have them: ``ORDER#1 / METADATA``."""
     return " / ".join(printable(str(part)) for part in parts if part is not None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from streamfold.errors import ParkingError, RecordError, SettingsError, refusal, told
+from streamfold.errors import ParkingError, RecordError, SettingsError, redacted, refusal
 from streamfold.records.encoded import CANONICAL, to_json
 from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.settings.loopback import is_loopback
@@ -164,7 +164,7 @@ def open_parking(place: str, clients: Clients | None = None) -> Parking:
     """Opens the parking place that a setting names. Raises ``SettingsError`` for text that names none."""
     make = clients or make_client
     if place.startswith("s3://"):
-        bucket, prefix = s3_place(place)
+        bucket, prefix = s3_location(place)
         return S3Parking(make, bucket, prefix)
     if place.startswith(("https://", "http://")):
         if place.endswith(FIFO):
@@ -187,7 +187,7 @@ def open_parking(place: str, clients: Clients | None = None) -> Parking:
     return FileParking(place)
 
 
-def s3_place(place: str) -> tuple[str, str]:
+def s3_location(place: str) -> tuple[str, str]:
     """Bucket and prefix of ``s3://bucket/prefix``; the prefix ends with a slash or is empty."""
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     if not bucket:
@@ -243,4 +243,4 @@ def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any)
         why = f"{place} did not take it ({refusal(error)}). The function needs {action} there."
         raise ParkingError(why) from error
     except BotoCoreError as error:
-        raise ParkingError(f"{place} could not be reached ({told(error)}).") from error
+        raise ParkingError(f"{place} could not be reached ({redacted(error)}).") from error

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.deadline import Deadline, Timed, no_end
-from streamfold.ledger.forms import Forms, FormsByHandler
 from streamfold.ledger.lives import KnownLives
+from streamfold.ledger.schema import Schema, SchemaByHandler
 from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WARNINGS_MAX = 1000
 """Different near misses that are remembered, so that each is warned about once."""
-ACTIONS_LEAST = 12
+ACTIONS_MIN = 12
 """Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""
 ACTIONS_GROWN = 12
 """Writes by which transactions grow again with each batch that meets no conflict."""
@@ -51,7 +51,7 @@ class SendingPace:
         """Notes that a transaction of so many writes met another process."""
         self.conflicts += 1
         self._calm = False
-        self._most = min(self._most, max(actions // 2, ACTIONS_LEAST))
+        self._most = min(self._most, max(actions // 2, ACTIONS_MIN))
 
     def began(self) -> None:
         """Notes the begin of a batch. If its end is not noted, the next one may be the same."""
@@ -64,17 +64,17 @@ class SendingPace:
             self._most = min(self._most + ACTIONS_GROWN, ACTIONS_MAX)
         self._calm = True
 
-    def told(self) -> tuple[int, int]:
+    def take_counts(self) -> tuple[int, int]:
         """The writes of a transaction now, and how often others were met since this was last asked."""
         conflicts, self.conflicts = self.conflicts, 0
         return self._most, conflicts
 
 
-class StoredForms:
+class StoredSchema:
     """The state item of a target's forms."""
 
-    def __init__(self, forms: FormsByHandler | None = None, revision: int = 0) -> None:
-        self.forms = {} if forms is None else forms  # by handler and attribute
+    def __init__(self, schema: SchemaByHandler | None = None, revision: int = 0) -> None:
+        self.schema = {} if schema is None else schema  # by handler and attribute
         self.revision = revision  # of the item as read; the guard of the next write
 
 
@@ -82,8 +82,8 @@ class Knowledge:
     """What a process knows about one application's state."""
 
     def __init__(self) -> None:
-        self.forms = Forms()  # of all attributes: stored ones, and those that this process saw
-        self.targets: dict[str, StoredForms] = {}  # stored forms by target
+        self.schema = Schema()  # of all attributes: stored ones, and those that this process saw
+        self.targets: dict[str, StoredSchema] = {}  # stored forms by target
         self.lives = KnownLives()  # of rows that expire
         self.noted = 0  # number of known attributes when the forms were last stored
         self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
@@ -92,13 +92,13 @@ class Knowledge:
 
     def learn_expiring(self) -> None:
         """Takes over which rows expire by what handlers of this process yielded."""
-        for places in self.forms.expiring.values():
+        for places in self.schema.expiring.values():
             self.lives.targets |= places
 
 
-Rung = tuple[str, int]
+QueuedSegment = tuple[str, int]
 """A fan-out that is rung for, and the number of a lane."""
-Bell = Callable[[Iterable[Rung]], None]
+Enqueue = Callable[[Iterable[QueuedSegment]], None]
 """Rings for lanes: a lost, a second or a late ring costs nothing."""
 
 
@@ -126,8 +126,10 @@ class Runtime(Deadline):
     fans_out: bool = True  # somebody works on the fan-outs that are opened
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
-    bell: Bell | None = None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``
-    rung: list[Rung] = field(default_factory=list)  # lanes that wait for this process
+    send_messages: Enqueue | None = (
+        None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``
+    )
+    queued: list[QueuedSegment] = field(default_factory=list)  # lanes that wait for this process
     slots: CallSlots = field(default_factory=CallSlots)  # how many calls of the store are made side by side
     pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
     engine: "Engine" = field(init=False)  # the store; it begins no call after the deadline
@@ -159,13 +161,13 @@ class Runtime(Deadline):
         """The same with another store, of whose state nothing is known yet."""
         return replace(self, store=store, known=Knowledge(), **changes)
 
-    def ring(self, fan_out: str, lanes: Iterable[int]) -> None:
+    def enqueue(self, fan_out: str, lanes: Iterable[int]) -> None:
         """Has lanes of a fan-out worked on, in this process or elsewhere."""
-        rung = [(fan_out, number) for number in lanes]
-        if self.bell is None:
-            self.rung += rung
+        queued = [(fan_out, number) for number in lanes]
+        if self.send_messages is None:
+            self.queued += queued
         else:
-            self.bell(rung)
+            self.send_messages(queued)
 
     def warn_once(self, subject: object, text: str) -> None:
         if subject not in self.warned and len(self.warned) < WARNINGS_MAX:

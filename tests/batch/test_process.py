@@ -600,7 +600,7 @@ def test_plan_of_a_batch_can_be_had_without_writing_it(app, engine, source):
 
     plan, report = plan_changes(Runtime(app, engine, Settings()), changes)
 
-    assert len(plan.chunks[0].writes) == 4
+    assert len(plan.transactions[0].writes) == 4
     assert report.records == {"order_total": 1, "changes": 1}
     assert stored(app, engine) == {}
 

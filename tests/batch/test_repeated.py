@@ -12,7 +12,7 @@ from streamfold.batch.already_applied import LOOKED_AT, SAMPLE
 from streamfold.batch.process import process_event
 from streamfold.commit import committer
 from streamfold.commit.committer import Committer
-from streamfold.commit.transactions import read_state_in_parts
+from streamfold.commit.transactions import read_state_in_calls
 from streamfold.engines import MemoryEngine
 from streamfold.engines.call_slots import CallSlots
 from streamfold.errors import EngineUnavailable
@@ -118,7 +118,7 @@ def test_a_new_batch_is_asked_for_once_by_a_process_that_cannot_know(shop):
     with patch.object(process, "Committer", wraps=Committer) as made:
         shop.deliver(*shop.puts(1))
     assert shop.reads() == [SAMPLE]
-    assert made.call_args.kwargs["first_alone"] is False
+    assert made.call_args.kwargs["first_transaction_alone"] is False
     shop.deliver(*shop.puts(2), new=False)
     assert shop.reads() == [0]
 
@@ -184,7 +184,7 @@ def test_a_handler_that_did_not_see_a_batch_is_not_taken_to_have_seen_it():
         run = Runtime(app, engine, Settings(chunk_actions=ACTIONS), pace=pace, handlers=frozenset(name))
         with patch.object(process, "Committer", wraps=Committer) as made:
             assert process_event(run, records).failures == []
-        assert made.call_args.kwargs["first_alone"] is False
+        assert made.call_args.kwargs["first_transaction_alone"] is False
 
 
 def test_a_sample_is_no_larger_for_many_groups():
@@ -237,10 +237,10 @@ def test_what_is_not_read_of_a_batch_that_came_before_is_sent_and_refused(shop, 
     before = shop.rows()
 
     def read(runtime, keys):
-        yield from islice(read_state_in_parts(replace(runtime, slots=Beside()), keys), answered)
+        yield from islice(read_state_in_calls(replace(runtime, slots=Beside()), keys), answered)
         raise EngineUnavailable("busy")
 
-    with patch("streamfold.batch.already_applied.read_state_in_parts", read):
+    with patch("streamfold.batch.already_applied.read_state_in_calls", read):
         assert shop.deliver(*batch).known == 2 * KEYS_MAX
     assert shop.called == (2 - answered) * KEYS_MAX
     assert len(shop.engine.named("transact")) == 1

@@ -5,7 +5,7 @@ from unittest.mock import patch
 import pytest
 
 from streamfold import App, Key, Max, Router, Row
-from streamfold.batch.already_applied import PartNames, applied_texts
+from streamfold.batch.already_applied import ContributionNames, applied_texts
 from streamfold.batch.process import process_event
 from streamfold.commit import after_commit
 from streamfold.derivations.attributes import write_back
@@ -83,7 +83,7 @@ def test_an_attribute_of_one_source_is_taken_off_its_item(count, view):
 @pytest.mark.parametrize("left", ["", "what it left"])
 def test_what_a_retired_handler_left_is_finished_too(left):
     stored = {"r": 3, "live": 1, "seen.v": "2", "seen.s": "[]", "retired.u": left}
-    found = applied_texts(stored, PartNames(["seen"]), "2")
+    found = applied_texts(stored, ContributionNames(["seen"]), "2")
     assert found == (None if left else ("[]",))
 
 

@@ -16,7 +16,7 @@ from streamfold import App
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling, RunHooks, new_job
+from streamfold.lifecycle.backfill import BackfillRun, RunHooks, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
@@ -106,7 +106,7 @@ def _filled(app: App, client: Any, process: "LiveProcess") -> int:
     job = new_job(jobs, "backfill", ["total"], tables, SEGMENTS, by="bench")
     pages = Pages(Runtime(app, engine, Settings()), ["total"])
     after = RunHooks(lambda _: process.page())
-    progress = Filling(jobs, job, pages, tables, page_items=PAGE, hooks=after).run()
+    progress = BackfillRun(jobs, job, pages, tables, page_items=PAGE, hooks=after).run()
     return len(progress.report.failed)
 
 

@@ -13,7 +13,7 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold import Count as Counted
 from streamfold.engines import MemoryEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling, new_job
+from streamfold.lifecycle.backfill import BackfillRun, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
@@ -67,7 +67,7 @@ def backfilled(engine: Any, job: str, page: int) -> None:
     known = jobs.read(job)
     assert known is not None
     pages = Pages(Runtime(app, engine, Settings()), ["total"], delivered=True)
-    Filling(jobs, known, pages, [app.tables["main"]], page_items=page).run()
+    BackfillRun(jobs, known, pages, [app.tables["main"]], page_items=page).run()
 
 
 class Store:

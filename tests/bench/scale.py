@@ -18,7 +18,7 @@ from streamfold.records.envelope import Origins
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
-from tests.bench.scale_model import Arrivals, Chunk, Seen, World
+from tests.bench.scale_model import Arrivals, Seen, Transaction, World
 from tests.bench.shop import ARN
 
 RECORDS_A_SECOND = 100.0
@@ -86,7 +86,7 @@ def app_of(workload: Workload) -> App:
     return App("scale", routers=[router])
 
 
-def planned(workload: Workload, size: int, seed: int) -> list[Chunk]:
+def planned(workload: Workload, size: int, seed: int) -> list[Transaction]:
     """The transactions of a batch of new orders, by the real planner."""
     app, random = app_of(workload), Random(seed)
     origins = Origins(app.source_tables, Settings())
@@ -96,10 +96,10 @@ def planned(workload: Workload, size: int, seed: int) -> list[Chunk]:
     return [_chunk(workload, [write.key for write in chunk.writes]) for chunk in plan.chunks]
 
 
-def _chunk(workload: Workload, keys: Sequence[Any]) -> Chunk:
+def _chunk(workload: Workload, keys: Sequence[Any]) -> Transaction:
     """Two units for each item of a transaction; what is new with each batch has no name yet."""
     names = ("" if isinstance(key, StateKey) or workload.own_rows else "/".join(map(str, key)) for key in keys)
-    return Chunk(tuple(names), 2 * len(keys))
+    return Transaction(tuple(names), 2 * len(keys))
 
 
 def _order(random: Random, number: int) -> dict[str, Any]:
@@ -117,19 +117,19 @@ def _order(random: Random, number: int) -> dict[str, Any]:
     return {"eventName": "INSERT", "eventSource": "aws:dynamodb", "dynamodb": body, "eventSourceARN": ARN}
 
 
-def batches(workload: Workload) -> Callable[[int], Callable[[int, int], tuple[int, list[Chunk]]]]:
+def batches(workload: Workload) -> Callable[[int], Callable[[int, int], tuple[int, list[Transaction]]]]:
     """Batches up to a size, from a few that were planned: items that are new get names of their own each time."""
     plans = {size: [planned(workload, size, seed) for seed in range(PLANS)] for size in SIZES}
 
-    def up_to(batch_records: int) -> Callable[[int, int], tuple[int, list[Chunk]]]:
+    def up_to(batch_records: int) -> Callable[[int, int], tuple[int, list[Transaction]]]:
         numbers = count()
 
-        def batch(there: int, lane: int) -> tuple[int, list[Chunk]]:
+        def batch(there: int, lane: int) -> tuple[int, list[Transaction]]:
             size = next(size for size in SIZES if size <= min(there, batch_records))
             use = next(numbers)
             chunks = plans[size][use % PLANS]
             return size, [
-                Chunk(
+                Transaction(
                     tuple(key or f"{use}.{at}.{place}" for place, key in enumerate(chunk.keys)),
                     chunk.units,
                 )

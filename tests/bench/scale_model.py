@@ -35,7 +35,7 @@ POLL_SECONDS = 0.05
 """Between two looks of a lane that found no records."""
 
 
-class Chunk(NamedTuple):
+class Transaction(NamedTuple):
     """A transaction: the items that it writes, and the units that each costs."""
 
     keys: tuple[str, ...]
@@ -89,7 +89,7 @@ class Tables:
         self.busy: set[str] = set()
         self._places: dict[str, int] = {}
 
-    def refuses(self, chunk: Chunk, now: float) -> bool:
+    def refuses(self, chunk: Transaction, now: float) -> bool:
         """Whether a partition has no units left for the chunk. If not, the units are taken."""
         share = chunk.units / len(chunk.keys)
         wanted: dict[int, tuple[Partition, str, float]] = {}
@@ -153,7 +153,7 @@ class Lane:
     def __init__(self, world: "World", number: int) -> None:
         self.world, self.number = world, number
         self.taken = 0
-        self.waiting: list[tuple[Chunk, int]] = []  # with how often each was sent
+        self.waiting: list[tuple[Transaction, int]] = []  # with how often each was sent
         self.flying: set[str] = set()
         self.in_flight = self.pausing = 0
         self.began = self.oldest = 0.0
@@ -190,7 +190,7 @@ class Lane:
         if not (left or self.in_flight or self.pausing):
             self._done()
 
-    def _begin(self, chunk: Chunk, tries: int) -> None:
+    def _begin(self, chunk: Transaction, tries: int) -> None:
         world = self.world
         world.seen.sent += 1
         if world.tables.refuses(chunk, world.now):
@@ -205,24 +205,24 @@ class Lane:
         world.tables.busy.update(chunk.keys)
         world.later(TRANSACTION_SECONDS, lambda: self._taken(chunk))
 
-    def _taken(self, chunk: Chunk) -> None:
+    def _taken(self, chunk: Transaction) -> None:
         self.world.tables.busy.difference_update(chunk.keys)
         self._landed(chunk)
         self.send()
 
-    def _refused(self, chunk: Chunk, tries: int, factor: int) -> None:
+    def _refused(self, chunk: Transaction, tries: int, factor: int) -> None:
         self._landed(chunk)
         longest = min(PAUSE_SECONDS_MAX * (1 << min(tries, 12)) * factor, PAUSE_SECONDS_LONGEST)
         self.pausing += 1
         self.world.later(self.world.random.random() * longest, lambda: self._again(chunk, tries + 1))
         self.send()
 
-    def _again(self, chunk: Chunk, tries: int) -> None:
+    def _again(self, chunk: Transaction, tries: int) -> None:
         self.pausing -= 1
         self.waiting.insert(0, (chunk, tries))
         self.send()
 
-    def _landed(self, chunk: Chunk) -> None:
+    def _landed(self, chunk: Transaction) -> None:
         self.in_flight -= 1
         self.flying.difference_update(chunk.keys)
 
@@ -235,7 +235,7 @@ class Lane:
         self.poll()
 
 
-Batches = Callable[[int, int], tuple[int, Sequence[Chunk]]]
+Batches = Callable[[int, int], tuple[int, Sequence[Transaction]]]
 """The next batch of a lane, of so many records that wait, and the lane's number: its size and its transactions."""
 
 

@@ -24,7 +24,7 @@ def region(monkeypatch):
 
 @pytest.fixture
 def silent():
-    """An address on loopback at which nothing listens."""
+    """An address on loopback at which nothing subscriptions."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{unused.getsockname()[1]}"

@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import App
 from streamfold.batch.report import Report
-from streamfold.cli.jobs import fan_out_lines, follow_fan_outs, ring_again
+from streamfold.cli.jobs import enqueue_again, fan_out_lines, follow_fan_outs
 from streamfold.cli.session import load_application
 from streamfold.derivations import kept_words
 from streamfold.engines import MemoryEngine
@@ -146,7 +146,7 @@ def test_an_application_without_a_feed_says_so(folder, source):
 def killed(social, monkeypatch):
     """A replay that opened fan-outs, and was killed before it worked on them."""
     with monkeypatch.context() as patched:
-        patched.setattr("streamfold.batch.fan_outs.run_fan_outs", lambda runtime: runtime.rung.clear() or Report())
+        patched.setattr("streamfold.batch.fan_outs.run_fan_outs", lambda runtime: runtime.queued.clear() or Report())
         assert social.run("replay", "records.jsonl", *STATE).code == 0
     return social
 
@@ -199,7 +199,7 @@ def test_a_fan_out_of_a_retired_handler_is_listed_and_not_rung_for():
     identity, _, rest = line.partition("  ")
     assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
     with pytest.raises(SettingsError, match="nobody would work on it"):
-        ring_again(run, identity)
+        enqueue_again(run, identity)
     assert [job.id for job in FanOuts(run).all()] == [identity]
 
 
@@ -253,12 +253,12 @@ class WithoutStream:
 
 def test_a_command_rings_the_queue_where_one_is_set(monkeypatch):
     _, engine, run = opened(40)
-    rung = []
+    queued = []
     run.settings = Settings(jobs="https://sqs.eu-west-1.amazonaws.com/1/doorbell")
-    monkeypatch.setattr("streamfold.jobs.fan_outs.Doorbell.ring", lambda self, given: rung.extend(given))
+    monkeypatch.setattr("streamfold.jobs.fan_outs.SegmentQueue.enqueue", lambda self, given: queued.extend(given))
     monkeypatch.setattr("streamfold.jobs.fan_outs.queue_client", lambda _: object())
     assert follow_fan_outs(replace(run, store=WithoutStream(engine))).failures == []
-    assert (len(rung), rows_of(engine)) == (16, [])
+    assert (len(queued), rows_of(engine)) == (16, [])
 
 
 def test_without_a_queue_a_command_works_on_fan_outs_itself():

@@ -11,7 +11,7 @@ import pytest
 
 from streamfold.engines import EmbeddedEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling
+from streamfold.lifecycle.backfill import BackfillRun
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
 from tests.cli.conftest import SHOP
@@ -104,7 +104,7 @@ def test_repair_takes_the_keys_of_items_that_failed(folder, command):
 @pytest.fixture
 def dies_once(monkeypatch):
     """A run dies with its second page."""
-    page, calls = Filling._reconciled, []
+    page, calls = BackfillRun._reconciled, []
 
     def dies(self, keys):
         calls.append(keys)
@@ -112,7 +112,7 @@ def dies_once(monkeypatch):
             raise KeyboardInterrupt
         return page(self, keys)
 
-    monkeypatch.setattr(Filling, "_reconciled", dies)
+    monkeypatch.setattr(BackfillRun, "_reconciled", dies)
 
 
 @pytest.mark.usefixtures("dies_once")

@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import Key
 from streamfold.cli.summary import plan_lines, write_line
-from streamfold.commit.plan import Chunk, KeyedPut, Plan
+from streamfold.commit.plan import KeyedPut, Plan, Transaction
 from streamfold.derivations.archive.kind import Archived
 from streamfold.derivations.copy.copies import Copied
 from streamfold.derivations.copy.kind import COPY
@@ -17,7 +17,7 @@ from streamfold.writes.guarded import (
     DeleteRow,
     DeleteState,
     GuardedPut,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
     PutRow,
     PutState,
@@ -27,7 +27,7 @@ from tests.helpers.records import change, item
 
 ROW, STATE = ("main", "ORDER#1", "TOTAL"), StateKey("ledger#shop#main#main#ORDER#1", "ITEM#a")
 BEST = ChangedEntries("entries#", "best", "max:1", frozenset({"1"}))
-PARTS = (LedgerPart("total", "v", "{}", ""), LedgerPart("lines", "v", "{}", ""))
+PARTS = (HandlerContribution("total", "v", "{}", ""), HandlerContribution("lines", "v", "{}", ""))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_plan_is_its_transactions_and_what_is_written_beside_them():
     of = change(None, item("ORDER#1", "METADATA"))
     copied = Route("copy", COPY, (Key("ORDER#{order_id}", "METADATA"),), (), None, "here:1")
     plan = Plan(
-        (Chunk((None,), (Claim(STATE), DeleteRow(ROW))),),
+        (Transaction((None,), (Claim(STATE), DeleteRow(ROW))),),
         (KeyedPut(copied, of, PutRow(ROW, {"event": "INSERT"})),),
         (Copied(copied, (of,), GuardedPut(ROW, {"a": 1}, "v")), Archived(copied, (of,), "{}")),
     )

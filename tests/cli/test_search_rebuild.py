@@ -9,7 +9,7 @@ from streamfold.derivations.search.indexes import LocalAliases
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action
 from streamfold.engines import EmbeddedEngine
-from streamfold.lifecycle.backfill import Filling
+from streamfold.lifecycle.backfill import BackfillRun
 from streamfold.lifecycle.search import Rebuild
 from streamfold.writes.guarded import DeleteState, StateKey
 from tests.helpers.records import item, record
@@ -186,7 +186,7 @@ def test_an_aborted_rebuild_leaves_no_job_open(shop, monkeypatch):
     def stops(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Filling, "run_part", stops)
+    monkeypatch.setattr(BackfillRun, "run_segment", stops)
     assert shop.run(*REBUILD).code == 130
     assert "search rebuild product: open" in shop.run("jobs", *STATE).out
     assert shop.run(*REBUILD, "--abort").code == 0

@@ -14,7 +14,7 @@ from streamfold.cli.work import Workers, add_page, failed_line, page_line, worke
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import FillingProgress, RunHooks, job_parts
+from streamfold.lifecycle.backfill import BackfillProgress, RunHooks, job_segments
 from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
@@ -111,10 +111,10 @@ def test_what_processes_tell_is_counted_and_kept():
     app = App("shop", routers=[views()])
     engine = MemoryEngine(app.tables.values())
     job = Jobs(app.name, engine).create("backfill", ("order_total",), "main", 2, by="test")
-    parts = job_parts(Runtime(app, engine, Settings()), job, hooks=RunHooks(keep=kept.extend))
+    parts = job_segments(Runtime(app, engine, Settings()), job, hooks=RunHooks(keep=kept.extend))
     failed = ItemFailed(("main", "ORDER#1", "ITEM#1"), "order_total", ValueError("no"))
     add_page(app, parts, json.loads(failed_line(app, [failed])))
-    add_page(app, parts, json.loads(page_line(app, FillingProgress(read=3, waits="it lags"))))
+    add_page(app, parts, json.loads(page_line(app, BackfillProgress(read=3, waits="it lags"))))
     assert [(each.item, error_text(each.error)) for each in kept] == [(failed.item, "ValueError: no")]
     assert (parts.progress.read, parts.progress.failed, parts.progress.waits) == (3, 1, "it lags")
 

@@ -28,13 +28,13 @@ REQUESTS_MAX = 25
 """What the batch of the benchmark is to take."""
 
 
-def written(chunks):
-    return sum(len(chunk.writes) for chunk in chunks)
+def written(transactions):
+    return sum(len(transaction.writes) for transaction in transactions)
 
 
-def least(chunks):
+def least(transactions):
     """Ledger items and distinct rows: no plan that keeps its guards writes fewer."""
-    return len({write.key for chunk in chunks for write in chunk.writes})
+    return len({write.key for transaction in transactions for write in transaction.writes})
 
 
 def inserted(contributions):
@@ -58,9 +58,12 @@ def test_the_batch_of_the_benchmark_is_written_with_few_writes_more_than_the_lea
     origins = Origins(app.source_tables, run.settings)
     changes, _ = read_changes(records_of(event(1_000)), origins)
     plan, _ = plan_changes(run, changes)
-    print(f"\n{written(plan.chunks):,} writes in {len(plan.chunks)} chunks; {least(plan.chunks):,} are the least")
-    assert written(plan.chunks) <= 1.05 * least(plan.chunks)
-    assert len(plan.chunks) <= -(-least(plan.chunks) // ACTIONS_MAX) + 1
+    print(
+        f"\n{written(plan.transactions):,} writes in {len(plan.transactions)} chunks; {least(plan.transactions):,} are "
+        "the least"
+    )
+    assert written(plan.transactions) <= 1.05 * least(plan.transactions)
+    assert len(plan.transactions) <= -(-least(plan.transactions) // ACTIONS_MAX) + 1
 
 
 def test_every_request_of_the_batch_of_the_benchmark_is_accounted_for():
@@ -83,27 +86,36 @@ def test_every_request_of_the_batch_of_the_benchmark_is_accounted_for():
 
 def test_units_of_two_hot_rows_are_not_scattered_by_the_rows_that_few_share():
     rows = [{f"Hot{n % 2}", f"Group{n % 20}"} for n in range(400)]
-    chunks = pack(inserted(rows), ACTIONS_MAX)
-    assert (len(chunks), written(chunks) - least(chunks)) == (5, 4 + 3)  # a hot row and a group at each boundary
+    transactions = pack(inserted(rows), ACTIONS_MAX)
+    assert (len(transactions), written(transactions) - least(transactions)) == (
+        5,
+        4 + 3,
+    )  # a hot row and a group at each boundary
 
 
 def test_a_row_that_three_hot_rows_share_is_written_by_two_chunks():
     rows = [{f"Hot{n % 3}", *(["Shared"] if n % 150 < 30 else [])} for n in range(450)]
-    chunks = pack(inserted(rows), ACTIONS_MAX)
-    assert sum(("main", "GROUP#Shared", "TOTAL") in {write.key for write in chunk.writes} for chunk in chunks) == 2
+    transactions = pack(inserted(rows), ACTIONS_MAX)
+    assert (
+        sum(
+            ("main", "GROUP#Shared", "TOTAL") in {write.key for write in transaction.writes}
+            for transaction in transactions
+        )
+        == 2
+    )
 
 
 def test_units_that_write_no_row_fill_up_the_chunks_of_the_others():
     units = [ledger(number, (ONE, shared(a=1), shared(a=1))) for number in range(20)]
     units += [ledger(number, (ONE, {}, shared(**{f"Group{number}": 1, "Hot": 1}))) for number in range(20, 40)]
-    assert [len(chunk.writes) for chunk in pack(units, 10)] == [10] * 6 + [5]
+    assert [len(transaction.writes) for transaction in pack(units, 10)] == [10] * 6 + [5]
 
 
 def test_additions_that_cancel_each_other_out_leave_their_place_to_others():
     units = [ledger(number, (ONE, {}, shared(a=1))) for number in range(4)]
     units += [ledger(number, (ONE, shared(a=1), {})) for number in range(4, 8)]
-    (chunk,) = pack(units, 8)
-    assert len(chunk.writes) == len(chunk.units) == 8
+    (transaction,) = pack(units, 8)
+    assert len(transaction.writes) == len(transaction.units) == 8
 
 
 def test_units_of_a_spread_row_that_write_nothing_share_a_chunk():
@@ -120,10 +132,12 @@ some_rows = st.lists(st.sets(st.sampled_from("abcdefghij"), max_size=5), max_siz
 @given(some_rows, st.integers(2, 12))
 def test_no_plan_writes_less_than_the_least_and_every_chunk_writes_a_row_once(contributions, actions):
     units = inserted(contributions)
-    chunks = pack(units, actions)
-    assert least(chunks) == len(units) + len(set().union(*contributions))
-    assert written(chunks) >= least(chunks)
-    assert all(len({write.key for write in chunk.writes}) == len(chunk.writes) for chunk in chunks)
+    transactions = pack(units, actions)
+    assert least(transactions) == len(units) + len(set().union(*contributions))
+    assert written(transactions) >= least(transactions)
+    assert all(
+        len({write.key for write in transaction.writes}) == len(transaction.writes) for transaction in transactions
+    )
 
 
 depth = st.shared(st.integers(1, 4))
@@ -133,6 +147,6 @@ paths = depth.flatmap(lambda levels: st.lists(st.text("xyz", min_size=levels, ma
 @given(paths, st.integers(6, 12))
 def test_rows_within_rows_are_written_once_more_at_each_boundary_at_most(items, actions):
     contributions = [{path[:end] for end in range(1, len(path) + 1)} for path in items]  # "x", "xy", "xyz"
-    chunks = pack(inserted(contributions), actions)
+    transactions = pack(inserted(contributions), actions)
     levels = max(map(len, items), default=0)
-    assert written(chunks) <= least(chunks) + levels * max(len(chunks) - 1, 0)
+    assert written(transactions) <= least(transactions) + levels * max(len(transactions) - 1, 0)

@@ -10,14 +10,14 @@ from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.commit.committer import most_shared_first
 from streamfold.commit.plan import pack
-from streamfold.commit.transactions import Several, in_lanes, read_state, slices
+from streamfold.commit.transactions import Several, in_slots, read_state, slices
 from streamfold.engines import MemoryEngine
 from streamfold.engines.call_slots import CallSlots, Threads
 from streamfold.errors import Contended, EngineUnavailable
 from streamfold.ledger.state_keys import claim_key
 from streamfold.proofs.choices import Choices, Scripted
-from streamfold.proofs.faults import ChosenLanes
-from streamfold.runtime import ACTIONS_LEAST, Runtime, SendingPace
+from streamfold.proofs.faults import ChosenSlots
+from streamfold.runtime import ACTIONS_MIN, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, Claim, Reason, Refused
 from tests.commit.test_plan import ONE, claim, ledger, put, shared
@@ -177,8 +177,8 @@ def test_a_batch_after_one_that_failed_is_taken_for_one_that_comes_again():
 
 
 def chunk_of(*units):
-    (chunk,) = pack(units, 100)
-    return chunk
+    (transaction,) = pack(units, 100)
+    return transaction
 
 
 @pytest.mark.usefixtures("exact")
@@ -207,8 +207,8 @@ def test_transactions_are_halved_where_they_meet_another_process_and_grow_again(
     sizes = [len(writes) for writes in engine.sent]
     assert 50 < sizes[0] <= 100
     assert all(size <= sizes[0] // 2 for size in sizes[1:3])
-    assert pace.actions(100) == max(sizes[1] // 2, ACTIONS_LEAST)
-    assert pace.told() == (pace.actions(100), 2)
+    assert pace.actions(100) == max(sizes[1] // 2, ACTIONS_MIN)
+    assert pace.take_counts() == (pace.actions(100), 2)
     assert stored(app, engine) == model(app, records)
     for _ in range(10):
         pace.ended(again=False)
@@ -219,7 +219,7 @@ def test_conflicts_make_transactions_no_smaller_than_the_least():
     pace = SendingPace()
     for _ in range(20):
         pace.met(pace.actions(100))
-    assert pace.actions(100) == ACTIONS_LEAST
+    assert pace.actions(100) == ACTIONS_MIN
     assert pace.actions(2_000) == 2_000  # of a store without DynamoDB's limit
 
 
@@ -251,7 +251,7 @@ class Counted(CallSlots):
 
 def test_no_more_calls_are_in_flight_than_there_are_lanes():
     lanes = Counted()
-    assert dict(in_lanes(lanes, [(number, lambda number=number: number * 2) for number in range(7)])) == {
+    assert dict(in_slots(lanes, [(number, lambda number=number: number * 2) for number in range(7)])) == {
         number: number * 2 for number in range(7)
     }
     assert (lanes.most, lanes.flying) == (3, 0)
@@ -260,7 +260,7 @@ def test_no_more_calls_are_in_flight_than_there_are_lanes():
 def test_a_call_waits_for_another_one_of_its_place():
     calls = [(number, lambda: None) for number in range(4)]
     lanes = Counted()
-    assert len(list(in_lanes(lanes, calls, at=lambda number: number // 4))) == 4
+    assert len(list(in_slots(lanes, calls, at=lambda number: number // 4))) == 4
     assert lanes.most == 1
 
 
@@ -272,7 +272,7 @@ def test_an_error_that_stops_them_lets_those_in_flight_end_and_begins_no_other()
         raise Contended("busy")
 
     calls = [(number, lambda number=number: call(number)) for number in range(9)]
-    told = [tag for tag, _ in in_lanes(Counted(), calls, stops=lambda _: True)]
+    told = [tag for tag, _ in in_slots(Counted(), calls, stops=lambda _: True)]
     assert told == made == [0, 1, 2]
 
 
@@ -280,13 +280,13 @@ def test_an_error_that_nobody_expects_is_raised_when_all_in_flight_have_ended():
     lanes = Counted()
     calls = [(number, lambda number=number: 1 // number) for number in range(5)]
     with pytest.raises(ZeroDivisionError):
-        list(in_lanes(lanes, calls))
+        list(in_slots(lanes, calls))
     assert lanes.flying == 0
 
 
 def test_whoever_asks_for_no_more_leaves_no_call_in_flight():
     lanes = Counted()
-    answers = in_lanes(lanes, [(number, lambda: None) for number in range(5)])
+    answers = in_slots(lanes, [(number, lambda: None) for number in range(5)])
     next(answers)
     answers.close()
     assert lanes.flying == 0
@@ -328,7 +328,7 @@ def test_the_ledger_items_of_a_thousand_records_are_read_at_once(app, threads):
 def test_a_proof_makes_calls_in_an_order_that_it_chooses(option):
     choices = Scripted({1: option}) if option else Choices()
     made = []
-    flight = ChosenLanes(lambda: choices, pytest.fail).flight()
+    flight = ChosenSlots(lambda: choices, pytest.fail).flight()
     for number in range(3):
         flight.begin(number, lambda number=number: made.append(number), [number])
     first = flight.join().tag
@@ -339,7 +339,7 @@ def test_a_proof_makes_calls_in_an_order_that_it_chooses(option):
 
 def test_a_proof_notices_two_calls_in_flight_that_share_an_item():
     broken = []
-    flight = ChosenLanes(Choices, broken.append).flight()
+    flight = ChosenSlots(Choices, broken.append).flight()
     flight.begin(1, lambda: None, Several(("a", "b")))
     flight.begin(2, lambda: None, Several(("b", "c")))
     assert [str(each) for each in broken] == ["Two calls in flight share b."]
@@ -350,5 +350,5 @@ def test_many_claims_of_one_item_are_read_side_by_side(app):
     keys = [claim_key("shop", "seen", ("main", "ITEM#1", "META"), f"{number:03}") for number in range(150)]
     store = MemoryEngine(app.tables.values())
     store.transact([Claim(key) for key in keys[:100]], 0)
-    run = Runtime(app, store, Settings(), slots=ChosenLanes(Choices, pytest.fail))
+    run = Runtime(app, store, Settings(), slots=ChosenSlots(Choices, pytest.fail))
     assert read_state(run, keys).keys() == {*keys[:100]}

@@ -12,7 +12,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.ledger.contribution import held, joined, partition, place, source_text
 from streamfold.read.derived_rows import together
 from streamfold.records.images import hidden
-from streamfold.routes.aggregates import FORMS, ordering_of
+from streamfold.routes.aggregates import AGGREGATIONS, ordering_of
 from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order
 from streamfold.writes.guarded import ChangedEntries, PutState, StateKey
 from tests.derivations.view.test_own_aggregates import LastSays, Median, RunnerUp, Spread
@@ -77,8 +77,8 @@ def row(given, *, spread):
             found = PutState(StateKey(where, place(order, source_text(("main", key, None)))), entry.content)
             assert engine.transact([found], 0) is None
     values, removed = {}, []
-    moved = ChangedEntries(where, name, text, frozenset())
-    _show({}, moved, _read(engine, where, ordering_of(text)), values, removed)
+    changed = ChangedEntries(where, name, text, frozenset())
+    _show({}, changed, _read(engine, where, ordering_of(text)), values, removed)
     return values
 
 
@@ -96,7 +96,7 @@ def test_every_form_is_looked_at():
     looked_at = {make("a", 1).ordering for make in IN_ONE_ROW.values()}
     own = {f"own/{name}{by}" for name in ("median", "runner_up", "last_says") for by in ("", "-by")}
     names = {name for each in looked_at for name in (each.form.name, each.in_shards().form.name)}
-    assert {name for name in FORMS if "/" not in name} <= names
+    assert {name for name in AGGREGATIONS if "/" not in name} <= names
     assert own & names == {"own/median", "own/runner_up-by", "own/last_says-by"}
 
 
@@ -167,5 +167,5 @@ def held_of(entries):
 
 
 def test_the_base_of_all_has_no_form():
-    assert not Ordered.forms
+    assert not Ordered.schema
     assert not Ordered.stored_as

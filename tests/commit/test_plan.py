@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from streamfold import Key, Router
 from streamfold.commit.plan import (
     ACTIONS_MAX,
-    Chunk,
     KeyedPut,
     Plan,
+    Transaction,
     Unit,
     again,
     by_handler,
@@ -22,7 +22,7 @@ from streamfold.commit.plan import (
     pack,
     without,
 )
-from streamfold.ledger.contribution import LedgerItem, RowPart
+from streamfold.ledger.contribution import LedgerItem, RowContribution
 from streamfold.ledger.state_keys import claim_key, ledger_key
 from streamfold.ledger.step import Step
 from streamfold.routes.checks import checked_routes
@@ -55,12 +55,17 @@ def version(number):
 
 def shared(**amounts):
     """A contribution of an amount ``n`` to rows by group."""
-    return {("main", f"GROUP#{group}", "TOTAL"): RowPart({"n": amount}, None, "") for group, amount in amounts.items()}
+    return {
+        ("main", f"GROUP#{group}", "TOTAL"): RowContribution({"n": amount}, None, "")
+        for group, amount in amounts.items()
+    }
 
 
 def owned(name, count, size=1, number=1):
     """A contribution to rows that are put whole."""
-    return {("main", f"{name}#{number}", str(n)): RowPart({}, {"text": "x" * size}, f"d{n}") for n in range(count)}
+    return {
+        ("main", f"{name}#{number}", str(n)): RowContribution({}, {"text": "x" * size}, f"d{n}") for n in range(count)
+    }
 
 
 def ledger(number, *steps):
@@ -96,22 +101,24 @@ batches = st.lists(ledger_units | claim_units, max_size=12, unique_by=lambda uni
 
 @given(batches, st.integers(2, 8))
 def test_every_unit_is_in_one_chunk_and_whole(units, actions):
-    chunks = pack(units, actions)
-    packed = [unit for chunk in chunks for unit in chunk.units]
+    transactions = pack(units, actions)
+    packed = [unit for transaction in transactions for unit in transaction.units]
     assert Counter(unit.guard.key for unit in units) == Counter(unit.guard.key for unit in packed)
     assert all(unit in units for unit in packed)
 
 
 @given(batches, st.integers(2, 8))
 def test_a_chunk_is_no_larger_than_asked_unless_one_unit_is(units, actions):
-    assert all(len(chunk.writes) <= actions or len(chunk.units) == 1 for chunk in pack(units, actions))
+    assert all(
+        len(transaction.writes) <= actions or len(transaction.units) == 1 for transaction in pack(units, actions)
+    )
 
 
 @given(batches, st.integers(2, 8))
 def test_a_chunk_begins_with_the_guards_of_its_units_and_writes_no_key_twice(units, actions):
-    for chunk in pack(units, actions):
-        assert tuple(unit.guard for unit in chunk.units) == chunk.writes[: len(chunk.units)]
-        assert len(chunk.writes) == len({write.key for write in chunk.writes})
+    for transaction in pack(units, actions):
+        assert tuple(unit.guard for unit in transaction.units) == transaction.writes[: len(transaction.units)]
+        assert len(transaction.writes) == len({write.key for write in transaction.writes})
 
 
 def totals(writes):
@@ -126,14 +133,16 @@ def totals(writes):
 
 @given(batches, st.integers(2, 8))
 def test_merged_additions_add_up_to_those_of_the_units(units, actions):
-    merged = totals(write for chunk in pack(units, actions) for write in chunk.writes)
+    merged = totals(write for transaction in pack(units, actions) for write in transaction.writes)
     assert totals(effect for unit in units for effect in unit.effects) == merged
 
 
 @given(batches, st.integers(2, 8))
 def test_claims_are_made_in_the_order_of_their_changes(units, actions):
     claims = [unit for unit in units if isinstance(unit.guard, Claim)]
-    assert claims == [unit for chunk in pack(units, actions) for unit in chunk.units if isinstance(unit.guard, Claim)]
+    assert claims == [
+        unit for transaction in pack(units, actions) for unit in transaction.units if isinstance(unit.guard, Claim)
+    ]
 
 
 # How units share chunks.
@@ -148,22 +157,24 @@ def test_units_that_touch_a_row_are_grouped_and_their_additions_merged():
 
 def test_units_that_share_a_hot_row_are_grouped_by_the_next_row_that_they_share():
     units = [ledger(number, (ONE, {}, shared(hot=1, **{f"g{number % 10}": 1}))) for number in range(60)]
-    chunks = pack(units, 15)
-    assert [len(chunk.units) for chunk in chunks] == [12] * 5
-    assert sum(len(chunk.writes) for chunk in chunks) == 60 + 5 + 10  # ledger items, the hot row, each group once
+    transactions = pack(units, 15)
+    assert [len(transaction.units) for transaction in transactions] == [12] * 5
+    assert (
+        sum(len(transaction.writes) for transaction in transactions) == 60 + 5 + 10
+    )  # ledger items, the hot row, each group once
 
 
 def test_additions_that_cancel_each_other_out_are_not_written():
     units = [ledger(1, (ONE, shared(a=5), {})), ledger(2, (ONE, {}, shared(a=5)))]
-    (chunk,) = pack(units, 25)
-    assert tuple(unit.guard for unit in chunk.units) == chunk.writes
+    (transaction,) = pack(units, 25)
+    assert tuple(unit.guard for unit in transaction.units) == transaction.writes
 
 
 def test_several_puts_of_one_row_collapse_to_the_newest_and_keep_their_claims():
     units = [claim(1, sequence, put(1, sequence)) for sequence in (1, 3, 2)]
-    (chunk,) = pack(units, 25)
-    assert put(1, 3) == chunk.writes[-1]
-    assert len(chunk.writes) == 4
+    (transaction,) = pack(units, 25)
+    assert put(1, 3) == transaction.writes[-1]
+    assert len(transaction.writes) == 4
 
 
 @pytest.mark.parametrize(
@@ -178,72 +189,78 @@ def test_several_puts_of_one_row_collapse_to_the_newest_and_keep_their_claims():
 )
 def test_writes_of_one_row_that_cannot_be_one_go_into_two_chunks(one, other):
     units = [claim(1, 1, one), claim(2, 2, other)]
-    assert [(one,), (other,)] == [chunk.writes[1:] for chunk in pack(units, 25)]
+    assert [(one,), (other,)] == [transaction.writes[1:] for transaction in pack(units, 25)]
 
 
 def test_two_units_of_one_guard_go_into_two_chunks():
     units = [ledger(1, (ONE, {}, shared(a=1))), ledger(1, (TWO, {}, shared(a=2)))]
-    assert [len(chunk.units) for chunk in pack(units, 25)] == [1, 1]
+    assert [len(transaction.units) for transaction in pack(units, 25)] == [1, 1]
 
 
 def test_a_unit_that_needs_more_than_is_asked_has_a_chunk_of_its_own():
     units = [ledger(n, (ONE, {}, owned("one", 40) if n == 1 else shared(a=1))) for n in range(3)]
-    assert sorted(len(chunk.writes) for chunk in pack(units, 25)) == [3, 41]
+    assert sorted(len(transaction.writes) for transaction in pack(units, 25)) == [3, 41]
 
 
 def test_a_unit_of_99_effects_fits_one_transaction():
-    (chunk,) = pack([ledger(1, (ONE, {}, owned("one", 99)))], 25)
-    assert len(chunk.writes) == ACTIONS_MAX
+    (transaction,) = pack([ledger(1, (ONE, {}, owned("one", 99)))], 25)
+    assert len(transaction.writes) == ACTIONS_MAX
 
 
 def test_a_unit_that_needs_more_than_a_transaction_takes_is_split_by_handler():
     unit = ledger(1, (ONE, {}, owned("one", 60)), (TWO, {}, owned("two", 60)))
-    chunks = pack([unit], 25)
-    assert [tuple(route.name for route in chunk.units[0].routes) for chunk in chunks] == [("one",), ("two",)]
-    assert [len(chunk.writes) for chunk in chunks] == [61, 61]
+    transactions = pack([unit], 25)
+    assert [tuple(route.name for route in transaction.units[0].routes) for transaction in transactions] == [
+        ("one",),
+        ("two",),
+    ]
+    assert [len(transaction.writes) for transaction in transactions] == [61, 61]
 
 
 @pytest.mark.parametrize(("effects", "chunks"), [(99, 1), (100, 2)])
-def test_a_unit_of_several_handlers_is_split_only_when_it_must_be(effects, chunks):
+def test_a_unit_of_several_handlers_is_split_only_when_it_must_be(effects, transactions):
     unit = ledger(1, (ONE, {}, owned("one", 50)), (TWO, {}, owned("two", effects - 50)))
-    assert chunks == len(pack([unit], 25))
+    assert transactions == len(pack([unit], 25))
 
 
 def test_handlers_whose_additions_to_one_row_cannot_be_one_are_split_and_none_is_lost():
     unit = ledger(1, (ONE, {}, shared(a=Decimal("1E+37"))), (TWO, {}, shared(a=Decimal("1E-9"))))
     other = ledger(2, (ONE, {}, shared(a=1)))
-    assert [tuple(route.name for route in chunk.units[0].routes) for chunk in pack([unit], 25)] == [("one",), ("two",)]
-    chunks = pack([other, unit], 25)
-    packed = [unit for chunk in chunks for unit in chunk.units]
+    assert [tuple(route.name for route in transaction.units[0].routes) for transaction in pack([unit], 25)] == [
+        ("one",),
+        ("two",),
+    ]
+    transactions = pack([other, unit], 25)
+    packed = [unit for transaction in transactions for unit in transaction.units]
     assert sorted(route.name for unit in packed for route in unit.routes) == ["one", "one", "two"]
-    assert all(chunk.units for chunk in chunks)
+    assert all(transaction.units for transaction in transactions)
 
 
-def transaction_bytes(chunk):
-    return sum(len(repr(write)) for write in chunk.writes)
+def transaction_bytes(transaction):
+    return sum(len(repr(write)) for write in transaction.writes)
 
 
 def test_chunks_are_cut_below_the_size_of_a_transaction():
     units = [ledger(number, (ONE, {}, owned("one", 1, size=300_000, number=number))) for number in range(30)]
-    chunks = pack(units, 100)
-    assert 1 < len(chunks) < 30
-    assert all(transaction_bytes(chunk) < BYTES_MAX for chunk in chunks)
-    assert sum(len(chunk.units) for chunk in chunks) == 30
+    transactions = pack(units, 100)
+    assert 1 < len(transactions) < 30
+    assert all(transaction_bytes(transaction) < BYTES_MAX for transaction in transactions)
+    assert sum(len(transaction.units) for transaction in transactions) == 30
 
 
 def test_large_contributions_count_towards_the_size_of_a_chunk():
     large = {**shared(**{f"{n:02d}" + "x" * 1900: 1 for n in range(90)}), **shared(a=1)}
     units = [ledger(number, (ONE, large, {**large, **shared(a=2)})) for number in range(30)]
-    chunks = pack(units, 100)
-    assert 1 < len(chunks) < 30
-    assert all(transaction_bytes(chunk) < BYTES_MAX for chunk in chunks)
+    transactions = pack(units, 100)
+    assert 1 < len(transactions) < 30
+    assert all(transaction_bytes(transaction) < BYTES_MAX for transaction in transactions)
 
 
 def test_the_contributions_in_the_guards_count_towards_the_size_of_a_chunk():
     large = shared(**{f"{n:02d}" + "x" * 900: 1 for n in range(4)})
     route = [replace(ONE, name=f"view{n}") for n in range(10)]
     units = [ledger(number, *((each, large, large) for each in route)) for number in range(90)]
-    assert all(transaction_bytes(chunk) < BYTES_MAX for chunk in pack(units, 100))
+    assert all(transaction_bytes(transaction) < BYTES_MAX for transaction in pack(units, 100))
 
 
 # Planning again.
@@ -288,7 +305,7 @@ def test_a_plan_can_be_compared():
     unit = ledger(1, (ONE, {}, shared(a=1)))
     of, row = change(None, item("A#1", "B")), PutRow(("main", "AUDIT#1", "v"), {"event": "INSERT"})
     plan = Plan(tuple(pack([unit], 25)), (KeyedPut(ON, of, row),))
-    assert plan == Plan((Chunk((unit,), (unit.guard, *unit.effects)),), (KeyedPut(ON, of, row),))
+    assert plan == Plan((Transaction((unit,), (unit.guard, *unit.effects)),), (KeyedPut(ON, of, row),))
 
 
 def test_a_unit_tells_what_it_guards_by_its_kind():

@@ -199,13 +199,13 @@ def test_what_a_process_that_died_left_is_recomputed_when_the_record_comes_again
         games = Games(by_group, into=[GAME, PLAYER], view=view)
         first = [games.put("x", 7, group="a"), games.put("y", 9, group="a")]
         games.deliver(*first)
-        moved = games.put("y", 5, group=group)
+        changed = games.put("y", 5, group=group)
         games.before[len(games.calls) + number] = raising(Died())
         try:
-            games.deliver(moved)
+            games.deliver(changed)
         except Died:
-            games.deliver(moved)
-        expected = model(games.app, [*first, moved])
+            games.deliver(changed)
+        expected = model(games.app, [*first, changed])
         found = {key: row for key, row in stored(games.app, games.engine).items() if row.get("plays")}
         assert found == expected, number
         return not games.before

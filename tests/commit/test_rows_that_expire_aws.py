@@ -6,10 +6,10 @@ from streamfold import App, Key, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import check_application
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import MAIN
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_repair import RowCorrection
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.runtime import Runtime
@@ -365,7 +365,7 @@ def verified(days):
 
 
 def explaining(days):
-    return Explaining(days.app, days.store.engine, Forms())
+    return Explaining(days.app, days.store.engine, Schema())
 
 
 def test_rows_that_expired_and_were_made_again_agree_with_the_ledger(days):
@@ -390,7 +390,7 @@ def test_a_row_that_was_made_again_is_corrected_to_what_came_since(days):
     days.store.engine.rows[DAY] = {**row, "s": {"N": "31"}, "best": {"N": "7"}}
 
     run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
-    assert RowMending(run).mend([DAY]).left == []
+    assert RowCorrection(run).mend([DAY]).left == []
 
     assert days.shown() == day(30, 40)
 
@@ -417,7 +417,7 @@ def test_a_rebuild_brings_all_items_back_to_a_row_that_expired(days):
 
 
 @pytest.fixture
-def contested():
+def multi_source():
     """Two sources of one whole row, which expired after the first had put it, and was put by the second then."""
     one, other = Key("ONE#{i}", "X", table=TABLE), Key("OTHER#{i}", "X", table=TABLE)
     row, router = Key("ROW#{i}", "X", table=TABLE), Router()
@@ -440,21 +440,21 @@ def contested():
     return put
 
 
-def test_a_whole_row_that_another_source_put_since_is_left_to_that(contested):
-    assert contested("ONE", 3) == 2
-    assert contested("ONE", 4) == 2
-    assert contested("OTHER", 5) == 5
+def test_a_whole_row_that_another_source_put_since_is_left_to_that(multi_source):
+    assert multi_source("ONE", 3) == 2
+    assert multi_source("ONE", 4) == 2
+    assert multi_source("OTHER", 5) == 5
 
 
-def test_the_removal_of_who_put_a_whole_row_before_changes_nothing(contested):
-    assert contested("ONE", None) == 2
-    assert contested("OTHER", None) is None
+def test_the_removal_of_who_put_a_whole_row_before_changes_nothing(multi_source):
+    assert multi_source("ONE", None) == 2
+    assert multi_source("OTHER", None) is None
 
 
-def test_a_source_that_comes_back_puts_the_whole_row_once_the_other_has_left(contested):
-    assert contested("ONE", None) == 2
-    assert contested("OTHER", None) is None
-    assert contested("ONE", 6) == 6
+def test_a_source_that_comes_back_puts_the_whole_row_once_the_other_has_left(multi_source):
+    assert multi_source("ONE", None) == 2
+    assert multi_source("OTHER", None) is None
+    assert multi_source("ONE", 6) == 6
 
 
 def lasting(item):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.commit.emptying import TRUSTED_AFTER_STEPS, count_steps
-from streamfold.commit.pending import Unfinished
+from streamfold.commit.pending import PendingWork
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
@@ -289,20 +289,20 @@ def test_a_store_that_tells_of_one_row_at_a_time_is_answered_at_once():
 
 
 def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_may_be_empty():
-    unfinished = Unfinished()
+    pending_work = PendingWork()
     for write in (
         AddRow(ROW, {}, 1),
         AddRow(ROW, {}, -1, contributors_min=1, requires_contributor=True),
         AddRow(ROW, {}, -1, contributors_min=1),
     ):
-        unfinished.commit([], [write])
-    assert unfinished.lowered.maybe_empty() == [ROW]
+        pending_work.commit([], [write])
+    assert pending_work.lowered.maybe_empty() == [ROW]
 
 
 def test_a_row_that_has_to_stay_is_not_looked_at():
-    unfinished = Unfinished()
-    unfinished.commit([], [AddRow(ROW, {}, -2, contributors_min=2, requires_contributor=True)])
-    assert unfinished.lowered.maybe_empty() == []
+    pending_work = PendingWork()
+    pending_work.commit([], [AddRow(ROW, {}, -2, contributors_min=2, requires_contributor=True)])
+    assert pending_work.lowered.maybe_empty() == []
 
 
 def test_rows_are_expected_to_stay_again_after_many_steps_that_left_none_empty():

@@ -81,7 +81,7 @@ def test_an_item_that_changes_is_taken_back_and_joined_again(app, engine):
 
 def test_they_are_planned_without_being_written(app, engine):
     plan, _ = plan_changes(Runtime(app, engine, Settings()), [ORDERED])
-    assert len(plan.chunks) == len(plan.deferred) == 1
+    assert len(plan.transactions) == len(plan.deferred) == 1
     assert not list(engine.rows)
 
 
@@ -178,7 +178,7 @@ def test_a_kind_that_lacks_what_has_no_default_is_refused_where_it_is_declared(k
 class Broken(type(TALLY)):
     """A kind with a mistake of its own."""
 
-    def contribution(self, route, image, fields, forms):
+    def contribution(self, route, image, fields, schema):
         raise TypeError("a mistake of the kind")
 
 

@@ -53,7 +53,7 @@ def test_a_copy_is_noted_with_the_keys_of_its_sources_in_the_other_table(router)
 def test_rows_of_a_copy_have_one_source_each(router):
     router.copy(ORDER, ORDER_ITEM, to=COPIES)
     (route,) = App("shop", routers=[router]).routes
-    assert all(target.owned and not target.contested for target in route.targets)
+    assert all(target.owned and not target.multi_source for target in route.targets)
 
 
 def test_a_copy_without_sources_is_refused(router):
@@ -204,7 +204,7 @@ def test_an_archive_is_noted_with_its_place(router):
     router.archive(ORDER, ORDER_ITEM, to="s3://kept/orders", name="kept", on_error="park")
     (route,) = App("shop", routers=[router]).routes
     assert (route.kind, route.name, route.into) == (ARCHIVE, "kept", ())
-    assert route.kind.outside_places(route) == ("s3://kept/orders",)
+    assert route.kind.outside_locations(route) == ("s3://kept/orders",)
     assert route.guard == "name by digest"
 
 

@@ -5,12 +5,12 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import send
 from streamfold.derivations.derivation import Contributing, Derivation, Planned
 from streamfold.derivations.expected import Expected, fields_of, shares_of
-from streamfold.derivations.view.rows import Making, fold, row_part
+from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import image_of
-from streamfold.routes.route import Listening
+from streamfold.routes.route import Subscription
 from streamfold.writes.guarded import GuardedPut
 
 TRIES_MAX = 8
@@ -23,12 +23,12 @@ class Tally(Contributing):
     yields = (Row,)
     shares_rows = True
 
-    def contribution(self, route, image, fields, forms):
-        def row(making, effect):
+    def contribution(self, route, image, fields, schema):
+        def row(builder, effect):
             key, _ = split(target_of(route, effect), effect, fields)
-            return key, row_part(making, target_of(route, effect), {route.options: Count()}, None)
+            return key, row_contribution(builder, target_of(route, effect), {route.options: Count()}, None)
 
-        return fold(Making(route, forms, fields), image, fields, row)
+        return fold(RowBuilder(route, schema, fields), image, fields, row)
 
     def expected(self, route, history):
         shares = shares_of(route, history)
@@ -51,8 +51,8 @@ class Join(Derivation):
     def guard(self, route):
         return "bump before read"
 
-    def listens(self, route):
-        return (*super().listens(route), Listening(route.options, "partner"))
+    def subscriptions(self, route):
+        return (*super().subscriptions(route), Subscription(route.options, "partner"))
 
     def plan(self, works, planning):
         return Planned(deferred=[work._replace(changes=tuple(work.changes)) for work in works])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamfold import Table
 from streamfold.engines import Counter, DynamoEngine
-from streamfold.engines.dynamodb_client import Bodies, Meter
+from streamfold.engines.dynamodb_client import Meter, RequestEncoding
 from streamfold.engines.requests import Requests
 from streamfold.records import encoded
 from streamfold.writes.guarded import (
@@ -26,7 +26,7 @@ from streamfold.writes.guarded import (
     DeleteSource,
     DeleteState,
     GuardedPut,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
     PutRow,
     PutState,
@@ -75,7 +75,7 @@ values = st.recursive(
 attributes = st.dictionaries(st.text("abcd.#é", min_size=1, max_size=3), values, max_size=4)
 amounts = st.dictionaries(st.text("xyz é", min_size=1, max_size=3), numbers, max_size=3)
 versions = st.sampled_from(["0", "00/2026/" + "1".zfill(40)])
-parts = st.builds(LedgerPart, st.sampled_from(["one", "two.three"]), versions, texts, texts, st.none() | texts)
+parts = st.builds(HandlerContribution, st.sampled_from(["one", "two.three"]), versions, texts, texts, st.none() | texts)
 counts = st.integers(0, 3)
 images = st.just({"pk": {"S": "é"}, "n": {"N": "1"}, "b": {"B": b"\x00\xff"}, "s": {"BS": [b"1", b"2"]}})
 additions = st.builds(
@@ -114,7 +114,7 @@ def two_wires():
     """A client of which the engine writes the bodies, after its first calls, and one that it leaves alone."""
     ours, ordinary = Wire(), Wire()
     engine, other = engine_of(ours), engine_of(ordinary)
-    other._bodies.clear()
+    other._encodings.clear()
     return ours, engine, ordinary, other
 
 
@@ -158,7 +158,7 @@ def test_expressions_that_were_kept_have_the_values_of_those_that_are_made_anew(
 
 
 def test_each_text_of_a_ledger_write_is_sent_once():
-    parts = tuple(LedgerPart(name, "version", "same", "") for name in ("one", "two", "three"))
+    parts = tuple(HandlerContribution(name, "version", "same", "") for name in ("one", "two", "three"))
     (action,) = REQUESTS.action(LedgerWrite(ITEM, parts, None, 3, expires=False), expires_at=0).values()
     texts = [value["S"] for value in action["ExpressionAttributeValues"].values() if "S" in value]
     assert texts == ["version", "", "same"]
@@ -215,8 +215,8 @@ def test_a_body_that_says_something_else_is_never_sent(wire, monkeypatch):
 
 
 def test_tables_that_are_named_by_arns_are_called_the_ordinary_way(wire):
-    bodies = Bodies(wire.client, ["arn:aws:dynamodb:eu-west-1:123456789012:table/shop"])
-    assert bodies._ready is False
+    encodings = RequestEncoding(wire.client, ["arn:aws:dynamodb:eu-west-1:123456789012:table/shop"])
+    assert encodings._ready is False
 
 
 def test_what_a_meter_asks_for_stays_in_the_body(wire):

@@ -20,8 +20,8 @@ ABSENT, DUPLICATE = "ConditionalCheckFailed", "DuplicateItem"
 REFUSED = error("ConditionalCheckFailedException")
 
 
-def engine(*answers, **how):
-    return DynamoEngine(Client(*answers), TABLES, "state", pause=lambda seconds: None, **how)
+def engine(*responses, **how):
+    return DynamoEngine(Client(*responses), TABLES, "state", pause=lambda seconds: None, **how)
 
 
 def raised(number, key=KEYS[0], **more):
@@ -177,9 +177,9 @@ def test_single_update_that_is_throttled_leaves_its_counter_out_and_no_other():
         [statements(ABSENT), error("ValidationException")],
     ],
 )
-def test_count_that_is_refused_for_good_stops_the_run(answers):
+def test_count_that_is_refused_for_good_stops_the_run(responses):
     with pytest.raises(EngineError, match="refused the call with") as stopped:
-        count(engine(*answers), Counter(KEYS[0]))
+        count(engine(*responses), Counter(KEYS[0]))
     assert not isinstance(stopped.value, EngineUnavailable)
 
 

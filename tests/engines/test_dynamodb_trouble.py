@@ -23,8 +23,8 @@ ROWS = [PutRow(("shop", str(number), None), {"a": number}) for number in range(3
 PLACES = [row.key for row in ROWS]
 
 
-def engine(*answers):
-    return DynamoEngine(Client(*answers), TABLES, "state", pause=lambda seconds: None)
+def engine(*responses):
+    return DynamoEngine(Client(*responses), TABLES, "state", pause=lambda seconds: None)
 
 
 # Transactions
@@ -232,9 +232,9 @@ def test_pauses_grow_have_full_jitter_and_come_only_before_another_try(monkeypat
     assert pauses == [0.025 * 2**number for number in range(TRIES_MAX - 1)]
 
 
-def timed(seconds, *answers):
+def timed(seconds, *responses):
     """An engine in a world where only pauses take time, and so many seconds are left to begin a call in."""
-    store = engine(*answers)
+    store = engine(*responses)
     left = [seconds]
 
     def pause(seconds):
@@ -377,7 +377,7 @@ def test_missing_credentials_are_an_error_with_the_remedy(monkeypatch, tmp_path)
 def closed_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]  # bound, but nobody listens
+        yield taken.getsockname()[1]  # bound, but nobody subscriptions
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ class Changes:
         self.client = boto3.client("kinesis")
         self.twin, self.source = KinesisTwin("changes"), Source()
         self.make()
-        self.told = [self.twin.append(self.source.put(f"ORDER#{n}", note="é")) for n in range(10)]
-        self.numbers = [self.put(record) for record in self.told]
+        self.reported = [self.twin.append(self.source.put(f"ORDER#{n}", note="é")) for n in range(10)]
+        self.numbers = [self.put(record) for record in self.reported]
 
     def make(self):
         self.client.create_stream(StreamName="changes", ShardCount=1)
@@ -47,13 +47,13 @@ def test_a_range_gives_its_records_as_they_were_delivered(changes, first, last):
     records, gone = fetch(changes.client, changes.part(first, last))
     assert gone is None
     assert [record["kinesis"]["sequenceNumber"] for record in records] == changes.numbers[first : last + 1]
-    wanted = [record["kinesis"]["data"] for record in changes.told[first : last + 1]]
+    wanted = [record["kinesis"]["data"] for record in changes.reported[first : last + 1]]
     assert [record["kinesis"]["data"] for record in records] == wanted
 
 
 def test_a_record_has_the_form_in_which_lambda_delivers_it(changes):
     ((record,), _) = fetch(changes.client, changes.part(2, 2))
-    delivered = changes.told[2]
+    delivered = changes.reported[2]
     assert record.keys() == delivered.keys() - {"invokeIdentityArn"}
     assert record["kinesis"].keys() == delivered["kinesis"].keys()
     assert record["eventID"] == f"shardId-000000000000:{changes.numbers[2]}"

@@ -97,16 +97,18 @@ class Shop:
 
     def redrive(self, document, *, dry_run=False, engine=None, origins=None, **run):
         """What became of each handler: ``{handler: (what, written, removed)}``."""
-        return {each.handler: each[1:2] + each[5:7] for each in self.told(document, dry_run, engine, origins, **run)}
+        return {
+            each.handler: each[1:2] + each[5:7] for each in self.reported(document, dry_run, engine, origins, **run)
+        }
 
-    def told(self, document, dry_run=False, engine=None, origins=None, **run):  # noqa: FBT002
+    def reported(self, document, dry_run=False, engine=None, origins=None, **run):  # noqa: FBT002
         own = self.run.on(engine or self.engine, application=self.app, **run)
         redrive = Redrive(own, origins or self.origins, self.fetch, dry_run, self.engine.put_sources)
         return list(redrive.process(Waiting("here", document)))
 
     def why(self, document, **options):
-        (told,) = self.told(document, **options)
-        return told.what, told.why
+        (reported,) = self.reported(document, **options)
+        return reported.what, reported.why
 
     def fetch(self, part):
         found = [record for record in self.stream if record["dynamodb"]["SequenceNumber"] in part]
@@ -207,8 +209,8 @@ def test_a_late_copy_overwrites_no_newer_one(source):
     run = Runtime(app, engine, Settings())
     old, new = source.put("ORDER#1", price=5), source.put("ORDER#1", price=7)
     redrive = Redrive(run, origins, fetch=None, put_sources=engine.put_sources)
-    told = [each for record in (new, old) for each in redrive.process(Waiting("here", lambda_document(record)))]
-    assert [(each.what, each.written) for each in told] == [("applied", 1), ("stale", 0)]
+    reported = [each for record in (new, old) for each in redrive.process(Waiting("here", lambda_document(record)))]
+    assert [(each.what, each.written) for each in reported] == [("applied", 1), ("stale", 0)]
     assert [row["price"] for row in engine.items(app.tables["copies"])] == [{"N": "7"}]
 
 
@@ -221,8 +223,8 @@ def test_a_parent_that_is_there_again_keeps_its_children(source):
     for change in map(origins.change, written):
         engine.put_sources([(change.item, change.new.raw or None, change.version_text)])
     redrive = Redrive(Runtime(app, engine, Settings()), origins, fetch=None, put_sources=engine.put_sources)
-    (told,) = redrive.process(Waiting("here", lambda_document(written[2])))
-    assert (told.what, told.why) == ("stale", "The parent exists again: its children are kept.")
+    (reported,) = redrive.process(Waiting("here", lambda_document(written[2])))
+    assert (reported.what, reported.why) == ("stale", "The parent exists again: its children are kept.")
     assert len(list(engine.items(app.tables["main"]))) == 2
 
 
@@ -239,8 +241,8 @@ def test_a_late_removal_takes_children_along_and_is_archived_once(source, tmp_pa
     source.put("ORDER#1")
     document = lambda_document(source.remove("ORDER#1"))
     redrive = Redrive(run, Origins(app.source_tables, Settings()), fetch=None, put_sources=None)
-    told = [(each.handler, each.what) for _ in range(2) for each in redrive.process(Waiting("here", document))]
-    assert told == [("cascade", "applied"), ("archive", "applied"), ("cascade", "stale"), ("archive", "applied")]
+    reported = [(each.handler, each.what) for _ in range(2) for each in redrive.process(Waiting("here", document))]
+    assert reported == [("cascade", "applied"), ("archive", "applied"), ("cascade", "stale"), ("archive", "applied")]
     assert list(engine.items(app.tables["main"])) == []
     assert [kept.item["PK"] for kept in archived(f"file:{tmp_path}", "archive")] == ["ORDER#1"]
 
@@ -267,9 +269,9 @@ def test_an_audit_row_is_written_once_and_known_then(shop):
 def test_a_record_that_fails_again_stays_where_it_is(shop, handler, tmp_path):
     record = shop.put(group="x", price=13)
     place = tmp_path / "parked.jsonl"
-    (told,) = shop.told(parked_document(record, handler), parking=open_parking(str(place)))
-    assert (told.what, told.why) == ("failed", "LookupError: no price 13")
-    assert told.is_left_over
+    (reported,) = shop.reported(parked_document(record, handler), parking=open_parking(str(place)))
+    assert (reported.what, reported.why) == ("failed", "LookupError: no price 13")
+    assert reported.is_leftover
     assert not place.exists()
 
 
@@ -346,16 +348,16 @@ def test_a_record_that_was_parked_in_an_older_epoch_is_the_same_change(shop):
 def test_numbers_of_records_are_read_from_the_stream_and_what_is_gone_is_told(shop):
     shop.stream = [shop.put(group="x", price=5), shop.put("ORDER#2", group="x", price=6)]
     document = json.loads(queue_message(*shop.stream))
-    assert [each.what for each in shop.told(document) if each.handler == "total"] == ["applied", "applied"]
+    assert [each.what for each in shop.reported(document) if each.handler == "total"] == ["applied", "applied"]
     shop.stream.pop(0)
-    gone, *others = shop.told(document)
-    assert (gone.what, gone.why, gone.is_left_over) == ("gone", "some are gone", True)
+    gone, *others = shop.reported(document)
+    assert (gone.what, gone.why, gone.is_leftover) == ("gone", "some are gone", True)
     assert [each.what for each in others if each.handler == "total"] == ["stale"]
 
 
 def test_what_is_no_document_is_bad(shop):
-    (told,) = Redrive(shop.run, shop.origins, shop.fetch).process(Waiting("here", None, "torn"))
-    assert (told.place, told.what, told.why) == ("here", "bad", "torn")
+    (reported,) = Redrive(shop.run, shop.origins, shop.fetch).process(Waiting("here", None, "torn"))
+    assert (reported.place, reported.what, reported.why) == ("here", "bad", "torn")
 
 
 def test_dry_run_says_what_it_would_do_and_does_nothing(shop):
@@ -371,8 +373,8 @@ def test_dry_run_says_what_it_would_do_and_does_nothing(shop):
 
 def test_dry_run_says_what_would_fail(shop):
     record = shop.put(group="x", price=13)
-    told = {each.handler: (each.what, each.why) for each in shop.told(lambda_document(record), dry_run=True)}
-    assert told["total"] == told["changes"] == ("failed", "LookupError: no price 13")
+    reported = {each.handler: (each.what, each.why) for each in shop.reported(lambda_document(record), dry_run=True)}
+    assert reported["total"] == reported["changes"] == ("failed", "LookupError: no price 13")
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -381,7 +383,7 @@ def test_a_state_without_sources_refuses_and_nothing_changes(shop, dry_run):
     shop.deliver(record)
     rows, guards = shop.rows(), shop.guards()
     with pytest.raises(EngineError, match="holds no source items of table 'main'"):
-        shop.told(lambda_document(shop.source.put("ORDER#1", group="y", price=7)), dry_run)
+        shop.reported(lambda_document(shop.source.put("ORDER#1", group="y", price=7)), dry_run)
     assert (shop.rows(), shop.guards()) == (rows, guards)
 
 
@@ -417,7 +419,7 @@ def test_an_application_that_does_not_fit_the_state_is_refused(shop):
     shop.deliver(record)
     shop.app = App("shop", routers=[Router()])
     with pytest.raises(ManifestError, match="is known to the state"):
-        shop.told(lambda_document(record), dry_run=True)
+        shop.reported(lambda_document(record), dry_run=True)
 
 
 def test_a_store_that_does_not_answer_leaves_the_record_over(shop):
@@ -432,7 +434,8 @@ def test_a_store_that_does_not_answer_leaves_the_record_over(shop):
             return self.engine.read_source(item)
 
     outcomes = {
-        each.handler: (each.what, each.why) for each in shop.told(lambda_document(record), engine=Silent(shop.engine))
+        each.handler: (each.what, each.why)
+        for each in shop.reported(lambda_document(record), engine=Silent(shop.engine))
     }
     assert outcomes["total"] == outcomes["changes"] == ("failed", "EngineUnavailable: no answer")
 
@@ -460,8 +463,8 @@ def chained():
 def test_a_record_of_a_derived_row_is_redriven_in_the_state_that_it_comes_from(chained):
     app, engine, origins = chained
     redrive = Redrive(Runtime(app, engine, Settings()), origins, fetch=None, put_sources=engine.put_sources)
-    (told,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
-    assert (told.what, told.written) == ("applied", 1)
+    (reported,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
+    assert (reported.what, reported.written) == ("applied", 1)
     assert stored(app, engine)["main", "BAND#high", "TOTAL"] == {"orders": 1, "total": 180}
 
 
@@ -478,18 +481,21 @@ def test_a_record_of_a_derived_row_is_bad_on_another_store(chained):
             return True
 
     redrive = Redrive(Runtime(app, Elsewhere(), Settings()), origins, fetch=None)
-    (told,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
-    assert told.why == "It comes from the own stream of a local state: redrive it there, with --state FILE."
+    (reported,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
+    assert reported.why == "It comes from the own stream of a local state: redrive it there, with --state FILE."
 
 
 def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(chained, source):
     app, engine, _ = chained
     row = source.put("ORDER#1", "TOTAL", total=180)
     origins = Origins(app.source_tables, Settings())
-    (told,) = Redrive(Runtime(app, engine, Settings()), origins, fetch=None).process(
+    (reported,) = Redrive(Runtime(app, engine, Settings()), origins, fetch=None).process(
         Waiting("here", lambda_document(row))
     )
-    assert (told.what, told.why) == ("unwanted", "It is of a declared target: its rows are made anew by a local state.")
+    assert (reported.what, reported.why) == (
+        "unwanted",
+        "It is of a declared target: its rows are made anew by a local state.",
+    )
 
 
 def check_late_redrive(history, random):

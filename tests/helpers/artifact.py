@@ -21,7 +21,7 @@ NAMES = {
     "StateTable": "shop-state",
     "FailureBucket": "failures",
     "ArchiveBucket": "archive",
-    "Doorbell": "https://sqs.us-east-1.amazonaws.com/123456789012/doorbell",
+    "SegmentQueue": "https://sqs.us-east-1.amazonaws.com/123456789012/doorbell",
 }
 TABLES = ("Table", "StateTable")
 BATCH_RECORDS = 100
@@ -88,7 +88,7 @@ class Function:
 
 @contextmanager
 def bucket():
-    """A bucket for a function that only puts: what it was given by path, and the address that it listens at."""
+    """A bucket for a function that only puts: what it was given by path, and the address that it subscriptions at."""
 
     class Bucket(BaseHTTPRequestHandler):
         objects: ClassVar = {}

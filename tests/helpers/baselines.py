@@ -74,7 +74,7 @@ class Plain(Driver):
             raise Refusal
 
     def _ended(self, number: int) -> None:
-        """Told at the end of an invocation."""
+        """DeliveredChange at the end of an invocation."""
 
     def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
         """There is none: a record that was given up is only replayed."""

@@ -270,7 +270,7 @@ def contested_app():
     def names(item):
         yield Row(name=item["name"], items=Count())
 
-    return App("contested", routers=[router])
+    return App("multi_source", routers=[router])
 
 
 def put_or_added_app():

@@ -78,14 +78,14 @@ class CountingEngine:
         self.calls.append(Call("insert_rows", ceil(len(rows) / BATCH_WRITES), len(rows), units))
         return failed
 
-    def put_pairs(self, pairs):
+    def put_post_rows(self, pairs):
         before = [self._bytes(pair.key) for pair in pairs]
-        left = self.engine.put_pairs(pairs)
+        left = self.engine.put_post_rows(pairs)
         sizes = zip(pairs, before, strict=True)
         units = sum(_write_units(max(size, self._bytes(pair.key))) for pair, size in sizes)
         wrong = sum(pair.fresh is (size > 0) for pair, size in zip(pairs, before, strict=True))
         requests = ceil(len(pairs) / BATCH_WRITES) + ceil(wrong / BATCH_WRITES)
-        self.calls.append(Call("put_pairs", requests, len(pairs), units + wrong))
+        self.calls.append(Call("put_post_rows", requests, len(pairs), units + wrong))
         return left
 
     def remove_empty(self, rows):

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.jobs.fan_outs import Doorbell, FanOuts
+from streamfold.jobs.fan_outs import FanOuts, SegmentQueue
 from streamfold.lambda_entry.queue import QueueFunction
 from streamfold.records.values import decode
 from streamfold.runtime import Runtime
@@ -93,7 +93,7 @@ def queue_function(app, engine, client=None, **settings):
     """The function behind the queue, over an engine, with the client that it rings by."""
     function = QueueFunction(app, QUEUED._replace(**settings), client=object())
     function.engine = engine
-    function.doorbell = Doorbell(app.name, URL, function.warn, client or Messages())
+    function.doorbell = SegmentQueue(app.name, URL, function.warn, client or Messages())
     return function
 
 
@@ -120,5 +120,5 @@ def time_for_one_page(clock, seconds_after=15.0):
         FanOuts._store = stores
 
 
-def body(rung, application="social"):
-    return json.dumps({"application": application, "fan_out": rung[0], "lane": rung[1]})
+def body(queued, application="social"):
+    return json.dumps({"application": application, "fan_out": queued[0], "lane": queued[1]})

@@ -26,9 +26,9 @@ from streamfold.writes.guarded import (
     DeleteSource,
     DeleteState,
     GuardedPut,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
-    PutPair,
+    PutPostRow,
     PutRow,
     PutState,
     RecomputedRow,
@@ -145,7 +145,7 @@ def dynamo_engine(client):
 
 
 def part(handler="total", version="v2", after="new", before=""):
-    return LedgerPart(handler, version, after, before)
+    return HandlerContribution(handler, version, after, before)
 
 
 def optimistic(*parts, live=0, expires=False, live_expected=None):
@@ -816,7 +816,7 @@ class EngineContract:
     # What a step left behind
 
     def left(self, store, text="[]"):
-        part = LedgerPart("total", "v1", "", "", text)
+        part = HandlerContribution("total", "v1", "", "", text)
         store.write(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
 
     def test_what_was_left_behind_is_forgotten_once_it_is_finished(self, store):
@@ -834,7 +834,7 @@ class EngineContract:
         assert store.state(StateKey("ledger#none", "-")) is None
 
     def test_what_several_handlers_left_behind_is_forgotten_at_once(self, store):
-        parts = [LedgerPart(name, "v1", "", "", "[]") for name in ("total", "by-day", "a.b")]
+        parts = [HandlerContribution(name, "v1", "", "", "[]") for name in ("total", "by-day", "a.b")]
         keys = [LEDGER._replace(sk=str(number)) for number in range(30)]
         for key in keys:
             store.write(LedgerWrite(key, tuple(parts), None, 0, expires=False))
@@ -843,7 +843,7 @@ class EngineContract:
 
     def test_what_is_not_finished_is_never_overwritten_unread(self, store):
         self.left(store)
-        part = LedgerPart("total", "v2", "", "", "[2]")
+        part = HandlerContribution("total", "v2", "", "", "[2]")
         (reason,) = store.refused(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
         assert (reason.code, reason.item["total.u"]) == (CONDITION, "[]")
         store.write(LedgerWrite(LEDGER, (part,), 1, 0, expires=False))
@@ -851,7 +851,7 @@ class EngineContract:
 
     def test_step_that_leaves_nothing_has_to_read_what_is_not_finished_too(self, store):
         self.left(store)
-        part = LedgerPart("total", "v2", "", "")
+        part = HandlerContribution("total", "v2", "", "")
         (reason,) = store.refused(LedgerWrite(LEDGER, (part,), None, 0, expires=False))
         assert (reason.code, reason.item["total.u"]) == (CONDITION, "[]")
         store.write(LedgerWrite(LEDGER, (part,), 1, 0, expires=False))
@@ -1171,7 +1171,7 @@ CALLS = {
     "one write": lambda engine: engine.transact([Claim(CLAIM)], EXPIRES),
     "a transaction": lambda engine: engine.transact([Claim(CLAIM), AddRow(ROW, {"units": 1}, 1)], EXPIRES),
     "insert rows": lambda engine: engine.insert_rows([plain_row(a=1)]),
-    "put pairs": lambda engine: engine.put_pairs([PutPair(ROW, None, ("v1", "w1"), EXPIRES)]),
+    "put pairs": lambda engine: engine.put_post_rows([PutPostRow(ROW, None, ("v1", "w1"), EXPIRES)]),
     "remove empty rows": lambda engine: engine.remove_empty([ROW]),
     "read state": lambda engine: engine.read_state([LEDGER]),
     "swap state": lambda engine: engine.swap_state(LEDGER, {}, 0),

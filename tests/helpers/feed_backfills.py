@@ -4,7 +4,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling, new_job
+from streamfold.lifecycle.backfill import BackfillRun, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.testing.mapping import Died
 from tests.helpers import feed_histories
@@ -38,7 +38,7 @@ class BackfillHistory(feed_histories.History):
             while self.gate and self.late:  # no call of an earlier invocation is on its way for as long as the gate
                 self.late.pop()()
             self._fill()
-            while self.left or self.waiting or self.rung or self.steps < self.deployed:
+            while self.left or self.waiting or self.queued or self.steps < self.deployed:
                 self.step()
             self._end()
         return self
@@ -84,7 +84,7 @@ class BackfillHistory(feed_histories.History):
     def _filling(self, jobs, job):
         run = self._run(self.apps[0])
         pages = Pages(run, ["timeline"], delivered=True)
-        filling = Filling(jobs, jobs.read(job.id), pages, [TABLE], page_items=PAGE)
+        filling = BackfillRun(jobs, jobs.read(job.id), pages, [TABLE], page_items=PAGE)
         if not self.sweep:
             filling._swept = lambda _: []
         reconciled = filling._reconciled

@@ -12,7 +12,7 @@ from random import Random
 from unittest.mock import patch
 
 from streamfold import App, Key, Router, Row, Table
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.derivations.feed import fan_outs as lanes
 from streamfold.derivations.feed import spreading
@@ -34,8 +34,8 @@ TABLE = Table("main", ttl="expires")
 POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", TABLE)
 FOLLOW = Key("USER#{reader_id}", "FOLLOWS#{author_id}", TABLE)
 FEED = Key("FEED#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id}", TABLE)
-CALLS = ("transact", "put_pairs", "read_state", "read_entries", "swap_state")
-LATE_CALLS = ("transact", "put_pairs")
+CALLS = ("transact", "put_post_rows", "read_state", "read_entries", "swap_state")
+LATE_CALLS = ("transact", "put_post_rows")
 MARKS = ("", "!")
 READERS, POSTS = "vwxyz", "123"
 BEGIN = 1_772_355_600.0
@@ -103,7 +103,7 @@ class History:
         self.engine = engine or MemoryEngine(apps[0].tables.values(), apps[0].chains)
         self.now, self.sequence, self.depth = BEGIN + 10, 0, 0
         self.left = CHANGES + (PULLED_CHANGES if apps[0].routes[0].options.pull_above else 0)
-        self.items, self.waiting, self.rung, self.late = {}, [], [], []
+        self.items, self.waiting, self.queued, self.late = {}, [], [], []
         self.kept = {reader: {} for reader in READERS}
         self.route = apps[0].routes[0]
         for call in CALLS:
@@ -111,7 +111,7 @@ class History:
 
     def run(self):
         with small(self.ahead_seconds):
-            while self.left or self.waiting or self.rung:
+            while self.left or self.waiting or self.queued:
                 self.step()
                 if self.random.random() < CHECKED:
                     self.check_kept()
@@ -123,8 +123,8 @@ class History:
         self.now += self.random.choice((0.001, 0.001, 10))
         drawn = self.random.random()
         if drawn < RINGS:
-            ring_open(self._run(self.apps[0]))
-        elif self.rung and drawn < 0.5:
+            enqueue_open(self._run(self.apps[0]))
+        elif self.queued and drawn < 0.5:
             self._answer()
         elif self.waiting and drawn < 0.75:
             self._deliver()
@@ -132,7 +132,7 @@ class History:
             self._change()
         elif self.waiting:
             self._deliver()
-        elif self.rung:
+        elif self.queued:
             self._answer()
 
     def _end(self):
@@ -141,8 +141,8 @@ class History:
             self.late.pop()()
         for _ in range(ROUNDS_MAX):
             run = self._run(self.apps[0])
-            run.bell = None
-            if not ring_open(run):
+            run.send_messages = None
+            if not enqueue_open(run):
                 return
             assert not run_fan_outs(run).failures
         raise AssertionError("fan-outs stay open")
@@ -209,11 +209,13 @@ class History:
         return '"mode": "pull"' in found["s"]
 
     def _run(self, app):
-        def bell(rung):
-            for each in rung:
-                self.rung += [each] * self.random.choice((0, 1, 1, 1, 2))
+        def send_messages(queued):
+            for each in queued:
+                self.queued += [each] * self.random.choice((0, 1, 1, 1, 2))
 
-        return Runtime(app, self.engine, Settings(), clock=lambda: self.now, pause=lambda _: None, bell=bell)
+        return Runtime(
+            app, self.engine, Settings(), clock=lambda: self.now, pause=lambda _: None, send_messages=send_messages
+        )
 
     def _deliver(self):
         """The first record of an item, as a stream delivers it, or one that comes again."""
@@ -226,10 +228,10 @@ class History:
             self.waiting.insert(0, chosen)
 
     def _answer(self):
-        rung = self.rung.pop(self.random.randrange(len(self.rung)))
+        queued = self.queued.pop(self.random.randrange(len(self.queued)))
 
         def answer(run):
-            run.rung.append(rung)
+            run.queued.append(queued)
             return run_fan_outs(run)
 
         self._invoke(answer)

@@ -23,14 +23,14 @@ from streamfold.writes.guarded import (
     DeleteSource,
     DeleteState,
     GuardedPut,
+    HandlerContribution,
     InsertRow,
-    LedgerPart,
     LedgerWrite,
     NoteVersion,
-    PutMirror,
-    PutPair,
+    PutPostRow,
     PutRow,
     PutState,
+    PutStoredCopy,
     RecomputedRow,
     RemoveEmpty,
     StateKey,
@@ -92,7 +92,7 @@ class Drawn:
 
     def ledger_write(self, key):
         parts = [
-            LedgerPart(handler, self.of(*VERSIONS), self.of("", "Z"), self.of("", "A"), self.of(None, "l"))
+            HandlerContribution(handler, self.of(*VERSIONS), self.of("", "Z"), self.of("", "A"), self.of(None, "l"))
             for handler in self.random.sample("ab", self.of(1, 2))
         ]
         return LedgerWrite(
@@ -111,9 +111,11 @@ class Drawn:
                 return DeleteRow(key, owner)
             case "GuardedPut":
                 return GuardedPut(key, self.of(None, {"a": 1}), version, owner)
-            case "PutPair":
+            case "PutPostRow":
                 shown = self.of(None, {"a": 1, "b": "ö"})
-                return PutPair(key, shown, (version, self.of(*VERSIONS)), 7, self.of(True, False), self.of(True, False))
+                return PutPostRow(
+                    key, shown, (version, self.of(*VERSIONS)), 7, self.of(True, False), self.of(True, False)
+                )
             case "RecomputedRow":
                 return RecomputedRow(key, self.of(*TEXTS), {"a": self.of(*VALUES)}, self.of((), ("b",)))
         return self.write_of_what_was_read(kind, key, row)
@@ -147,8 +149,8 @@ class Drawn:
                 return PutState(key, self.of(*TEXTS))
             case "DeleteState":
                 return DeleteState(key, self.of(None, *TEXTS))
-            case "PutMirror":
-                return PutMirror(key, self.of(*TEXTS), self.of(*VERSIONS), self.of(None, 7))
+            case "PutStoredCopy":
+                return PutStoredCopy(key, self.of(*TEXTS), self.of(*VERSIONS), self.of(None, 7))
             case "CounterWrite":
                 added, removed = self.of(({"a", "b"}, ()), ((), {"a"}), ((), ()))
                 ids = {"added": frozenset(added), "removed": frozenset(removed)}
@@ -157,9 +159,9 @@ class Drawn:
 
 
 SOURCE_WRITES = (AbsentSource, DeleteSource, UpdateSource)
-ROW_WRITES = (AddRow, PutRow, DeleteRow, GuardedPut, PutPair, RecomputedRow, CorrectRow, *SOURCE_WRITES)
+ROW_WRITES = (AddRow, PutRow, DeleteRow, GuardedPut, PutPostRow, RecomputedRow, CorrectRow, *SOURCE_WRITES)
 OTHER_WRITES = (InsertRow, RemoveEmpty, ClearNotes, CountUp, NoteVersion)  # those that no transaction of a plan holds
-STATE_WRITES = (LedgerWrite, Claim, SwapState, PutState, DeleteState, PutMirror, CounterWrite)
+STATE_WRITES = (LedgerWrite, Claim, SwapState, PutState, DeleteState, PutStoredCopy, CounterWrite)
 
 
 class GuardsContract:
@@ -195,11 +197,11 @@ class GuardsContract:
 
     def _single_row(self, engine, drawn, key, row):
         """A write of a row that has a call of its own, and that call."""
-        pair = drawn.row_write(PutPair, key, row)._replace(removed=tuple(row or ()))
+        pair = drawn.row_write(PutPostRow, key, row)._replace(removed=tuple(row or ()))
         return drawn.of(
             (InsertRow(key, {"a": 2}), lambda: key in engine.insert_rows([PutRow(key, {"a": 2})]).known),
             (RemoveEmpty(key), lambda: engine.remove_empty([key]) == []),
-            (pair, lambda: engine.put_pairs([pair]) == [key]),
+            (pair, lambda: engine.put_post_rows([pair]) == [key]),
         )
 
     def test_state_items_that_are_written_one_by_one_are_what_their_descriptions_say(self, store, tries):
@@ -268,8 +270,8 @@ class GuardsContract:
             return None
         if kind in (PutState, DeleteState):
             store.write(PutState(key, drawn.of(*TEXTS)))
-        elif kind is PutMirror:
-            store.write(PutMirror(key, drawn.of(*TEXTS), drawn.of(*VERSIONS), 7))
+        elif kind is PutStoredCopy:
+            store.write(PutStoredCopy(key, drawn.of(*TEXTS), drawn.of(*VERSIONS), 7))
         else:
             store.write(SwapState(key, {"n": 1} if kind is CounterWrite else drawn.ledger(), 0))
             if kind is CounterWrite:

@@ -82,7 +82,7 @@ class LateRedrive:
         self.random.shuffle(chosen)
         self.troubled.share = trouble
         told = [each for document in chosen for each in self.redrive.process(Waiting("here", document))]
-        assert trouble or not [each for each in told if each.is_left_over]
+        assert trouble or not [each for each in told if each.is_leftover]
         run_chains(self.run, self.engine)
 
     def process(self, records):

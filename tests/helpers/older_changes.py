@@ -206,7 +206,7 @@ class OlderChanges:
         parked = self.kinesis is None and self.random.random() < 0.5
         document = parked_document(written.record, "rows") if parked else _given_up(written.record)
         redrive = Redrive(self.run, self.origins, fetch=None)
-        return not any(each.is_left_over for each in redrive.process(Waiting("here", document)))
+        return not any(each.is_leftover for each in redrive.process(Waiting("here", document)))
 
     def _disturb(self, go):
         """A call of a redrive fails, lands late, or others are first: a newer change comes, and its row goes."""

@@ -10,7 +10,7 @@ from streamfold.ledger.contribution import partition
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_repair import RowCorrection
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import ItemKeys, pages
@@ -183,7 +183,7 @@ class Shop:
             return {each.row for each in verifier.verify().different}
 
     def explaining(self):
-        return Explaining(APP, self.engine, self.run.known.forms)
+        return Explaining(APP, self.engine, self.run.known.schema)
 
     def check(self):
         """Finds, explains and mends."""
@@ -208,5 +208,5 @@ class Shop:
         twice = {self.number(item) for item in self.planted("ledger deleted")}  # a repair adds once more to their rows
         expected = self.planted("row changed", "row deleted", "extra row", "no claim")
         assert {row for row in left if self.number(row) not in twice} == expected
-        mended = RowMending(self.run).mend(left)
+        mended = RowCorrection(self.run).mend(left)
         assert (mended.left, set(mended.mended)) == ([], left)

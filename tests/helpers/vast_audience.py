@@ -8,7 +8,7 @@ not take away costs twice, and a call of its own.
 from bisect import bisect_right
 from math import ceil
 
-from streamfold.derivations.feed.pairs import EDGE_DIGITS, Mirror
+from streamfold.derivations.feed.posts import EDGE_DIGITS, StoredCopy
 from streamfold.engines import MemoryEngine
 from streamfold.records.encoded import item_bytes
 from streamfold.records.values import encode
@@ -32,7 +32,7 @@ class VastAudience(MemoryEngine):
     def edge(self, number):
         item = ("main", *FOLLOW.compose({"reader_id": f"reader-{number:09}", "author_id": "b"}))
         raw = encode({"PK": item[1], "SK": item[2], "name": "one"})["M"]
-        return Mirror("00/2026-03-01T09:00:00.000/000000000000000000001", item, raw, gone=False)
+        return StoredCopy("00/2026-03-01T09:00:00.000/000000000000000000001", item, raw, gone=False)
 
     def read_entries(self, wanted):
         if not wanted.partition.startswith("edges#"):
@@ -46,7 +46,7 @@ class VastAudience(MemoryEngine):
         self.requests += max(1, ceil(size / PAGE_BYTES))
         return found
 
-    def put_pairs(self, pairs):
+    def put_post_rows(self, pairs):
         again = 0
         for pair in pairs:
             self.units += ceil(item_bytes(encode(dict(pair.attributes or {}))["M"]) / 1024 + KEY_BYTES / 1024)

@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from streamfold.errors import RecordError
-from streamfold.jobs.fan_outs import MESSAGES_MAX, Doorbell, read_message
+from streamfold.jobs.fan_outs import MESSAGES_MAX, SegmentQueue, read_message
 from tests.helpers.doorbells import URL, Messages
 
 LANES = [("timeline-push-1", number) for number in range(25)]
@@ -18,12 +18,12 @@ def warnings():
 
 
 def doorbell(client, warnings):
-    return Doorbell("social", URL, warnings.append, client)
+    return SegmentQueue("social", URL, warnings.append, client)
 
 
 def test_ten_lanes_are_rung_for_in_one_call(warnings):
     queue = Messages()
-    assert doorbell(queue, warnings).ring(LANES) == []
+    assert doorbell(queue, warnings).enqueue(LANES) == []
     assert (queue.calls, queue.sent) == (3, 25)
     assert [read_message(each["body"], "social") for each in queue.waiting] == LANES
     assert warnings == []
@@ -31,20 +31,20 @@ def test_ten_lanes_are_rung_for_in_one_call(warnings):
 
 def test_a_lane_that_is_rung_for_twice_at_once_is_sent_once(warnings):
     queue = Messages()
-    doorbell(queue, warnings).ring(LANES[:2] * 3)
+    doorbell(queue, warnings).enqueue(LANES[:2] * 3)
     assert queue.sent == 2
 
 
 def test_a_message_holds_application_fan_out_and_lane_and_nothing_else(warnings):
     queue = Messages()
-    doorbell(queue, warnings).ring(LANES[:1])
+    doorbell(queue, warnings).enqueue(LANES[:1])
     assert json.loads(queue.waiting[0]["body"]) == {"application": "social", "fan_out": "timeline-push-1", "lane": 0}
 
 
 def test_what_the_queue_does_not_take_is_returned_and_warned_about(warnings):
     queue = Messages()
     queue.refuses = True
-    assert doorbell(queue, warnings).ring(LANES) == LANES
+    assert doorbell(queue, warnings).enqueue(LANES) == LANES
     assert warnings[0] == "The queue of STREAMFOLD_JOBS did not take a ring (InternalError)."
     assert warnings[-1].startswith("25 lanes of fan-outs were not rung for.")
 
@@ -54,20 +54,20 @@ def test_a_queue_that_is_away_ends_nothing(warnings):
         def send_message_batch(self, **_):
             raise EndpointConnectionError(endpoint_url="https://sqs")
 
-    assert doorbell(Away(), warnings).ring(LANES[:1]) == LANES[:1]
+    assert doorbell(Away(), warnings).enqueue(LANES[:1]) == LANES[:1]
     assert "could not be reached (EndpointConnectionError" in warnings[0]
 
 
 def test_no_call_is_begun_when_time_is_over(warnings):
     queue, left = Messages(), iter([True, False, False])
-    assert doorbell(queue, warnings).ring(LANES, lambda: next(left)) == LANES[MESSAGES_MAX:]
+    assert doorbell(queue, warnings).enqueue(LANES, lambda: next(left)) == LANES[MESSAGES_MAX:]
     assert queue.calls == 1
 
 
 def test_a_queue_of_sqs_takes_the_messages(aws, queue, warnings):
     del aws
-    bell = Doorbell("social", queue.url, warnings.append)
-    assert bell.ring(LANES[:10]) == []
+    send_messages = SegmentQueue("social", queue.url, warnings.append)
+    assert send_messages.enqueue(LANES[:10]) == []
     assert queue.left() == 10
     assert warnings == []
 

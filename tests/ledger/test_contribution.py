@@ -12,7 +12,7 @@ from streamfold.ledger.contribution import (
     REFERENCE,
     Entry,
     HeldEntries,
-    RowPart,
+    RowContribution,
     holds_row,
     needs_no_finishing,
     stored_rows,
@@ -46,7 +46,7 @@ key_values = st.text(max_size=3) | wholes | st.decimals(-100, 100, places=2) | s
 row_keys = st.tuples(st.sampled_from(["main", "other"]), key_values, st.none() | key_values)
 numbers = wholes | st.decimals(-(10**20), 10**20, places=3)
 amounts = st.dictionaries(st.text(max_size=2), numbers, max_size=2)
-stored_parts = st.builds(RowPart, amounts, st.none(), st.text("ab+/", max_size=3))
+stored_parts = st.builds(RowContribution, amounts, st.none(), st.text("ab+/", max_size=3))
 contributions = st.dictionaries(row_keys.filter(lambda key: key[1] != ""), stored_parts, max_size=2)
 
 
@@ -73,7 +73,7 @@ def test_a_stored_text_tells_which_rows_it_holds_without_being_read(rows, anothe
 
 
 def test_a_row_whose_key_quotes_the_text_of_another_is_not_taken_for_it():
-    quoting = {("main", '["main","B","B",{', '"]'): RowPart({}, None, "")}
+    quoting = {("main", '["main","B","B",{', '"]'): RowContribution({}, None, "")}
     assert not holds_row(stored_text(quoting), ("main", "B", "B"))
 
 
@@ -84,7 +84,7 @@ def test_no_contribution_is_stored_as_no_text():
 
 def test_a_contribution_s_text_does_not_depend_on_how_a_number_is_spelled():
     spellings = (100, Decimal("1E+2"), Decimal("100.0"))
-    texts = {stored_text({TOTAL_ROW: RowPart({"n": number}, None, "")}) for number in spellings}
+    texts = {stored_text({TOTAL_ROW: RowContribution({"n": number}, None, "")}) for number in spellings}
     assert {'[["main","ORDER#1","TOTAL",{"n":"100"}]]'} == texts
 
 
@@ -181,7 +181,7 @@ def test_what_is_stored_is_enough_to_take_a_contribution_back():
 @given(numbers, numbers)
 def test_the_difference_of_two_amounts_is_exact_whatever_digits_it_takes(before, after):
     view = route("view", handler(), ORDER_ITEM, into=TOTAL)
-    parts = [{TOTAL_ROW: RowPart({"n": number}, None, "")} for number in (before, after)]
+    parts = [{TOTAL_ROW: RowContribution({"n": number}, None, "")} for number in (before, after)]
     writes = difference("shop", view, ("main",), *parts)
     with localcontext(prec=100):
         assert after == before + sum(write.amounts["n"] for write in writes)
@@ -205,7 +205,9 @@ def test_one_text_of_several_that_may_be_unfinished_is_found_wherever_it_stands(
     st.dictionaries(
         row_keys.filter(lambda key: key[1] != "") | st.just((STATE.name, "GROUP#1", "x")),
         stored_parts
-        | st.builds(RowPart, amounts, st.none(), st.just(""), st.just({"n": HeldEntries("max", {"1": Entry("")})})),
+        | st.builds(
+            RowContribution, amounts, st.none(), st.just(""), st.just({"n": HeldEntries("max", {"1": Entry("")})})
+        ),
         max_size=2,
     )
 )

@@ -9,28 +9,28 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamfold import Count, Key, Max, Router, Row, Sum, Version
-from streamfold.batch.already_applied import PartNames, applied_texts
+from streamfold.batch.already_applied import ContributionNames, applied_texts
 from streamfold.engines.keys import key_too_long
 from streamfold.ledger.contribution import (
     BEFORE_ALL,
-    NO_PART,
-    PART_BYTES_MAX,
+    CONTRIBUTION_BYTES_MAX,
+    NO_ROW_CONTRIBUTION,
     LedgerItem,
-    StoredPart,
+    StoredContribution,
     elsewhere,
     kept_text,
-    left_rows,
+    pending_rows,
     stored_rows,
     stored_text,
 )
 from streamfold.ledger.difference import difference
 from streamfold.ledger.state_keys import (
     claim_key,
+    contribution_key,
     document_key,
     event_key,
     ledger_key,
     manifest_key,
-    part_key,
     source_key,
 )
 from streamfold.ledger.step import PAGE_ROWS, Step, Tally, optimistic, reconciled, replanned
@@ -39,7 +39,7 @@ from streamfold.writes.guarded import (
     AddRow,
     DeleteRow,
     DeleteState,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
     PutRow,
     PutState,
@@ -107,7 +107,7 @@ def test_every_key_fits_however_long_item_and_names_are(letter, sort_bytes, vers
     letter_bytes = len(letter.encode())
     item = (LONGEST, letter * (2048 // letter_bytes), letter * (sort_bytes // letter_bytes))
     ledger, of_change = ledger_key(LONGEST, LONGEST, item), (LONGEST, LONGEST, item, version)
-    keys = [ledger, part_key(ledger, LONGEST), source_key(LONGEST, item), document_key(LONGEST, LONGEST, item)]
+    keys = [ledger, contribution_key(ledger, LONGEST), source_key(LONGEST, item), document_key(LONGEST, LONGEST, item)]
     keys += [event_key(what, *of_change) for what in ("claim", "external", "attempt", "cascade")]
     assert list(map(key_too_long, keys)) == [None] * len(keys)
 
@@ -125,7 +125,7 @@ def test_two_changes_or_handlers_never_share_a_claim(key_of, one, other):
 
 @given(*[st.tuples(st.tuples(names, names, items), names)] * 2)
 def test_two_handlers_or_items_never_share_a_large_contribution(one, other):
-    first, second = (sized(part_key(ledger_key(*parts), handler)) for parts, handler in (one, other))
+    first, second = (sized(contribution_key(ledger_key(*parts), handler)) for parts, handler in (one, other))
     assert (one == other) == (first == second)
 
 
@@ -133,7 +133,7 @@ def test_two_handlers_or_items_never_share_a_large_contribution(one, other):
 def test_the_kinds_of_state_items_never_meet(application, name, item, version):
     ledger = ledger_key(application, name, item)
     others = [key_of(application, name, item, version) for key_of in (claim_key, partial(event_key, "external"))]
-    assert len({ledger, part_key(ledger, name), manifest_key(application), *others}) == 5
+    assert len({ledger, contribution_key(ledger, name), manifest_key(application), *others}) == 5
 
 
 @pytest.mark.parametrize("number", [100, Decimal("1E+2"), Decimal("100.0")])
@@ -164,7 +164,9 @@ def test_the_manifest_has_one_key_for_an_application():
 
 def test_a_ledger_item_is_read_with_the_parts_of_all_handlers():
     attributes = {"r": 3, "live": 1, "ttl": 9, "a.v": V1, "a.s": "[]", "a.b.v": V2, "a.b.s": "", "a.fence": True}
-    assert LedgerItem(3, 1, {"a": StoredPart(V1, "[]"), "a.b": StoredPart(V2, "")}) == LedgerItem.of(attributes)
+    assert LedgerItem(3, 1, {"a": StoredContribution(V1, "[]"), "a.b": StoredContribution(V2, "")}) == LedgerItem.of(
+        attributes
+    )
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
@@ -173,14 +175,14 @@ def test_no_ledger_item_is_read_as_revision_0(nothing):
 
 
 def test_an_item_that_was_paged_but_never_counted_is_read_with_zeros():
-    assert LedgerItem.of({"a.v": ""}) == LedgerItem(0, 0, {"a": StoredPart("", "")})
+    assert LedgerItem.of({"a.v": ""}) == LedgerItem(0, 0, {"a": StoredContribution("", "")})
 
 
 def test_a_contribution_is_kept_elsewhere_when_it_is_larger_than_4_kb():
-    fits, large = "x" * PART_BYTES_MAX, "é" * (PART_BYTES_MAX // 2 + 1)
+    fits, large = "x" * CONTRIBUTION_BYTES_MAX, "é" * (CONTRIBUTION_BYTES_MAX // 2 + 1)
     assert fits == kept_text(fits)
-    assert not elsewhere(StoredPart(V1, kept_text(fits)))
-    assert elsewhere(StoredPart(V1, kept_text(large)))
+    assert not elsewhere(StoredContribution(V1, kept_text(fits)))
+    assert elsewhere(StoredContribution(V1, kept_text(large)))
     assert kept_text(large) != kept_text("è" + large[1:])
     assert not elsewhere(None)
 
@@ -198,7 +200,7 @@ stored_parts = st.fixed_dictionaries(
 @example({"a": {"v": "1", "s": ""}, "b": {"v": "3", "s": ""}}, ["a", "b"], "live")
 def test_an_item_is_applied_if_all_handlers_have_the_version_and_no_work_is_pending(parts, handlers, kept):
     stored = {f"{handler}.{name}": text for handler, part in parts.items() for name, text in part.items()}
-    found = applied_texts({**stored, "r": 1, kept: 2}, PartNames(handlers), "2")
+    found = applied_texts({**stored, "r": 1, kept: 2}, ContributionNames(handlers), "2")
     seen = all(handler in parts and parts[handler]["v"] >= "2" for handler in handlers)
     left = any(part.get("u") for part in parts.values())
     assert found == (tuple(parts[handler]["s"] for handler in handlers) if seen and not left else None)
@@ -212,8 +214,8 @@ FIVE, SEVEN = contributed(Row(GROUP, group="x", n=Sum(5))), contributed(Row(GROU
 def test_the_optimistic_step_expects_what_the_old_image_contributed():
     found = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, SEVEN),))
     [part] = found.guard.parts
-    assert part == LedgerPart("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), part.left)
-    assert left_rows(part.left) == dict.fromkeys(FIVE, NO_PART)
+    assert part == HandlerContribution("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), part.left)
+    assert pending_rows(part.left) == dict.fromkeys(FIVE, NO_ROW_CONTRIBUTION)
     assert LedgerWrite(KEY, (part,), revision=None, live=0, expires=False) == found.guard
     assert not found.partial
     assert tuple(difference("shop", VIEW, ITEM, FIVE, SEVEN)) == found.effects
@@ -250,7 +252,7 @@ LARGE = contributed(*[Row(GROUP, group=f"{number:03d}" + "x" * 60, n=Count()) fo
 
 
 def test_a_large_contribution_is_put_beside_and_deleted_when_it_shrinks():
-    place = part_key(KEY, "OWNED")
+    place = contribution_key(KEY, "OWNED")
     grown = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, LARGE),))
     assert PutState(place, stored_text(LARGE)) in grown.effects
     assert kept_text(stored_text(LARGE)) == grown.guard.parts[0].contribution
@@ -262,7 +264,7 @@ def test_a_large_contribution_is_put_beside_and_deleted_when_it_shrinks():
 
 
 def holding(version, rows, revision=4):
-    return LedgerItem(revision, int(bool(rows)), {"OWNED": StoredPart(version, stored_text(rows))})
+    return LedgerItem(revision, int(bool(rows)), {"OWNED": StoredContribution(version, stored_text(rows))})
 
 
 @pytest.mark.parametrize("stored", [V2, V3])
@@ -285,7 +287,7 @@ def test_a_step_without_a_ledger_item_starts_from_nothing():
 
 def test_only_the_handlers_that_are_not_done_are_planned_again():
     one, two = made("ONE", "TWO")
-    stored = LedgerItem(4, 2, {"ONE": StoredPart(V2, "[]"), "TWO": StoredPart(V1, stored_text(FIVE))})
+    stored = LedgerItem(4, 2, {"ONE": StoredContribution(V2, "[]"), "TWO": StoredContribution(V1, stored_text(FIVE))})
     found = replanned(KEY, ITEM, (Step(one, V2, FIVE, {}), Step(two, V2, FIVE, {})), stored)
     assert [step.route.name for step in found.steps] == ["TWO"]
     assert (found.guard.live, found.guard.expires) == (-1, False)
@@ -329,7 +331,7 @@ def test_an_optimistic_step_is_the_one_that_is_planned_from_the_ledger_that_it_a
     one, other = assumed.guard.parts[0], read.guard.parts[0]
     assert (one.version, one.contribution) == (other.version, other.contribution)
     assert (one.left is None) == (other.left is None)
-    assert left_rows(one.left or "") == left_rows(other.left or "")
+    assert pending_rows(one.left or "") == pending_rows(other.left or "")
 
 
 # A small model: what the ledger stores and the rows that follow are moved on by transitions alone.
@@ -391,7 +393,7 @@ def stored_after(stored, found):
     """The ledger item after a transition, with a contribution that is kept elsewhere filled in."""
     (part,) = found.guard.parts
     text = next((write.text for write in found.effects if isinstance(write, PutState)), part.contribution)
-    return LedgerItem(stored.revision + 1, 1, {part.handler: StoredPart(part.version, text)})
+    return LedgerItem(stored.revision + 1, 1, {part.handler: StoredContribution(part.version, text)})
 
 
 def test_the_first_page_of_an_item_without_ledger_has_a_version_below_every_other():
@@ -407,7 +409,7 @@ def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
     found = holding(V2, FIVE)
     transition = reconciled(KEY, ITEM, (Step(VIEW, V1, None, FIVE),), found)
     assert transition.effects == ()
-    assert transition.guard.parts == (LedgerPart("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
+    assert transition.guard.parts == (HandlerContribution("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
     assert (transition.guard.revision, transition.guard.fence, transition.guard.expires) == (
         found.revision,
         True,
@@ -417,7 +419,7 @@ def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
 
 def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record():
     transition = reconciled(KEY, ITEM, (Step(VIEW, BEFORE_ALL, None, {}),), LedgerItem.of(None))
-    assert transition.guard.parts == (LedgerPart("OWNED", BEFORE_ALL, "", ""),)
+    assert transition.guard.parts == (HandlerContribution("OWNED", BEFORE_ALL, "", ""),)
     assert (transition.guard.revision, transition.guard.expires) == (0, True)
     assert BEFORE_ALL < V1
 

@@ -102,10 +102,10 @@ class Shop:
 def test_a_row_that_a_step_left_empty_is_removed_when_the_record_comes_again(view, error):
     shop = Shop(view=view)
     shop.deliver(shop.put(day="1", price=5))
-    moved = shop.put(day="2", price=5)
-    shop.die(moved, error=error)
+    changed = shop.put(day="2", price=5)
+    shop.die(changed, error=error)
     assert shop.rows()["DAY#1"]["_sf_n"] == 0
-    assert shop.deliver(moved) == []
+    assert shop.deliver(changed) == []
     assert list(shop.rows()) == ["DAY#2"]
 
 
@@ -113,18 +113,18 @@ def test_a_row_that_a_parked_record_would_have_left_is_removed():
     shop = Shop()
     shop.deliver(shop.put(day="1", price=5))
     shop.put(day="3", price=5)  # never delivered
-    moved = shop.put(day="2", price=5)
-    shop.die(moved)
-    assert shop.deliver(moved) == []
+    changed = shop.put(day="2", price=5)
+    shop.die(changed)
+    assert shop.deliver(changed) == []
     assert list(shop.rows()) == ["DAY#2"]
 
 
 def test_a_row_that_old_code_named_is_removed_by_new_code():
     shop, newer = Shop(), app_of(lambda item: item["other"])
     shop.deliver(shop.put(day="1", other="8", price=5))
-    moved = shop.put(day="2", other="9", price=5)
-    shop.die(moved)
-    assert shop.deliver(moved, app=newer) == []
+    changed = shop.put(day="2", other="9", price=5)
+    shop.die(changed)
+    assert shop.deliver(changed, app=newer) == []
     assert list(shop.rows()) == ["DAY#2"]
 
 
@@ -193,9 +193,9 @@ def test_a_ledger_that_does_not_forget_fails_no_record():
 def test_a_repair_finishes_what_a_step_left():
     shop = Shop()
     shop.deliver(shop.put(day="1", price=5))
-    moved = shop.put(day="2", price=5)
-    shop.die(moved)
-    shop.store.put_sources([(("main", "ITEM#1", "META"), moved["dynamodb"]["NewImage"], "1")])
+    changed = shop.put(day="2", price=5)
+    shop.die(changed)
+    shop.store.put_sources([(("main", "ITEM#1", "META"), changed["dynamodb"]["NewImage"], "1")])
     [repaired] = Repair(Runtime(shop.app, shop.store, Settings())).item(("main", "ITEM#1", "META"))
     assert (repaired.error, repaired.removed) == (None, 1)
     assert (list(shop.rows()), shop.ledger()) == (["DAY#2"], None)
@@ -218,9 +218,9 @@ def test_every_page_of_a_large_step_is_finished(view):
     other = shop.source.put("ITEM#2", "META", rows=90, at="a", price=1)
     shop.deliver(shop.put(rows=90, at="a", price=9))
     shop.deliver(other)
-    moved = shop.put(rows=1, at="b", price=9)
-    shop.die(moved, at="read_rows")
-    assert shop.deliver(moved) == []
+    changed = shop.put(rows=1, at="b", price=9)
+    shop.die(changed, at="read_rows")
+    assert shop.deliver(changed) == []
     assert {row["best"] for key, row in shop.rows().items() if key.startswith("BEST#a")} == {1}
     assert shop.ledger("best") is None
 
@@ -246,9 +246,9 @@ def test_a_parent_that_an_item_left_does_not_keep_its_amount(view, skipped, newe
     shop.deliver(shop.put(c="A", d="B", price=5))
     if skipped:
         shop.put(c="C", d="B", price=5)
-    moved = shop.put(c="B", d="B", price=5)
-    shop.die(moved, at="read_rows", error=error)
-    assert shop.deliver(moved, app=newer) == []
+    changed = shop.put(c="B", d="B", price=5)
+    shop.die(changed, at="read_rows", error=error)
+    assert shop.deliver(changed, app=newer) == []
     bearers = {name: shop.store.read_source(("main", f"CUSTOMER#{name}", "META")) for name in "AB"}
     assert "spent" not in bearers["A"]
     assert bearers["B"]["spent"] == {"N": "5"}

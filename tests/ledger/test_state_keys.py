@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold.ledger.state_keys import claim_key, document_key, ledger_key, manifest_key, part_key, source_of
+from streamfold.ledger.state_keys import claim_key, contribution_key, document_key, ledger_key, manifest_key, source_of
 from streamfold.writes.guarded import StateKey
 from tests.helpers.values import numbers
 
@@ -34,7 +34,7 @@ def test_key_with_a_hash_is_not_read_back(item):
 @pytest.mark.parametrize(
     "key",
     [
-        part_key(LEDGER, "total"),
+        contribution_key(LEDGER, "total"),
         claim_key("app", "total", ITEM, "v1"),
         document_key("app", "total", ITEM),
         manifest_key("app"),

@@ -8,7 +8,7 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER
-from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_repair import RowCorrection
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -66,7 +66,7 @@ class Beside:
         amounts = [image["amount"] for image in self.images.values() if image["state"] == "open"]
         return {"n": len(amounts), "total": sum(amounts), CONTRIBUTORS: len(amounts)}
 
-    def mend(self, rows, moments):
+    def correct(self, rows, moments):
         """Corrects rows; ``moments`` says by number of a read what happens before it."""
         engine, calls = self.engine, iter(range(1_000))
         read_rows, state_items, read_state = engine.read_rows, engine.state_items, engine.read_state
@@ -92,7 +92,7 @@ class Beside:
 
         engine.read_rows, engine.read_state, engine.state_items = at_a_read(read_rows), at_a_read(read_state), scanned
         try:
-            return RowMending(self.run).mend(rows)
+            return RowCorrection(self.run).correct(rows)
         finally:
             engine.read_rows, engine.read_state, engine.state_items = read_rows, read_state, state_items
 
@@ -127,7 +127,7 @@ def test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row(fa
         for moment in range(40):
             beside = Beside()
             fault(beside)
-            found = beside.mend([ROW], {moment: how(beside, one, other)})
+            found = beside.correct([ROW], {moment: how(beside, one, other)})
             check(beside, found)
 
 
@@ -153,15 +153,15 @@ def corrected(fault, random):
         moments = {first: together(beside, one, other)}
     else:
         moments = {first: apart(beside, one, other), second: together(beside, other, one)}
-    check(beside, beside.mend([ROW], moments))
+    check(beside, beside.correct([ROW], moments))
 
 
 def check(beside, found):
     row = beside.engine.read_rows([ROW]).get(ROW, {})
-    if not found.mended:  # others changed it all the time: the next run corrects it
-        found = beside.mend([ROW], {})
+    if not found.corrected:  # others changed it all the time: the next run corrects it
+        found = beside.correct([ROW], {})
         row = beside.engine.read_rows([ROW]).get(ROW, {})
-    assert found.mended == [ROW]
+    assert found.corrected == [ROW]
     expected = beside.expected()
     assert {name: row.get(name, 0) for name in expected} == expected
     assert not str(row.get(OWNER, "")).startswith(MARK)
@@ -178,7 +178,7 @@ def test_a_row_that_is_left_is_as_it_was():
     beside = Beside()
     beside.engine.rows[ROW] |= {"n": {"BOOL": True}}
     before = beside.engine.read_rows([ROW])
-    found = beside.mend([ROW], {})
+    found = beside.correct([ROW], {})
     assert ([each.row for each in found.left], beside.engine.read_rows([ROW])) == ([ROW], before)
 
 
@@ -186,8 +186,8 @@ def test_a_row_that_changes_all_the_time_is_left_without_a_mark():
     beside = Beside()
     removed(beside)
     moments = {moment: lambda: beside.toggle(1, 2) for moment in range(0, 1_000, 2)}
-    found = beside.mend([ROW], moments)
-    assert found.mended == []
+    found = beside.correct([ROW], moments)
+    assert found.corrected == []
     assert found.left
     assert not str(beside.engine.rows.get(ROW, {}).get(OWNER, {}).get("S", "")).startswith(MARK)
 
@@ -207,7 +207,7 @@ def test_a_whole_row_that_came_back_meanwhile_is_not_removed():
     for moment in range(12):
         beside.set((0, "closed", 5))
         beside.engine.rows[row] = dict(stored)
-        beside.mend([row], {moment: lambda: beside.toggle(0)})
+        beside.correct([row], {moment: lambda: beside.toggle(0)})
         assert (row in beside.engine.rows) == (beside.images[0]["state"] == "open")
 
 
@@ -218,7 +218,7 @@ def test_a_whole_row_that_somebody_changed_is_put_again():
         beside.engine.rows.pop(row)
         if by_hand is not None:
             beside.engine.rows[row] = by_hand
-        assert beside.mend([row], {}).mended == [row]
+        assert beside.correct([row], {}).corrected == [row]
         assert beside.engine.rows[row] == stored
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
-from streamfold.derivations.feed.pairs import Mirrors
+from streamfold.derivations.feed.posts import StoredCopies
 from streamfold.derivations.feed.spreading import Spreading
 from streamfold.engines import MemoryEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling, new_job
+from streamfold.lifecycle.backfill import BackfillRun, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import decode
 from streamfold.replay.replay import newest_sources
@@ -44,7 +44,7 @@ def filled(app, engine, page_items=2):
     """The counts of a run over all items."""
     run, jobs = new_run(app, engine), Jobs(app.name, engine)
     job = new_job(jobs, "backfill", ["timeline"], [TABLE], 1, by="test")
-    progress = Filling(jobs, job, Pages(run, ["timeline"]), [TABLE], page_items=page_items).run()
+    progress = BackfillRun(jobs, job, Pages(run, ["timeline"]), [TABLE], page_items=page_items).run()
     assert run_fan_outs(run).failures == []
     assert progress.report.failed == []
     return progress
@@ -117,13 +117,13 @@ def test_removals_that_newer_code_began_and_older_code_acknowledged_are_brought_
 
 
 def test_a_sweep_that_passes_over_what_is_known_to_be_gone_leaves_rows(app, engine, monkeypatch):
-    swept = Mirrors.swept
+    swept = StoredCopies.swept
 
     def there_alone(self, keys):
         known = self.runtime.engine.read_state([key for key in keys if key.pk.startswith(("posts#", "edges#"))])
         return swept(self, [key for key, found in known.items() if '"gone":true' not in found["s"].replace(" ", "")])
 
-    monkeypatch.setattr(Mirrors, "swept", there_alone)
+    monkeypatch.setattr(StoredCopies, "orphans", there_alone)
     assert shown_after_removals_that_were_begun(app, engine) == ["FEED#r0"]
 
 

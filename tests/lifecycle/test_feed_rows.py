@@ -43,9 +43,9 @@ class Social:
             assert process_changes(self.run, [told]).failures == []
             assert run_fan_outs(self.run).failures == []
 
-    def compared(self, moment=BEGIN + 100, *, keeps_mirrors=True):
+    def compared(self, moment=BEGIN + 100, *, keeps_copies=True):
         (route,) = self.app.routes
-        return FeedRows(self.run, route, moment, keeps_mirrors=keeps_mirrors).verify()
+        return FeedRows(self.run, route, moment, keeps_copies=keeps_copies).verify()
 
     def different(self, **given):
         found = self.compared(**given)
@@ -69,9 +69,9 @@ def social():
     return Social()
 
 
-@pytest.mark.parametrize("keeps_mirrors", [True, False])
-def test_rows_of_pairs_that_agree_are_equal(social, keeps_mirrors):
-    found = social.compared(keeps_mirrors=keeps_mirrors)
+@pytest.mark.parametrize("keeps_copies", [True, False])
+def test_rows_of_pairs_that_agree_are_equal(social, keeps_copies):
+    found = social.compared(keeps_copies=keeps_copies)
     assert (found.rows, found.different, found.failed) == (READERS * POSTS, [], [])
 
 
@@ -120,7 +120,7 @@ def test_what_a_follow_leaves_out_is_not_missing_as_far_as_the_state_tells():
     assert social.different() == set()
     social.put(post(3))
     assert social.different() == set()
-    assert social.different(keeps_mirrors=False) == {(f"r{number}", "p1", "missing") for number in range(READERS)}
+    assert social.different(keeps_copies=False) == {(f"r{number}", "p1", "missing") for number in range(READERS)}
 
 
 def test_a_row_that_no_follow_leaves_out_is_missing():
@@ -151,7 +151,7 @@ def check(histories, options):
     for seed in range(histories):
         history = History(apps, seed).run()
         run = history._run(history.apps[0])
-        found = FeedRows(run, history.route, history.now, keeps_mirrors=True).verify()
+        found = FeedRows(run, history.route, history.now, keeps_copies=True).verify()
         wrong = [each for each in found.different if (each.shown or {}).get("text", "").rstrip("!") != _text(each)]
         assert wrong == [], f"seed {seed}"
 

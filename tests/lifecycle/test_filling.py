@@ -7,15 +7,15 @@ from random import Random
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum
-from streamfold.batch.manifest import PARTIAL, Manifest, note_filled, note_filling, read_manifest
+from streamfold.batch.manifest import PARTIAL, Manifest, note_backfill, note_filled, read_manifest
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine, ScanPage
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Jobs
 from streamfold.jobs.rates import StreamLag
-from streamfold.lifecycle.backfill import Filling, RunHooks, TableSize, estimate, new_job
+from streamfold.lifecycle.backfill import BackfillRun, RunHooks, TableSize, estimate, new_job
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.sources import check_gate, check_named, source_tables, wanted_routes
+from streamfold.lifecycle.sources import check_deployment_delay, check_named, source_tables, wanted_routes
 from streamfold.records.encoded import item_bytes
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.records.values import encode
@@ -79,7 +79,7 @@ def filling(app, engine, names=("count",), segments=3, page_items=5, job=None, *
     run = more.pop("run", None) or run_of(app, engine)
     jobs, tables = Jobs(app.name, engine, lambda: NOW), source_tables(wanted_routes(app, names))
     job = job or new_job(jobs, "backfill", names, tables, segments, by="test")
-    return Filling(jobs, job, Pages(run, names), tables, page_items=page_items, **more)
+    return BackfillRun(jobs, job, Pages(run, names), tables, page_items=page_items, **more)
 
 
 def row(engine, *key):
@@ -217,7 +217,7 @@ def test_a_run_writes_no_page_after_another_has_ended_its_job(app, engine):
         return found
 
     begun.jobs.segment = overtaken
-    assert begun.run_part(0).done
+    assert begun.run_segment(0).done
     assert begun.progress.read == 0
     assert jobs.read(begun.job.id).done
 
@@ -233,7 +233,7 @@ def test_a_run_is_held_to_the_rate_of_its_job(app, engine):
     run = run_of(app, engine, clock=lambda: now[0], pause=pause)
     jobs, tables = Jobs(app.name, engine, lambda: NOW), source_tables(wanted_routes(app, ["count"]))
     job = new_job(jobs, "backfill", ["count"], tables, 1, by="test", write_units=10)
-    Filling(jobs, job, Pages(run, ["count"]), tables, page_items=5, metered=lambda: (0, 20)).run()
+    BackfillRun(jobs, job, Pages(run, ["count"]), tables, page_items=5, metered=lambda: (0, 20)).run()
     assert sum(waits) >= 5 * 2 - 1
 
 
@@ -263,7 +263,7 @@ def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
     routes = wanted_routes(new, ["count"])
 
     def gate(now, *, offline=False):
-        check_gate(read_manifest("shop", engine), routes, Settings(), now, offline=offline)
+        check_deployment_delay(read_manifest("shop", engine), routes, Settings(), now, offline=offline)
 
     process_changes(run_of(new, engine), [])
     with pytest.raises(SettingsError, match="Begin in 901 seconds"):
@@ -271,7 +271,7 @@ def test_a_handler_is_filled_after_the_gate_and_is_partial_no_more(engine):
     gate(NOW, offline=True)
     gate(NOW + 901)
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
-    note_filling("shop", engine, range(1), ["count"], "job")
+    note_backfill("shop", engine, range(1), ["count"], "job")
     note_filled(run_of(new, engine), ["count"], "job")
     assert PARTIAL not in read_manifest("shop", engine).handlers["count"]
 
@@ -287,8 +287,8 @@ def test_the_gate_is_longer_where_changes_come_through_kinesis(app, engine):
     process_changes(run_of(app, engine), [], {"main": Seen(KINESIS)})
     found, routes = read_manifest("shop", engine), wanted_routes(app, ["count"])
     with pytest.raises(SettingsError, match="Begin in 300 seconds"):
-        check_gate(found, routes, Settings(), NOW + 901, offline=False)
-    check_gate(found, routes, Settings(), NOW + 1_200, offline=False)
+        check_deployment_delay(found, routes, Settings(), NOW + 901, offline=False)
+    check_deployment_delay(found, routes, Settings(), NOW + 1_200, offline=False)
 
 
 def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):

@@ -14,10 +14,10 @@ from streamfold.engines import MemoryEngine
 from streamfold.engines.deadline import Deadline
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs, run_here
-from streamfold.lifecycle.backfill import end_job, job_options, job_parts, new_job
+from streamfold.lifecycle.backfill import end_job, job_options, job_segments, new_job
 from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.sources import source_tables
-from streamfold.lifecycle.state_machine import definition, place_in_s3, work
+from streamfold.lifecycle.state_machine import definition, location_in_s3, work
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
@@ -76,7 +76,7 @@ def begun(app, engine, segments=3, page=5, **more):
 
 
 def parts(app, engine, job, **more):
-    return job_parts(run_of(app, engine), job, **more)
+    return job_segments(run_of(app, engine), job, **more)
 
 
 def finished(app, engine, job):
@@ -110,7 +110,7 @@ def test_a_handler_that_older_code_left_out_during_the_run_stays_partial(app, en
 def test_a_part_is_not_done_for_a_handler_that_is_switched_off(app, engine):
     job, off = begun(app, engine), Runtime(app, engine, Settings(handlers_off=("count",)), clock=lambda: NOW)
     with pytest.raises(SettingsError, match=rf"Handler 'count' of job {job.id} is switched off here"):
-        job_parts(off, job)
+        job_segments(off, job)
 
 
 class Pages(Deadline):
@@ -123,7 +123,7 @@ class Pages(Deadline):
 
 def test_a_part_goes_on_at_its_cursor_until_it_is_done(app, engine):
     job, calls = begun(app, engine, segments=1), 1
-    while not parts(app, engine, job).run_part(0, Pages(1)).done:
+    while not parts(app, engine, job).run_segment(0, Pages(1)).done:
         calls += 1
     assert (calls >= ITEMS // 5, counted(engine)) == (True, ITEMS)
 
@@ -131,7 +131,7 @@ def test_a_part_goes_on_at_its_cursor_until_it_is_done(app, engine):
 def test_parts_are_done_in_any_order_in_pieces_and_twice(app, engine):
     job, random = begun(app, engine), Random(5)
     for number in [*range(job.segments), *range(job.segments)] * 2:
-        parts(app, engine, job).run_part(
+        parts(app, engine, job).run_segment(
             random.choice([number, random.randrange(job.segments)]), Pages(random.randint(0, 3))
         )
     run_here(parts(app, engine, job))
@@ -142,7 +142,7 @@ def test_parts_are_done_in_any_order_in_pieces_and_twice(app, engine):
 def test_the_end_of_a_job_fills_its_handlers_and_not_before(app, engine):
     job = begun(app, engine)
     some = parts(app, engine, job)
-    some.run_part(0)
+    some.run_segment(0)
     assert PARTIAL in read_manifest("shop", engine).handlers["count"]
     run_here(some)
     ended = end_job(run_of(app, engine), job.id)
@@ -249,9 +249,9 @@ def test_a_job_of_other_code_or_another_kind_is_refused(app, engine):
 
 
 def test_a_manifest_in_a_folder_is_not_for_functions():
-    assert place_in_s3("s3://b/x/manifest-files.json") == {"bucket": "b", "key": "x/manifest-files.json"}
+    assert location_in_s3("s3://b/x/manifest-files.json") == {"bucket": "b", "key": "x/manifest-files.json"}
     with pytest.raises(SettingsError, match="expected s3://BUCKET"):
-        place_in_s3("export/manifest-files.json")
+        location_in_s3("export/manifest-files.json")
 
 
 def machines(machine, path="machine"):

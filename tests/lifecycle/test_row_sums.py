@@ -8,7 +8,7 @@ import pytest
 from streamfold import App, Count, Key, Latest, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.rows import ItemError, RowDifference, RowSum, compared, contributed, joined
 from streamfold.records.values import encode
@@ -63,7 +63,7 @@ def lines(app):
 
 def found(app, lines, seed=1):
     """What a cluster finds: pieces of rows joined in a random order, and compared in two partitions."""
-    pieces = [piece for line in lines for piece in contributed(app, app.routes, Forms(), line)]
+    pieces = [piece for line in lines for piece in contributed(app, app.routes, Schema(), line)]
     Random(seed).shuffle(pieces)
     rows = {}
     for row, piece in pieces:

@@ -3,7 +3,7 @@
 from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_repair import RowCorrection
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.replay.replay import newest_sources
 from tests.helpers.doorbells import follow, new_run, post, rows_of
@@ -53,7 +53,7 @@ def test_rows_of_feeds_are_not_mended_even_where_they_are_named():
     key = next(row for row in engine.items(TABLE) if row["PK"]["S"].startswith("FEED#"))
     row = ("main", key["PK"]["S"], key["SK"]["S"])
     before = engine.read_rows([row])
-    mended = RowMending(run).mend([row])
-    assert (mended.mended, [each.row for each in mended.left]) == ([], [row])
-    assert "No handler here contributes to it" in mended.left[0].why
+    corrected = RowCorrection(run).correct([row])
+    assert (corrected.corrected, [each.row for each in corrected.left]) == ([], [row])
+    assert "No handler here contributes to it" in corrected.left[0].why
     assert engine.read_rows([row]) == before

@@ -5,7 +5,7 @@ import pytest
 from streamfold import App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.lifecycle.row_repair import RowMending
+from streamfold.lifecycle.row_repair import RowCorrection
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow
@@ -42,8 +42,8 @@ def folded(engine_class, *names):
     return apps[0], engine
 
 
-def mended(app, engine, row):
-    return RowMending(new_run(app, engine)).mend([row])
+def corrected(app, engine, row):
+    return RowCorrection(new_run(app, engine)).correct([row])
 
 
 @pytest.mark.parametrize("engine_class", [MemoryEngine, EmbeddedEngine])
@@ -51,8 +51,8 @@ def test_what_another_application_added_stays_and_the_row_is_told(engine_class):
     app, engine = folded(engine_class, "one", "two")
     before = engine.read_rows([SHARED])
     assert before[SHARED]["total"] == 48
-    found = mended(app, engine, SHARED)
-    assert (found.mended, [left.row for left in found.left]) == ([], [SHARED])
+    found = corrected(app, engine, SHARED)
+    assert (found.corrected, [left.row for left in found.left]) == ([], [SHARED])
     assert found.left[0].why.startswith("Application 'two' writes the same target, and what it added is not known here")
     assert engine.read_rows([SHARED]) == before
 
@@ -62,5 +62,5 @@ def test_a_row_of_one_application_is_mended_beside_another(names, row):
     app, engine = folded(MemoryEngine, *names)
     before = engine.read_rows([row])
     engine.transact([AddRow(row, {"total": 7}, 0)], 0)
-    assert mended(app, engine, row).mended == [row]
+    assert corrected(app, engine, row).corrected == [row]
     assert engine.read_rows([row])[row]["total"] == before[row]["total"] == 24

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.diff import RaisedError, SideRows, row_at, side_rows
 from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.records.values import encode
@@ -16,7 +16,7 @@ APP = application(new=True)
 def test_rows_of_one_item_are_those_of_its_fold(image):
     whole = item("ITEM#1", "METADATA", **image)
     folded = folded_rows(APP, {("main", "ITEM#1", "METADATA"): whole})
-    made = side_rows(APP, Forms(), "main", encode(whole)["M"])
+    made = side_rows(APP, Schema(), "main", encode(whole)["M"])
     found = {row_at(place): row for rows in made.rows.values() for place, row in rows.items()}
     assert found == stored_rows(APP, ((key, encode(row)["M"]) for key, row in folded.items()))
     assert SideRows.of(made.line()) == made
@@ -24,11 +24,11 @@ def test_rows_of_one_item_are_those_of_its_fold(image):
 
 def test_only_wanted_handlers_are_asked_and_one_that_raises_fails_alone():
     image = encode(item("ITEM#1", "METADATA", group="x", amount=2))["M"]
-    made = side_rows(APP, Forms(), "main", image, {"total", "name"})
+    made = side_rows(APP, Schema(), "main", image, {"total", "name"})
     assert list(made.rows) == ["total"]
     assert made.raised["name"].type == "AttributeMissing"
     assert isinstance(SideRows.of(made.line()).raised["name"], RaisedError)
 
 
 def test_items_of_another_table_or_with_other_keys_are_nobodys():
-    assert side_rows(APP, Forms(), "other", {}) == side_rows(APP, Forms(), "main", {"id": {"S": "1"}}) == ({}, {})
+    assert side_rows(APP, Schema(), "other", {}) == side_rows(APP, Schema(), "main", {"id": {"S": "1"}}) == ({}, {})

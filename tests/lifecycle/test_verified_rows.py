@@ -8,12 +8,12 @@ from streamfold import App, Count, Delete, Key, Max, Put, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import STATE
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.other_rows import verify_exports
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_repair import RowMending, lead_rows
+from streamfold.lifecycle.row_repair import RowCorrection, reconcile_rows
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import PAGE_ITEMS
@@ -206,10 +206,10 @@ def test_what_a_retired_neighbour_left_in_rows_is_no_difference():
 
 def test_what_a_retired_neighbour_left_in_a_row_is_explained_as_left():
     app, engine, run = with_retired_neighbour()
-    found = explain_row(Explaining(app, engine, run.known.forms), TOTAL_0, scan=True)
+    found = explain_row(Explaining(app, engine, run.known.schema), TOTAL_0, scan=True)
     assert (found.agrees, found.counted, len(found.contributors), found.left) == (True, 4, 2, {"more", "most"})
     engine.rows[TOTAL_0] |= {"total": {"N": "100"}}
-    found = explain_row(Explaining(app, engine, run.known.forms), TOTAL_0, scan=True)
+    found = explain_row(Explaining(app, engine, run.known.schema), TOTAL_0, scan=True)
     assert (found.agrees, found.differing) == (False, {"total": (100, 4)})
 
 
@@ -230,8 +230,8 @@ def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_le
     (different,) = RowsVerifier(run, app.routes, live=False).verify().different
     assert (different.shown, different.expected) == ({"total": 100}, {"total": 4})
     before = engine.read_rows([TOTAL_0])
-    found = RowMending(run).mend([TOTAL_0])
-    assert (found.mended, [each.row for each in found.left]) == ([], [TOTAL_0])
+    found = RowCorrection(run).correct([TOTAL_0])
+    assert (found.corrected, [each.row for each in found.left]) == ([], [TOTAL_0])
     assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
     assert engine.read_rows([TOTAL_0]) == before
 
@@ -253,15 +253,15 @@ def test_a_truth_value_is_told_from_a_number_and_from_nothing(by_hand):
         row["paid"] = by_hand
     (found,) = verified(app, engine).different
     assert found.what == "different"
-    by = Explaining(app, engine, Forms())
+    by = Explaining(app, engine, Schema())
     assert not explain_row(by, found.row, scan=True).agrees
-    assert RowMending(run_of(app, engine)).mend([found.row]).mended == [found.row]
+    assert RowCorrection(run_of(app, engine)).correct([found.row]).corrected == [found.row]
     assert verified(app, engine).different == []
 
 
 def test_a_sum_that_somebody_made_a_truth_value_is_named(app, engine):
     engine.rows[TOTAL_0] |= {"total": {"BOOL": True}}
-    ((left,),) = [RowMending(run_of(app, engine)).mend([TOTAL_0]).left]
+    ((left,),) = [RowCorrection(run_of(app, engine)).correct([TOTAL_0]).left]
     assert "'total' is no number any more" in left.why
 
 
@@ -269,8 +269,8 @@ def test_a_sum_that_no_number_leads_to_what_it_should_be_is_named_and_others_are
     other = ("main", "TOTAL#g1", "TOTAL")
     engine.rows[TOTAL_0] |= {"total": {"N": "0.12345678901234567890123456789012345678"}}
     engine.rows[other] |= {"total": {"N": "7"}}
-    found = RowMending(run_of(app, engine)).mend([TOTAL_0, other])
-    assert ([left.row for left in found.left], found.mended) == ([TOTAL_0], [other])
+    found = RowCorrection(run_of(app, engine)).correct([TOTAL_0, other])
+    assert ([left.row for left in found.left], found.corrected) == ([TOTAL_0], [other])
     assert "No number of 38 digits leads its attribute 'total' to its sum" in found.left[0].why
 
 
@@ -318,7 +318,7 @@ def test_rows_of_a_handler_that_was_never_filled_are_left_to_a_backfill(engine):
 
     sent = []
     engine.transact = lambda writes, expires_at: sent.append(writes)
-    led = lead_rows(run_of(App("shop", routers=[router]), engine), ["later"])
+    led = reconcile_rows(run_of(App("shop", routers=[router]), engine), ["later"])
 
     missing = {each.row for each in led.compared.different if each.what == "missing"}
     assert {row[1] for row in missing} == {f"TOTAL#new g{n}" for n in range(3)}

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from unittest.mock import patch
 
-from streamfold.ledger import forms
+from streamfold.ledger import schema
 from streamfold.read import derived_rows
 from streamfold.routes import aggregates
-from streamfold.routes.aggregates import FORMS, Ordered, ordering_of
+from streamfold.routes.aggregates import AGGREGATIONS, Ordered, ordering_of
 from tests.mutants.registry import mutant
 
 OWN = "tests/derivations/view/test_own_aggregates.py::"
@@ -23,7 +23,7 @@ LAWS = "tests/commit/test_laws_of_aggregates.py::"
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(forms, "OWN", "\0"):
+    with patch.object(schema, "OWN", "\0"):
         yield
 
 
@@ -33,10 +33,10 @@ def _() -> Iterator[None]:
     tests=OWN + "test_a_class_whose_rows_could_be_taken_for_others_is_refused_where_it_is_written",
 )
 def _() -> Iterator[None]:
-    known = dict(FORMS)
+    known = dict(AGGREGATIONS)
     with patch.object(aggregates, "_identity", lambda _: ""):
         yield
-    FORMS.update(known)
+    AGGREGATIONS.update(known)
     ordering_of.cache_clear()
 
 

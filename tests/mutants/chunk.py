@@ -52,13 +52,13 @@ def _() -> Iterator[None]:
     tests=PLAN + "test_units_that_touch_a_row_are_grouped_and_their_additions_merged",
 )
 def _() -> Iterator[None]:
-    chunk = plan_module._ChunkBuilder.chunk
+    chunk = plan_module._TransactionBuilder.transaction
 
     def unmerged(self: Any) -> Any:
         effects = (effect for unit in self.units for effect in unit.effects)
         return chunk(self)._replace(writes=(*(unit.guard for unit in self.units), *effects))
 
-    with patch.object(plan_module._ChunkBuilder, "chunk", unmerged):
+    with patch.object(plan_module._TransactionBuilder, "chunk", unmerged):
         yield
 
 
@@ -90,7 +90,7 @@ def _() -> Iterator[None]:
 
     def done(self: Committer, attempt: Any, answer: Refused) -> None:
         if {reason.code for reason in answer.reasons if reason} <= set(CONFLICT):
-            for unit in attempt.chunk.units:
+            for unit in attempt.transaction.units:
                 self.progress.done(unit)
         else:
             refused(self, attempt, answer)

@@ -39,7 +39,7 @@ def _() -> Iterator[None]:
             run.number -= run.number % 2
         return runs
 
-    with patch.object(Indexing, "_raised", unraised), patch.object(Indexing, "_is_settled", lambda *_: True):
+    with patch.object(Indexing, "_raised", unraised), patch.object(Indexing, "_is_applied", lambda *_: True):
         yield
 
 
@@ -88,7 +88,7 @@ def _() -> Iterator[None]:
 
 @mutant("a change of a part does not reach the document", "search parts")
 def _() -> Iterator[None]:
-    with patch.object(Search, "listens", Kind.listens):
+    with patch.object(Search, "subscriptions", Kind.subscriptions):
         yield
 
 
@@ -146,7 +146,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Indexing, "_is_settled", lambda *_: True):
+    with patch.object(Indexing, "_is_applied", lambda *_: True):
         yield
 
 
@@ -156,12 +156,12 @@ def _() -> Iterator[None]:
     tests=INDEXING + "test_a_state_that_is_behind_its_index_is_noticed_and_overcome",
 )
 def _() -> Iterator[None]:
-    settled = Indexing._is_settled
+    settled = Indexing._is_applied
 
     def equal_too(indexing: Any, run: Any, held: int, counters: Any) -> bool:
         return held == run.number or settled(indexing, run, held, counters)
 
-    with patch.object(Indexing, "_is_settled", equal_too):
+    with patch.object(Indexing, "_is_applied", equal_too):
         yield
 
 

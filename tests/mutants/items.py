@@ -109,7 +109,7 @@ def _() -> Iterator[None]:
 
     def at_once(making: Any, *arguments: Any) -> None:
         note(making, *arguments)
-        making.forms.learn(making.route.name, making.seen)
+        making.schema.learn(making.route.name, making.seen)
 
     with patch.object(part, "note", at_once):
         yield
@@ -121,7 +121,7 @@ def _() -> Iterator[None]:
     tests="tests/derivations/view/test_attribute_forms.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
 )
 def _() -> Iterator[None]:
-    with patch.object(process, "keep_forms", lambda *_: None):
+    with patch.object(process, "keep_schema", lambda *_: None):
         yield
 
 

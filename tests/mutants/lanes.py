@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from streamfold.batch import process
 from streamfold.commit.committer import Committer, Places
-from streamfold.commit.plan import Chunk
+from streamfold.commit.plan import Transaction
 from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
 
@@ -32,7 +32,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     made = Places.of
 
-    def without_order(chunk: Chunk) -> Places:
+    def without_order(chunk: Transaction) -> Places:
         return made(chunk)._replace(orders=frozenset())
 
     with patch.object(Places, "of", without_order):

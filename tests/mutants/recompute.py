@@ -73,7 +73,7 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_what_a_process_that_died_left_is_recomputed_when_the_record_comes_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(ledger, "left_text", lambda *_: None):
+    with patch.object(ledger, "pending_text", lambda *_: None):
         yield
 
 

@@ -14,7 +14,7 @@ from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
 from streamfold.lifecycle import row_repair
-from streamfold.lifecycle.row_repair import RowsLed, RowsMended
+from streamfold.lifecycle.row_repair import RowsCorrected, RowsReconciled
 from streamfold.lifecycle.rows import VerifiedRows
 from streamfold.routes.application import Application
 from streamfold.writes.guarded import AddRow, CorrectRow, DeleteRow, LedgerWrite, PutRow
@@ -239,12 +239,12 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    text = ledger.left_text
+    text = ledger.pending_text
 
     def entries_only(before: Any, after: Any, writes: Any, known: str = "") -> Any:
         return text(before, after, (), known)
 
-    with patch.object(ledger, "left_text", entries_only):
+    with patch.object(ledger, "pending_text", entries_only):
         yield
 
 
@@ -254,8 +254,8 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_every_page_of_a_large_step_is_finished",
 )
 def _() -> Iterator[None]:
-    text = ledger.left_text
-    with patch.object(ledger, "left_text", lambda before, after, writes, known="": text(before, after, writes)):
+    text = ledger.pending_text
+    with patch.object(ledger, "pending_text", lambda before, after, writes, known="": text(before, after, writes)):
         yield
 
 
@@ -278,7 +278,7 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_what_is_not_finished_stays_in_the_ledger",
 )
 def _() -> Iterator[None]:
-    with patch.object(pending.Unfinished, "fail", lambda *_: None):
+    with patch.object(pending.PendingWork, "fail", lambda *_: None):
         yield
 
 
@@ -360,7 +360,7 @@ def _() -> Iterator[None]:
     tests=VERIFY + "test_a_rebuild_makes_a_row_the_fold_of_all_its_items",
 )
 def _() -> Iterator[None]:
-    with patch.object(backfill, "lead_rows", lambda *_: RowsLed(VerifiedRows(), RowsMended([], []))):
+    with patch.object(backfill, "reconcile_rows", lambda *_: RowsReconciled(VerifiedRows(), RowsCorrected([], []))):
         yield
 
 

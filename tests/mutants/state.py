@@ -9,7 +9,7 @@ from streamfold.batch import manifest as manifest_rules
 from streamfold.batch import stored_schema as kinds
 from streamfold.derivations.view import rows as part
 from streamfold.lambda_entry import function
-from streamfold.ledger import contribution, forms
+from streamfold.ledger import contribution, schema
 from tests.mutants.registry import mutant
 
 MANIFEST, KINDS, ENTRY = (
@@ -81,7 +81,7 @@ def _() -> Iterator[None]:
 
     def without(knows: Any, read: Any, app: Any, retired: Any) -> None:
         learn(knows, read, app, ())
-        for handlers in knows.forms.by_target.values():
+        for handlers in knows.schema.by_target.values():
             for name in retired:
                 handlers.pop(name, None)
 
@@ -141,9 +141,9 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     def typed(value: Any) -> str:
-        return forms.form_of(value) + getattr(value, "order", "")[:1]
+        return schema.type_of(value) + getattr(value, "order", "")[:1]
 
-    with patch.object(part, "form_of", typed):
+    with patch.object(part, "type_of", typed):
         yield
 
 
@@ -153,7 +153,7 @@ def _() -> Iterator[None]:
     tests=KINDS + "test_a_set_does_not_become_a_list_nor_a_list_a_set",
 )
 def _() -> Iterator[None]:
-    with patch.object(forms, "COLLECTED", {}):
+    with patch.object(schema, "COLLECTED", {}):
         yield
 
 

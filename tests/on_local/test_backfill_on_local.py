@@ -8,7 +8,7 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling, new_job
+from streamfold.lifecycle.backfill import BackfillRun, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import source_tables
@@ -56,7 +56,7 @@ def test_a_full_table_is_filled_while_its_items_change(app, dynamodb):
     beside.start()
     jobs, tables = Jobs(app.name, engine), source_tables(app.routes)
     job = new_job(jobs, "backfill", ["total"], tables, 4, by="test")
-    progress = Filling(jobs, job, Pages(Runtime(app, engine, Settings()), ["total"]), tables, page_items=100).run()
+    progress = BackfillRun(jobs, job, Pages(Runtime(app, engine, Settings()), ["total"]), tables, page_items=100).run()
     beside.join()
     assert progress.report.failed == []
     rows = engine.read_rows([("main", f"TOTAL#g{n}", "TOTAL") for n in range(5)])

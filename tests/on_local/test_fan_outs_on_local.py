@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_fan_outs
 from streamfold.batch.process import process_event
-from streamfold.derivations.feed.pairs import EDGES, Mirror, Mirrors, Sided
+from streamfold.derivations.feed.posts import EDGES, Sided, StoredCopies, StoredCopy
 from streamfold.engines import DynamoEngine
 from streamfold.engines.call_slots import Threads
 from streamfold.engines.dynamodb_client import Meter
@@ -71,8 +71,8 @@ def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamo
     engine = DynamoEngine(dynamodb, {"main": (app.tables["main"], "main")}, "social-state")
     run = Runtime(app, engine, Settings())
     assert process_event(run, social.records).failures == []
-    assert (len(run.rung), rows(dynamodb)) == (32, 0)
-    first = run.rung[:16]
+    assert (len(run.queued), rows(dynamodb)) == (32, 0)
+    first = run.queued[:16]
     function = queue_function(app, engine, Messages())
     messages = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in first]
     assert function({"Records": messages}, Clock()) == {"batchItemFailures": []}
@@ -83,7 +83,7 @@ def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamo
     assert ran.code == 0, ran.err
     assert "Worked on 16 lanes: 40 rows written." in ran.err
     assert rows(dynamodb) == 2 * READERS
-    assert ring_open(run) == 0
+    assert enqueue_open(run) == 0
     assert run_fan_outs(run).failures == []
 
 
@@ -107,15 +107,15 @@ def test_a_post_reaches_all_followers(dynamodb, followers):
 
 def follow(runtime, followers):
     """Mirrors so many edges, without a record for each."""
-    (route,) = runtime.app.routes
-    mirrors = Mirrors(runtime, route)
+    (route,) = runtime.application.routes
+    copies = StoredCopies(runtime, route)
     for first in range(0, followers, 100):
         writes = []
         for number in range(first, min(first + 100, followers)):
             place = edge_key(f"reader-{number:06}")
-            edge = Mirror("00/2026", ("main", *place), encode(item(*place, name="one"))["M"], gone=False)
-            sided = Sided(EDGES, edge.item, mirrors.fields_of(EDGES, edge.item))
-            writes.append(mirrors.write(sided, edge, BEGIN))
+            edge = StoredCopy("00/2026", ("main", *place), encode(item(*place, name="one"))["M"], gone=False)
+            sided = Sided(EDGES, edge.item, copies.fields_of(EDGES, edge.item))
+            writes.append(copies.write(sided, edge, BEGIN))
         assert runtime.engine.transact(writes, int(BEGIN) * 2) is None
 
 

@@ -92,7 +92,7 @@ class Local:
         return [decode({"M": item}) for page in pages for item in page["Items"]]
 
 
-class Pair:
+class PostAndEdge:
     """The same table twice."""
 
     def __init__(self, local, twin):
@@ -214,7 +214,7 @@ def key(number):
 @pytest.fixture
 def make_pair(dynamodb, dynamodbstreams):
     def make(view="NEW_AND_OLD_IMAGES"):
-        return Pair(Local(dynamodb, dynamodbstreams, view), TableTwin(Table("main"), view=view))
+        return PostAndEdge(Local(dynamodb, dynamodbstreams, view), TableTwin(Table("main"), view=view))
 
     return make
 

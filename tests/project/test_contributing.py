@@ -14,7 +14,7 @@ FOLDER = ROOT / ".github"
 CONTRIBUTING = (FOLDER / "CONTRIBUTING.md").read_text("utf-8")
 LINES_MAX = 120
 PAGES = sorted(FOLDER.glob("*.md"))
-FORMS = sorted((FOLDER / "ISSUE_TEMPLATE").glob("*.yml"))
+AGGREGATIONS = sorted((FOLDER / "ISSUE_TEMPLATE").glob("*.yml"))
 PATH = re.compile(r"(?<![\w/.-])(?:framework|tests|docs|events|handlers|\.ci|\.github)/[\w./-]*")
 BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 TARGET = re.compile(r"^(\w+):.* ## ", re.MULTILINE)
@@ -51,7 +51,7 @@ def test_contributing_opens_with_the_two_commands():
     assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make replay", "make test"]
 
 
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", AGGREGATIONS, ids=lambda path: path.name)
 def test_a_form_asks_for_what_a_report_needs(path):
     form = yaml.safe_load(path.read_text("utf-8"))
     assert form.keys() >= {"name", "description", "body"}

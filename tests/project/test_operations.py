@@ -10,7 +10,7 @@ from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import Filling, new_job
+from streamfold.lifecycle.backfill import BackfillRun, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import source_tables, wanted_routes
 from streamfold.runtime import Runtime
@@ -43,7 +43,7 @@ def fill(app, engine):
     routes = wanted_routes(app, ())
     names, tables, jobs = [route.name for route in routes], source_tables(routes), Jobs(app.name, engine)
     job = new_job(jobs, "backfill", names, tables, 1, by="test")
-    progress = Filling(jobs, job, Pages(Runtime(app, engine, Settings()), names), tables).run()
+    progress = BackfillRun(jobs, job, Pages(Runtime(app, engine, Settings()), names), tables).run()
     assert progress.report.failed == []
 
 

@@ -11,9 +11,9 @@ from tests.bench.scale_model import (
     TRANSACTION_SECONDS,
     UNITS_A_SECOND,
     Arrivals,
-    Chunk,
     Seen,
     Tables,
+    Transaction,
     World,
 )
 
@@ -31,27 +31,27 @@ def world(lanes, chunks, records_a_second=100.0, size=1, **options):
 
 
 def test_lanes_that_share_no_item_keep_up_and_meet_no_conflict():
-    seen = world(8, lambda lane: [Chunk((f"row {lane}",), 2)], records_a_second=10).run(SECONDS)
+    seen = world(8, lambda lane: [Transaction((f"row {lane}",), 2)], records_a_second=10).run(SECONDS)
     assert seen.conflicts == seen.throttled == 0
     assert seen.records >= 8 * 10 * (SECONDS - 1)
 
 
 def test_lanes_that_share_a_row_meet_conflicts_and_never_hold_it_together():
-    seen = world(8, lambda lane: [Chunk(("row",), 2)]).run(SECONDS)
+    seen = world(8, lambda lane: [Transaction(("row",), 2)]).run(SECONDS)
     assert seen.conflicts > 0
     assert seen.batches <= SECONDS / TRANSACTION_SECONDS
 
 
 def test_chunks_of_a_batch_are_in_flight_together_unless_they_share_a_row():
-    apart = world(1, lambda lane: [Chunk((f"row {number}",), 2) for number in range(LANES)]).run(SECONDS)
-    together = world(1, lambda lane: [Chunk(("row", f"own {number}"), 4) for number in range(LANES)]).run(SECONDS)
+    apart = world(1, lambda lane: [Transaction((f"row {number}",), 2) for number in range(LANES)]).run(SECONDS)
+    together = world(1, lambda lane: [Transaction(("row", f"own {number}"), 4) for number in range(LANES)]).run(SECONDS)
     assert together.conflicts == apart.conflicts == 0
     assert apart.batches > (LANES - 3) * together.batches * (START_SECONDS / TRANSACTION_SECONDS + 0.5)
 
 
 def test_a_partition_takes_no_more_than_its_units():
     tables = Tables(partitions=1)
-    taken = sum(not tables.refuses(Chunk((f"item {number}",), 2), now=number / 1000) for number in range(1000))
+    taken = sum(not tables.refuses(Transaction((f"item {number}",), 2), now=number / 1000) for number in range(1000))
     assert taken <= UNITS_A_SECOND  # its first second's, and what came back meanwhile
     assert len(tables.partitions) == 1
 
@@ -59,14 +59,14 @@ def test_a_partition_takes_no_more_than_its_units():
 def test_a_partition_of_one_hot_item_is_never_split_and_one_of_many_is():
     hot, many = Tables(partitions=1), Tables(partitions=1)
     for number in range(20_000):
-        hot.refuses(Chunk(("item",), 2), now=number / 1000)
-        many.refuses(Chunk((f"item {number % 50}",), 2), now=number / 1000)
+        hot.refuses(Transaction(("item",), 2), now=number / 1000)
+        many.refuses(Transaction((f"item {number % 50}",), 2), now=number / 1000)
     assert len(hot.partitions) == 1
     assert len(many.partitions) > 1
 
 
 def test_the_same_seed_gives_the_same_run():
-    one, other = (world(8, lambda lane: [Chunk(("row",), 2)]).run(SECONDS) for _ in range(2))
+    one, other = (world(8, lambda lane: [Transaction(("row",), 2)]).run(SECONDS) for _ in range(2))
     assert one == other
 
 

@@ -31,7 +31,7 @@ WRITES = (
     writes.DeleteRow(ROW),
     writes.AddRow(ROW, {"total": 1}, 1),
     writes.GuardedPut(ROW, {"at": "now"}, "1"),
-    writes.LedgerWrite(STATE, (writes.LedgerPart("order_total", "1", "a", ""),), None, 1, expires=False),
+    writes.LedgerWrite(STATE, (writes.HandlerContribution("order_total", "1", "a", ""),), None, 1, expires=False),
     writes.Claim(STATE),
     writes.PutState(STATE, "a"),
     writes.DeleteState(STATE),
@@ -39,8 +39,8 @@ WRITES = (
     writes.AbsentSource(ROW),
     writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
     writes.SwapState(STATE, {"done": True}, 0),
-    writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1),
-    writes.PutMirror(STATE, {"s": "a"}, "1", 1),
+    writes.PutPostRow(ROW, {"text": "hello"}, ("1", "1"), 1),
+    writes.PutStoredCopy(STATE, {"s": "a"}, "1", 1),
 )
 READS = ("read_state", "read_rows", "read_entries")
 SEARCH_WRITES = (writes.CounterWrite(STATE, 1, added=frozenset(["a"]), expires=False),)
@@ -144,7 +144,7 @@ def needed():
     engine.transact(WRITES, 0)
     engine.insert_rows([WRITES[0]])
     for fresh in (True, False):
-        engine.put_pairs([writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
+        engine.put_post_rows([writes.PutPostRow(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
     engine.remove_empty([ROW])
     engine.forget({STATE: {"total": "[]"}})
     engine.read_state([STATE])
@@ -177,7 +177,7 @@ def test_every_write_and_every_method_of_an_engine_is_looked_at():
     methods = {name for name in vars(Engine) if not name.startswith("_")} - OF_SEARCH
     assert (
         methods
-        == {"transact", "insert_rows", "put_pairs", "remove_empty", "forget", *READS, "swap_state", "page"}
+        == {"transact", "insert_rows", "put_post_rows", "remove_empty", "forget", *READS, "swap_state", "page"}
         | COMMANDS_ONLY
         | OF_THE_STORE
     )
@@ -246,7 +246,7 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_the_q
         str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
         str([{"Fn::Sub": f"${{FailureBucket.Arn}}/{prefix}/*"} for prefix in ("parked", "aws/lambda")]),
         str({"Fn::Sub": "${ArchiveBucket.Arn}/*"}),
-        str({"Fn::GetAtt": ["Doorbell", "Arn"]}),
+        str({"Fn::GetAtt": ["SegmentQueue", "Arn"]}),
         str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
     }
     assert "*" not in str([statement["Action"] for statement in statements.values()])
@@ -464,14 +464,14 @@ class Asked(MemoryEngine):
 
 
 LANE_WRITES = (
-    writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1),
+    writes.PutPostRow(ROW, {"text": "hello"}, ("1", "1"), 1),
     writes.PutState(STATE, "a"),
     writes.SwapState(STATE, {"s": "a"}, 0),
     writes.DeleteState(STATE),
     writes.AbsentSource(ROW),
     writes.DeleteSource(ROW, {"quantity": {"N": "1"}}, "1"),
 )
-LANE_METHODS = {"transact", "put_pairs", "read_rows", "read_state", "read_entries", "swap_state", "page"}
+LANE_METHODS = {"transact", "put_post_rows", "read_rows", "read_state", "read_entries", "swap_state", "page"}
 
 
 @pytest.fixture(scope="module")
@@ -481,7 +481,7 @@ def needed_to_spread():
     engine = asked(calls)
     engine.transact(LANE_WRITES, 0)
     for fresh in (True, False):
-        engine.put_pairs([writes.PutPair(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
+        engine.put_post_rows([writes.PutPostRow(ROW, {"text": "hello"}, ("1", "1"), 1, fresh=fresh)])
     engine.read_rows([ROW])
     engine.read_state([STATE])
     engine.read_entries(Entries("entries", 1))
@@ -497,7 +497,7 @@ def test_lanes_ask_no_more_of_an_engine_than_is_looked_at():
             spread_app, engine, run = opens(9)
             engine.__class__ = Asked
             function = queue_function(spread_app, engine)
-            bodies = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in run.rung]
+            bodies = [{"eventSource": "aws:sqs", "messageId": str(each), "body": body(each)} for each in run.queued]
             assert function({"Records": bodies}, Clock()) == {"batchItemFailures": []}
             assert function({"ring": True}, Clock()) == {"batchItemFailures": []}
     assert {each for each in Asked.asked if isinstance(each, str)} - OF_THE_STORE == LANE_METHODS - {"page"}
@@ -525,7 +525,7 @@ def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
         "GetQueueAttributes",
     }
     for sid in ("Ring", "Answer"):
-        assert spreader[sid]["Resource"] == {"Fn::GetAtt": ["Doorbell", "Arn"]}
+        assert spreader[sid]["Resource"] == {"Fn::GetAtt": ["SegmentQueue", "Arn"]}
     assert "*" not in str([statement["Action"] for statement in spreader.values()])
     assert {statement["Effect"] for statement in spreader.values()} == {"Allow"}
 
@@ -533,12 +533,12 @@ def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
 def test_both_functions_ring_the_queue_that_calls_one_of_them(template):
     messages = properties(template, SPREADER)["Events"]["Messages"]
     assert messages["Type"] == "SQS"
-    assert messages["Properties"]["Queue"] == {"Fn::GetAtt": ["Doorbell", "Arn"]}
+    assert messages["Properties"]["Queue"] == {"Fn::GetAtt": ["SegmentQueue", "Arn"]}
     for function in ("Projector", SPREADER):
         variables = properties(template, function)["Environment"]["Variables"]
-        assert variables["STREAMFOLD_JOBS"] == {"Ref": "Doorbell"}
+        assert variables["STREAMFOLD_JOBS"] == {"Ref": "SegmentQueue"}
         assert variables["STREAMFOLD_GROUP"] == "main"
-    assert "FifoQueue" not in properties(template, "Doorbell")
+    assert "FifoQueue" not in properties(template, "SegmentQueue")
 
 
 def test_a_lane_has_its_own_invocation_and_so_many_go_on_at_once(template):
@@ -551,12 +551,12 @@ def test_a_lane_has_its_own_invocation_and_so_many_go_on_at_once(template):
 
 def test_a_message_is_hidden_for_as_long_as_lambda_asks_for(template):
     timeout = properties(template, SPREADER)["Timeout"]
-    assert properties(template, "Doorbell")["VisibilityTimeout"] >= 6 * timeout
+    assert properties(template, "SegmentQueue")["VisibilityTimeout"] >= 6 * timeout
     assert timeout > Settings().stop_seconds + CALL_SECONDS_MAX  # or no lane would ever be begun
 
 
 def test_messages_that_fail_again_and_again_are_kept_aside_and_told(template):
-    redrive = properties(template, "Doorbell")["RedrivePolicy"]
+    redrive = properties(template, "SegmentQueue")["RedrivePolicy"]
     assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DoorbellFailures", "Arn"]}
     assert redrive["maxReceiveCount"] >= 5
     assert properties(template, "DoorbellFailures")["MessageRetentionPeriod"] == 14 * SECONDS_A_DAY
@@ -565,7 +565,7 @@ def test_messages_that_fail_again_and_again_are_kept_aside_and_told(template):
     assert (alarm["Namespace"], alarm["Threshold"]) == ("AWS/SQS", 0)
 
 
-@pytest.mark.parametrize("name", ["Doorbell", "DoorbellFailures"])
+@pytest.mark.parametrize("name", ["SegmentQueue", "DoorbellFailures"])
 def test_messages_are_encrypted_at_rest_and_on_their_way(template, name):
     assert properties(template, name)["SqsManagedSseEnabled"] is True
     policy = properties(template, "DoorbellPolicy")

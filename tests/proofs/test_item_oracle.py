@@ -11,7 +11,7 @@ from streamfold.engines import memory
 from streamfold.proofs.histories import item_keys
 from streamfold.proofs.oracle import ItemsWrong, attribute_names, check_cascades, expected_items
 from streamfold.proofs.recorded import Recording
-from streamfold.proofs.store import Told
+from streamfold.proofs.store import DeliveredChange
 from streamfold.routes.route import Route
 from streamfold.testing import Diverged, HandlerFails, Scenario, Write, check, check_scenario
 from streamfold.writes.guarded import AbsentSource, GuardedPut, UpdateSource
@@ -180,7 +180,7 @@ def test_recorded_changes_are_written_anew_where_handlers_write_to_items():
 
 
 def told(*changes, by_handlers=()):
-    return [Told(each, place not in by_handlers) for place, each in enumerate(changes)]
+    return [DeliveredChange(each, place not in by_handlers) for place, each in enumerate(changes)]
 
 
 PARENT, CHILD = item("ORDER#1", status="paid"), item("ORDER#1", "ITEM#a", price=5)
@@ -216,7 +216,7 @@ def test_children_go_with_their_parent_and_no_other_way(wrong, history, by_handl
 
 def test_child_that_was_written_behind_the_end_of_a_cascade_stays():
     parent, gone, child, missed = (
-        Told(change(*images, place), place < 4, "R" if place == 4 else "")
+        DeliveredChange(change(*images, place), place < 4, "R" if place == 4 else "")
         for place, images in enumerate([(None, PARENT), (PARENT, None), (None, CHILD), (CHILD, None)], 1)
     )
     told = [parent, gone, child, missed]

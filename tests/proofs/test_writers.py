@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.proofs.choices import Choices, Scripted
-from streamfold.proofs.store import ProofStore, WriterLane, Writers
+from streamfold.proofs.store import ProofStore, Writer, Writers
 from streamfold.testing.twin import changes_items
 from streamfold.writes.guarded import UpdateSource
 from tests.helpers.records import change, item
@@ -28,7 +28,7 @@ def app_with(kind):
 
 def writers_of(*changes, choices=None):
     store = ProofStore(app_with("attributes").tables.values())
-    return Writers(store, [WriterLane("shard 1", [], deque(changes))], choices or Choices(), lambda _: None, 0)
+    return Writers(store, [Writer("shard 1", [], deque(changes))], choices or Choices(), lambda _: None, 0)
 
 
 @pytest.fixture

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from streamfold import Change, Table, Version
 from streamfold.errors import ImageError, RecordError
 from streamfold.keys.table import MAIN
-from streamfold.records.change import ABSENT, BY_OURSELVES, EXPIRED_SECONDS_MAX, Origin, item_name, item_parts, typed
+from streamfold.records.change import (
+    ABSENT,
+    BY_OURSELVES,
+    EXPIRED_SECONDS_MAX,
+    Origin,
+    item_name,
+    name_components,
+    typed,
+)
 from streamfold.records.images import hidden
 from tests.helpers.records import LABEL, VERSION_PREFIX, change, item, record
 
@@ -411,8 +419,8 @@ def test_the_name_of_an_item_is_never_that_of_another(one, other):
 
 @given(keys, keys)
 def test_the_name_of_an_item_tells_its_key_again(partition, sort):
-    assert item_parts(item_name(("main", partition, sort))) == [partition, sort]
-    assert item_parts(item_name(("main", partition, None))) == [partition]
+    assert name_components(item_name(("main", partition, sort))) == [partition, sort]
+    assert name_components(item_name(("main", partition, None))) == [partition]
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_the_place_of_one_replay_is_not_that_of_another():
     with closing(EmbeddedEngine([])) as engine:
         progress = engine.progress
         for name in ("one", "other"):
-            progress.put_place(name, f"place of {name}")
+            progress.put_cursor(name, f"place of {name}")
             progress.add_records(name, ["a", "b", "c"])
         progress.drop_first("one", 2)
         progress.add_records("one", ["d"])

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from streamfold.replay import files
-from streamfold.replay.files import BadLine, RecordedFiles, elements, fits_at_once
+from streamfold.replay.files import BadLine, RecordedFiles, elements, parses_at_once
 from tests.helpers.commands import environment
 
 GROWTH_MB_MAX = 100
@@ -119,5 +119,5 @@ def test_a_line_of_many_records_is_taken_one_at_a_time(tmp_path, monkeypatch):
 
     found = [(line.number, record) for line, record in RecordedFiles([str(path)])]
 
-    assert not fits_at_once(json.dumps(records).encode())
+    assert not parses_at_once(json.dumps(records).encode())
     assert found == [(number, record) for number in (1, 2) for record in records]

@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Row, Sum, Top
-from streamfold.derivations.view.rows import Making, row_part
+from streamfold.derivations.view.rows import RowBuilder, row_contribution
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
-from streamfold.ledger.contribution import ENTRIES_MAX, partition, source_parts, source_text, stored_rows, stored_text
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.contribution import (
+    ENTRIES_MAX,
+    partition,
+    source_components,
+    source_text,
+    stored_rows,
+    stored_text,
+)
+from streamfold.ledger.schema import Schema
 from streamfold.routes.aggregates import ORDER_BYTES_MAX, order_text
 from streamfold.routes.shipped_aggregates import COLLECT_MAX, TOP_MAX
 from tests.helpers.small_handlers import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
@@ -221,9 +228,9 @@ def test_values_of_several_types_have_one_order_bytes_then_numbers_then_texts(or
 
 def test_an_attribute_of_another_handler_cannot_be_ordered_too():
     declared = route("view", handler(), ORDER_ITEM, into=TOTAL)
-    forms = Forms({TOTAL: {"another": {"x": "Max"}}})
+    forms = Schema({TOTAL: {"another": {"x": "Max"}}})
     with pytest.raises(HandlerError, match="but handler 'another' gave it as Max: one attribute of a target has"):
-        row_part(Making(declared, forms, {}), declared.targets[0], {"x": Max(1)}, None)
+        row_contribution(RowBuilder(declared, forms, {}), declared.targets[0], {"x": Max(1)}, None)
 
 
 def test_a_row_of_one_source_shows_its_own_values():
@@ -272,5 +279,5 @@ def test_a_bucket_of_a_missing_date_is_refused(missing):
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=2))
 def test_the_text_of_a_source_tells_its_key_unless_it_was_cut(values):
     item = ("main", *values) if len(values) > 1 else ("main", *values, None)
-    assert source_parts(source_text(item)) == ["main", *values]
-    assert source_parts(source_text(("main", "x" * 2000, None))) is None
+    assert source_components(source_text(item)) == ["main", *values]
+    assert source_components(source_text(("main", "x" * 2000, None))) is None

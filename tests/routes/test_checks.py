@@ -256,8 +256,8 @@ def test_a_shared_target_is_added_to_even_where_it_is_owned():
 
 
 def test_a_target_of_several_sources_is_contested():
-    assert only_target(index(ORDER, Key("DRAFT#{order_id}", "X"), into=BY_STATUS)).contested
-    assert not only_target(index(ORDER, into=BY_STATUS)).contested
+    assert only_target(index(ORDER, Key("DRAFT#{order_id}", "X"), into=BY_STATUS)).multi_source
+    assert not only_target(index(ORDER, into=BY_STATUS)).multi_source
 
 
 OTHER_TYPE = Key("S#{order_id:06d}", "X")

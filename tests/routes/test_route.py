@@ -115,7 +115,7 @@ def test_a_key_that_misses_a_template_by_one_field_is_told_unless_another_takes_
     ],
 )
 def test_a_key_is_alone_where_no_other_may_fit_its_items(keys, alone):
-    assert dispatch(keys).is_alone(ORDER_ITEM) is alone
+    assert dispatch(keys).is_sole_writer(ORDER_ITEM) is alone
 
 
 def test_the_entries_of_a_table_are_its_source_keys_with_their_routes():

@@ -7,7 +7,7 @@ import pytest
 from streamfold.failures.failed_records import Delivered, StreamRange, left_of
 from streamfold.testing import BucketTwin, KinesisTwin, MappingSettings, MappingTwin, QueueTwin, TableTwin
 from streamfold.testing.kinesis import SHARD
-from streamfold.testing.polling import created_at, filtered_form, lane_key, number_text, sequence_number
+from streamfold.testing.polling import created_at, filtered_pattern, lane_key, number_text, sequence_number
 
 
 class Notices:
@@ -33,7 +33,7 @@ class Notices:
 
 
 def name_of(record):
-    return filtered_form(record)["data"]["dynamodb"]["Keys"]["PK"]["S"]
+    return filtered_pattern(record)["data"]["dynamodb"]["Keys"]["PK"]["S"]
 
 
 def test_a_mapping_reads_the_one_shard_in_order():
@@ -99,5 +99,5 @@ def test_a_record_of_either_stream_tells_its_number_age_and_lane():
     assert number_text(notice) == notice["kinesis"]["sequenceNumber"]
     assert sequence_number(notice) == int(number_text(notice))
     assert created_at(record) == created_at(notice) == table.clock.now
-    assert filtered_form(record) is record
+    assert filtered_pattern(record) is record
     assert json.loads(lane_key(record)) == record["dynamodb"]["Keys"]

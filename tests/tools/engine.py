@@ -173,7 +173,7 @@ def java_home() -> Path:
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
+    """A port that nothing subscriptions on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -193,7 +193,7 @@ def answers(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where a started engine listens, on loopback only."""
+    """Where a started engine subscriptions, on loopback only."""
 
     engine: str
     control: str
@@ -238,7 +238,7 @@ def start(run_folder: Path, port: int = 0) -> Endpoints:
 
 
 def wait_until_up(process: subprocess.Popen[bytes], log: Path, url: str) -> None:
-    """Wait until this very process listens: another engine may answer on a port that was asked for."""
+    """Wait until this very process subscriptions: another engine may answer on a port that was asked for."""
     deadline = time.monotonic() + START_SECONDS
     while not (b"ready" in log.read_bytes().splitlines() and answers(url)):
         if process.poll() is not None or time.monotonic() > deadline:

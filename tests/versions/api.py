@@ -14,9 +14,9 @@ from streamfold.failures.failed_records import Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.jobs.job import Jobs
 from streamfold.keys.table import MAIN, STATE
-from streamfold.lifecycle.backfill import REBUILD, Filling, new_job
+from streamfold.lifecycle.backfill import REBUILD, BackfillRun, new_job
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_repair import lead_rows
+from streamfold.lifecycle.row_repair import reconcile_rows
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import wanted_routes
 from streamfold.records.envelope import Origins
@@ -141,7 +141,7 @@ def redrive(app, engine, document, environment):
     settings = Settings.from_environment(environment)
     origins = Origins(app.source_tables, settings)
     redrive = Redrive(Runtime(app, engine, settings, pause=lambda _: None), origins, fetch=None)
-    return [f"{each.what}: {each.why}" for each in redrive.process(Waiting("a bucket", document)) if each.is_left_over]
+    return [f"{each.what}: {each.why}" for each in redrive.process(Waiting("a bucket", document)) if each.is_leftover]
 
 
 def verify_rows(app, engine, environment):
@@ -155,8 +155,8 @@ def rebuild(app, engine, environment):
     run = Runtime(app, engine, Settings.from_environment(environment), pause=lambda _: None)
     names, jobs = [route.name for route in wanted_routes(app, ())], Jobs(app.name, engine)
     job = new_job(jobs, REBUILD, names, [MAIN], 1, by="histories")
-    Filling(jobs, job, Pages(run, names, always=True), [MAIN]).run()
-    return lead_rows(run, names).mended.left
+    BackfillRun(jobs, job, Pages(run, names, always=True), [MAIN]).run()
+    return reconcile_rows(run, names).mended.left
 
 
 class Store:

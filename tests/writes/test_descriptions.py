@@ -10,7 +10,7 @@ from streamfold.writes.guarded import (
     Claim,
     GuardedPut,
     GuardedWrite,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
     OtherWrite,
     PutRow,
@@ -42,7 +42,7 @@ def test_writes_of_one_shape_have_one_description(kind):
 @pytest.mark.parametrize(
     ("write", "expected"),
     [
-        (LedgerWrite(ITEM, (LedgerPart("a", "v1", "new", ""),), None, 1, expires=False), ["as before"]),
+        (LedgerWrite(ITEM, (HandlerContribution("a", "v1", "new", ""),), None, 1, expires=False), ["as before"]),
         (Claim(ITEM), ["there is none"]),
         (PutState(ITEM, "text"), []),
         (AddRow(ROW, {"n": 1}, 1, contributors_min=1), []),

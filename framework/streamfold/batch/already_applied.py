@@ -47,9 +47,9 @@ from zlib import crc32
 
 from streamfold.batch.manifest import begin_reading
 from streamfold.batch.order import ItemWork
-from streamfold.commit.pending import NamedRows, Unfinished
+from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.replanning import filled
-from streamfold.commit.transactions import read_state_in_parts
+from streamfold.commit.transactions import read_state_in_calls
 from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable, RecordError
 from streamfold.ledger.contribution import LedgerItem, needs_no_finishing, stored_rows
@@ -68,7 +68,7 @@ LOOKED_AT = 40
 T = TypeVar("T")
 
 
-class PartNames:
+class ContributionNames:
     """The names of what a ledger item holds of some handlers, at least one."""
 
     __slots__ = ("attributes", "contributions", "versions")
@@ -88,7 +88,7 @@ def _all_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[str]
 
 AppliedItem = tuple[ItemWork, tuple[Route, ...]]
 """An item's work, and the handlers whose contributions one of its ledger items holds."""
-AskedItem = tuple[ItemWork, tuple[Route, ...], PartNames, str]
+AskedItem = tuple[ItemWork, tuple[Route, ...], ContributionNames, str]
 """The same, with the handlers' names in the ledger item, and the version of the item's newest change."""
 
 
@@ -102,7 +102,7 @@ class AlreadyApplied(NamedTuple):
 NOTHING_APPLIED = AlreadyApplied()
 
 
-def applied_texts(attributes: Mapping[str, Any], names: PartNames, version: str) -> Sequence[str] | None:
+def applied_texts(attributes: Mapping[str, Any], names: ContributionNames, version: str) -> Sequence[str] | None:
     """What a ledger item as read holds of handlers, if it has their steps to a version and no pending work.
 
     Otherwise None. It makes no ``LedgerItem``: that saves 35,000 instructions for an item of two handlers in a
@@ -142,7 +142,7 @@ class Redelivery:
                 raise
         return self._found
 
-    def applied(self, work: Mapping[ItemKey, ItemWork], unfinished: Unfinished) -> AlreadyApplied:
+    def applied(self, work: Mapping[ItemKey, ItemWork], pending_work: PendingWork) -> AlreadyApplied:
         """What the ledger has of the batch. Of a batch that seems new, nothing is read.
 
         unfinished: takes the rows of applied items that may have to be recomputed or copied.
@@ -157,13 +157,13 @@ class Redelivery:
         applied: dict[StateKey, AppliedItem] = {}
         others: dict[StateKey, dict[str, Any]] = {}
         try:
-            for found in read_state_in_parts(self.runtime, asked):
+            for found in read_state_in_calls(self.runtime, asked):
                 for key, attributes in found.items():
                     each, routes, names, version = asked[key]
                     texts = applied_texts(attributes, names, version)
                     if texts is not None and (
                         needs_no_finishing(*texts)
-                        or self._takes_unfinished(key, attributes, (each, routes), texts, unfinished)
+                        or self._takes_unfinished(key, attributes, (each, routes), texts, pending_work)
                     ):
                         applied[key] = each, routes
                     else:
@@ -178,7 +178,7 @@ class Redelivery:
         attributes: dict[str, Any],
         applied: AppliedItem,
         texts: Sequence[str],
-        unfinished: Unfinished,
+        pending_work: PendingWork,
     ) -> bool:
         """Has an applied item's rows recomputed and copied. False if its contributions cannot be read."""
         (work, routes), application = applied, self.runtime.application.name
@@ -193,7 +193,7 @@ class Redelivery:
             named = NamedRows()
             named.add_stored(application, route, work.item, found)
             named.hold(application, route, work.item, stored_rows(found.parts[route.name].text))
-            unfinished.take(named, [route], work.changes)
+            pending_work.take(named, [route], work.changes)
         return True
 
 
@@ -254,10 +254,10 @@ def _has_newest(found: Mapping[str, Any], work: ItemWork) -> bool:
 
 def _asked(work: Mapping[ItemKey, ItemWork]) -> Mapping[StateKey, AskedItem]:
     asked: dict[StateKey, AskedItem] = {}
-    known: dict[tuple[Route, ...], PartNames] = {}
+    known: dict[tuple[Route, ...], ContributionNames] = {}
     for each in work.values():
         for key, routed in each.ledger.items():
             routes = tuple([route for route, _ in routed])
-            names = known.get(routes) or known.setdefault(routes, PartNames([route.name for route in routes]))
+            names = known.get(routes) or known.setdefault(routes, ContributionNames([route.name for route in routes]))
             asked[key] = each, routes, names, each.changes[-1].version_text
     return asked

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from streamfold.batch.process import check_application, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure, Tallies, Triage
-from streamfold.commit.pending import Unfinished
+from streamfold.commit.pending import PendingWork
 from streamfold.derivations.derivation import Finishing, derivation
 from streamfold.engines import OWN_VERSION, OwnStream
 from streamfold.errors import ItemFault, NotStarted
@@ -19,7 +19,7 @@ from streamfold.records.change import Change
 from streamfold.records.envelope import Origins
 from streamfold.records.values import EXACT
 from streamfold.routes.route import Route
-from streamfold.runtime import Rung, Runtime
+from streamfold.runtime import QueuedSegment, Runtime
 
 BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
@@ -31,9 +31,9 @@ def run_fan_outs(runtime: Runtime) -> Report:
     A lane that fails stays open, and is among the failures.
     """
     report = Report()
-    while runtime.rung and runtime.enough_time():
-        rung, runtime.rung = runtime.rung, []
-        for each in dict.fromkeys(rung):
+    while runtime.queued and runtime.enough_time():
+        queued, runtime.queued = runtime.queued, []
+        for each in dict.fromkeys(queued):
             merge(report, work_on(runtime, each))
     return report
 
@@ -60,7 +60,7 @@ class Open(NamedTuple):
 
     fan_outs: int
     oldest_seconds: float  # for how long the oldest is open; 0: none is
-    rung: int  # the lanes that were rung for
+    queued: int  # the lanes that were rung for
 
 
 def open_fan_outs(runtime: Runtime) -> Iterator[OpenFanOut]:
@@ -70,9 +70,9 @@ def open_fan_outs(runtime: Runtime) -> Iterator[OpenFanOut]:
         yield OpenFanOut(job, fan_outs.lanes(job), _route(runtime, job))
 
 
-def ring_open(runtime: Runtime) -> int:
+def enqueue_open(runtime: Runtime) -> int:
     """Rings for the lanes of open fan-outs that are not done; returns for how many."""
-    return watch_open(runtime).rung
+    return watch_open(runtime).queued
 
 
 def watch_open(runtime: Runtime, *, still_seconds: float = 0) -> Open:
@@ -89,18 +89,18 @@ def watch_open(runtime: Runtime, *, still_seconds: float = 0) -> Open:
                 continue
             still = [lane.number for lane in each.left if lane.at + still_seconds <= now]
             if still:
-                runtime.ring(each.job.id, still)
+                runtime.enqueue(each.job.id, still)
             oldest = max(found.oldest_seconds, each.age_seconds(now))
-            found = Open(found.fan_outs + 1, oldest, found.rung + len(still))
+            found = Open(found.fan_outs + 1, oldest, found.queued + len(still))
     return found
 
 
-def work_on(runtime: Runtime, rung: Rung) -> Report:
+def work_on(runtime: Runtime, queued: QueuedSegment) -> Report:
     """Works on one lane until it is done, or rings for it again when time is over.
 
     Raises what is wrong for all records: a table that is missing, or code that does not fit the state.
     """
-    report, (identity, number) = Report(), rung
+    report, (identity, number) = Report(), queued
     check_application(runtime, write=False)
     fan_outs = FanOuts(runtime)
     job = fan_outs.read(identity)
@@ -109,9 +109,9 @@ def work_on(runtime: Runtime, rung: Rung) -> Report:
         return report  # it is done, or others are to work on it
     triage = Triage(runtime)
     with ItemFault() as fault, localcontext(EXACT):
-        _work(fan_outs, job, number, route, Finishing(runtime, triage, Unfinished()), report)
+        _work(fan_outs, job, number, route, Finishing(runtime, triage, PendingWork()), report)
     if isinstance(fault.error, NotStarted):
-        runtime.ring(identity, [number])
+        runtime.enqueue(identity, [number])
     elif fault.error is not None:
         report.failures.append(Failure("", f"fan-out {identity}, lane {number}", route.name, fault.error))
     report.parked, report.first_parked = triage.parked, triage.first

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.batch.stored_schema import forms_keys, learn
+from streamfold.batch.stored_schema import learn, schema_keys
 from streamfold.engines import Engine, StateItems
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, ManifestError, damaged
@@ -16,7 +16,7 @@ from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen, described
 from streamfold.routes.application import Application
 from streamfold.routes.route import Kind, Route
-from streamfold.runtime import Knowledge, Runtime, StoredForms
+from streamfold.runtime import Knowledge, Runtime, StoredSchema
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 
@@ -70,7 +70,7 @@ def _compare_entry(name: str, kind: Kind, before: ManifestEntry, now: ManifestEn
         if not set(before[what]) <= set(now[what]):
             raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
     # A row that several sources could make bears its owner; those that are stored do not, and would be refused.
-    if not set(now["contested"]) <= set(before["contested"]):
+    if not set(now["multi_source"]) <= set(before["multi_source"]):
         raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
     _compare_identity(name, kind, before, now)
 
@@ -91,7 +91,7 @@ def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
     )
 
 
-def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Mapping[str, StoredForms]) -> None:
+def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Mapping[str, StoredSchema]) -> None:
     """Raises ``ManifestError`` where a handler writes what a retired one has left: rows would show both as one."""
     for name in sorted(set(gone) & before.keys()):
         old = before[name]
@@ -99,14 +99,14 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
             alone = not any(place in entry["targets"] for other, entry in before.items() if other != name)
             for other, new in now.items():
                 if new["contributes"] and place in new["targets"]:
-                    what = _both(name, other, kinds.get(place, StoredForms()))
+                    what = _both(name, other, kinds.get(place, StoredSchema()))
                     if not (old["shares"] and new["shares"]) or (alone and place in old["owned"]) or what:
                         raise _taken_over(name, other, place, what)
 
 
-def _both(one: str, other: str, stored: StoredForms) -> list[str]:
+def _both(one: str, other: str, stored: StoredSchema) -> list[str]:
     """The attributes of a target that two handlers have made."""
-    return sorted(stored.forms.get(one, {}).keys() & stored.forms.get(other, {}).keys())
+    return sorted(stored.schema.get(one, {}).keys() & stored.schema.get(other, {}).keys())
 
 
 def _taken_over(name: str, other: str, place: str, names: list[str]) -> ManifestError:
@@ -191,8 +191,8 @@ def begin_reading(runtime: Runtime, others: Iterable[StateKey] = ()) -> Callable
     Returns what waits for the answer.
     """
     key = manifest_key(runtime.application.name)
-    forms = forms_keys(runtime.application) if runtime.known.revision is None else ()  # while nothing is known
-    keys = [key, *forms, *others]
+    schema = schema_keys(runtime.application) if runtime.known.revision is None else ()  # while nothing is known
+    keys = [key, *schema, *others]
     flight = runtime.slots.flight()
     flight.begin(None, partial(runtime.engine.read_state, keys, consistent=True), keys)
     flight.give_way()
@@ -265,7 +265,7 @@ def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> M
     return Manifest(handlers, {**before.tables, **tables}, before.revision)
 
 
-def note_filling(application: str, engine: Engine, tries: Iterable[int], names: Collection[str], job: str) -> None:
+def note_backfill(application: str, engine: Engine, tries: Iterable[int], names: Collection[str], job: str) -> None:
     """Notes that a job begins to lead these handlers to all items. Raises as ``note_filled``."""
 
     def note(_: str, entry: ManifestEntry) -> None:
@@ -326,7 +326,7 @@ def note_expiring(runtime: Runtime) -> None:
     """
     found = runtime.known
     found.learn_expiring()
-    seen = found.forms.expiring
+    seen = found.schema.expiring
     new = [name for name, places in seen.items() if not places <= found.expiring.get(name, set())]
     if not new:
         return
@@ -375,7 +375,7 @@ def _entry(route: Route) -> ManifestEntry:
         "group": route.group,
         "sources": [key.place for key in route.sources],
         "targets": [key.place for key in route.writes],
-        "contested": [target.key.place for target in route.targets if target.contested],
+        "multi_source": [target.key.place for target in route.targets if target.multi_source],
         "owned": [target.key.place for target in route.targets if target.owned],
         "contributes": route.kind.contributes,
         "shares": route.kind.shares_rows,

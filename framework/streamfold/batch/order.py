@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfold.batch.report import Report
 from streamfold.derivations.derivation import Work
-from streamfold.errors import told
+from streamfold.errors import redacted
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
@@ -28,14 +28,14 @@ T = TypeVar("T", bound=tuple[Any, ...])
 class ItemWork:
     """The changes of one item in a batch, and the routes that listen to it."""
 
-    __slots__ = ("changes", "heard", "item", "ledger", "of_key", "off", "others")
+    __slots__ = ("changes", "item", "ledger", "of_key", "off", "others", "subscribed")
 
     def __init__(self, item: ItemKey) -> None:
         self.item = item
         self.of_key: Sorted | None = None  # counts the records of items that only contributing routes listen to
         self.ledger: dict[StateKey, list[RoutedFields]] = {}  # routes that contribute, a ledger item for each group
         self.others: tuple[tuple[Route, str, Fields], ...] = ()  # routes of other kinds, with the item's role
-        self.heard: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
+        self.subscribed: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
         self.off: tuple[Route, ...] = ()  # routes whose handlers are switched off
         self.changes: list[Change] = []  # oldest first, each once
 
@@ -47,13 +47,13 @@ class ItemWork:
 class Sorted:
     """Those who listen to the items of one key."""
 
-    __slots__ = ("alone", "contributes", "heard", "ledger", "off", "others", "records")
+    __slots__ = ("alone", "contributes", "ledger", "off", "others", "records", "subscribed")
 
     def __init__(self, *, alone: bool) -> None:
         self.alone = alone  # no other key can have meant such an item
         self.ledger: dict[str, list[Route]] = {}  # routes that contribute, by group
         self.others: list[tuple[Route, str]] = []  # routes of other kinds, with the item's role
-        self.heard: list[tuple[Route, str]] = []  # routes whose handlers are not called
+        self.subscribed: list[tuple[Route, str]] = []  # routes whose handlers are not called
         self.off: list[Route] = []  # routes whose handlers are switched off
         self.contributes = False  # only routes that contribute listen, and no other key can have meant the item
         self.records = 0  # of items of the key, if it contributes
@@ -81,13 +81,13 @@ class Routing:
                 work.of_key = for_key
                 return work
             alone = alone and for_key.alone
-            if for_key.others or for_key.heard:
+            if for_key.others or for_key.subscribed:
                 work.others += tuple([(route, role, fields) for route, role in for_key.others])
-                work.heard += tuple([(route, role, fields) for route, role in for_key.heard])
+                work.subscribed += tuple([(route, role, fields) for route, role in for_key.subscribed])
             work.off += tuple(for_key.off)
         if len(found) > 1:  # a route with two sources, of which one holds the other
             work.ledger = {key: _once(routed) for key, routed in work.ledger.items()}
-            work.others, work.heard = tuple(_once(work.others)), tuple(_once(work.heard))
+            work.others, work.subscribed = tuple(_once(work.others)), tuple(_once(work.subscribed))
         if (work.others or work.off) and self.application.derived(item):
             # Derived rows come back through the stream. Only kinds that can read them get them.
             work.others = tuple([each for each in work.others if each[0].kind.reads_derived])
@@ -118,17 +118,17 @@ class Routing:
             for route in self.application.routes
             if serves(route.group) and route.name not in off and (only is None or route.name in only)
         )
-        return any(each.called and each.key == key for route in reading for each in route.kind.listens(route))
+        return any(each.called and each.key == key for route in reading for each in route.kind.subscriptions(route))
 
     def _sort(self, entry: DispatchEntry) -> Sorted:
         known = self.application.known(entry.key.table.name)
-        found = self._sorted[id(entry)] = Sorted(alone=known.is_alone(entry.key))
+        found = self._sorted[id(entry)] = Sorted(alone=known.is_sole_writer(entry.key))
         settings, only = self.runtime.settings, self.runtime.handlers
         for route, role, called in entry.listeners:
             if not settings.serves(route.group):
                 continue
             if not called:
-                found.heard.append((route, role))
+                found.subscribed.append((route, role))
             elif only is not None and route.name not in only:
                 continue
             elif route.name in settings.handlers_off:
@@ -137,7 +137,7 @@ class Routing:
                 found.ledger.setdefault(route.group, []).append(route)
             else:
                 found.others.append((route, role))
-        found.contributes = found.alone and bool(found.ledger) and not (found.others or found.heard or found.off)
+        found.contributes = found.alone and bool(found.ledger) and not (found.others or found.subscribed or found.off)
         return found
 
     def shape(self, item: ItemKey, delimiter: str) -> str:
@@ -247,14 +247,14 @@ def _count(work: ItemWork, report: Report, routing: Routing, noted: Container[It
             records[route.name] += times
     for name in {route.name for route, _, _ in work.others} if work.others else ():
         records[name] += times
-    if not (work.ledger or work.others or work.heard or work.off or work.item in noted):
+    if not (work.ledger or work.others or work.subscribed or work.off or work.item in noted):
         report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += times
 
 
 def _near_miss_warning(item: ItemKey, miss: "NearMiss") -> str:
     key = miss.template
     return (
-        f"Item {told(' / '.join(map(str, item[1:])))} fits {key!r} ({key.declared_at}) but for {miss.field!r}: "
+        f"Item {redacted(' / '.join(map(str, item[1:])))} fits {key!r} ({key.declared_at}) but for {miss.field!r}: "
         f"{miss.why}. It is not processed by that key's handlers."
     )
 

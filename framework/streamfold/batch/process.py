@@ -13,10 +13,10 @@ from streamfold.batch.manifest import check_manifest, note_expiring
 from streamfold.batch.order import ItemWork, by_item
 from streamfold.batch.report import Failing, Report, add_failures
 from streamfold.batch.steps import Steps
-from streamfold.batch.stored_schema import keep_forms
+from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
-from streamfold.commit.pending import Unfinished, clear_pending
+from streamfold.commit.pending import PendingWork, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
@@ -60,7 +60,7 @@ class Batch:
         """
         applied = NOTHING_APPLIED
         if self.redelivery is not None:
-            applied = self.redelivery.applied(self.work, self.steps.unfinished)
+            applied = self.redelivery.applied(self.work, self.steps.pending_work)
         units = self.steps.units(applied)
         works: dict[Route, list[Work]] = {}
         for item in self.work.values():
@@ -72,8 +72,8 @@ class Batch:
         if works:
             planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
             planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
-        chunks = pack([*units, *planned.units], self.runtime.chunk_actions)
-        return Plan(tuple(chunks), tuple(planned.puts), tuple(planned.deferred))
+        transactions = pack([*units, *planned.units], self.runtime.chunk_actions)
+        return Plan(tuple(transactions), tuple(planned.puts), tuple(planned.deferred))
 
     @property
     def failed(self) -> list[Failed]:
@@ -81,9 +81,9 @@ class Batch:
         return self.failing.failed
 
     @property
-    def heard(self) -> list[Work]:
+    def subscribed(self) -> list[Work]:
         """The work of routes that listen to an item without their handlers being called."""
-        return [work for item in self.work.values() if item.heard for work in item.works(item.heard)]
+        return [work for item in self.work.values() if item.subscribed for work in item.works(item.subscribed)]
 
     def _hold(self, route: Route, changes: Collection[Change]) -> None:
         self.failing.failed += [Failed(change, route, Held(HELD)) for change in changes]
@@ -166,41 +166,43 @@ def process_changes(
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
         runtime.pace.began()
         plan = batch.plan()
-        if runtime.known.forms.expiring:
+        if runtime.known.schema.expiring:
             note_expiring(runtime)
-        if not keep_forms(runtime):
+        if not keep_schema(runtime):
             # Another process has stored a form meanwhile that contradicts one of this batch.
             batch = Batch(runtime, changes, triage, redelivery)
             plan = batch.plan()
-        steps, unfinished = batch.steps, batch.steps.unfinished
+        steps, pending_work = batch.steps, batch.steps.pending_work
         retired, may_be_applied = runtime.application.retired, redelivery.is_possible
         committer = Committer(
-            runtime, steps.named, unfinished, triage, retired, steps.lives, first_alone=may_be_applied
+            runtime, steps.named, pending_work, triage, retired, steps.lives, first_transaction_alone=may_be_applied
         )
         outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
-        finishing = Finishing(runtime, triage, unfinished)
-        outcome += finish(plan.deferred, batch.heard, finishing)
+        finishing = Finishing(runtime, triage, pending_work)
+        outcome += finish(plan.deferred, batch.subscribed, finishing)
     runtime.pace.ended(again=bool(outcome.failed))
     return _reported(batch, changes, outcome, triage)
 
 
-def finish(deferred: Iterable[Deferred], heard: Sequence[Work], finishing: Finishing, *, last: bool = False) -> Outcome:
+def finish(
+    deferred: Iterable[Deferred], subscribed: Sequence[Work], finishing: Finishing, *, last: bool = False
+) -> Outcome:
     """The kinds' work after the commit, kind by kind: first the kinds that contribute.
 
     last: work that a replay postpones is done too.
     """
-    outcome, runtime, unfinished = Outcome(), finishing.runtime, finishing.unfinished
-    waiting, listening = _by_kind(deferred), _by_kind(heard)
+    outcome, runtime, pending_work = Outcome(), finishing.runtime, finishing.pending_work
+    waiting, subscription = _by_kind(deferred), _by_kind(subscribed)
     routes = runtime.application.routes
     kinds = in_order({*waiting, *[derivation(route) for route in routes if route.kind.contributes]})
     for kind in [kind for kind in kinds if kind.contributes]:
-        found = kind.finish(waiting.get(kind, ()), finishing._replace(heard=listening.get(kind, ())))
+        found = kind.finish(waiting.get(kind, ()), finishing._replace(subscribed=subscription.get(kind, ())))
         if found.failed:
-            unfinished.fail(found.failed)
+            pending_work.fail(found.failed)
             found.failed = reported(found.failed, finishing.triage)
         outcome += found
-    clear_pending(runtime, unfinished)
+    clear_pending(runtime, pending_work)
     for kind in [kind for kind in kinds if not kind.contributes]:
         if kind.finishes_last and runtime.postponed is not None and not last:
             runtime.postponed += waiting[kind]
@@ -222,7 +224,7 @@ def finish_postponed(runtime: Runtime) -> Report:
     postponed, runtime.postponed = runtime.postponed or [], []
     triage = Triage(runtime)
     with localcontext(EXACT):
-        outcome = finish(postponed, (), Finishing(runtime, triage, Unfinished()), last=True)
+        outcome = finish(postponed, (), Finishing(runtime, triage, PendingWork()), last=True)
     report = Report()
     _add(report, outcome, triage)
     return report

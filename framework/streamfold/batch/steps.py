@@ -10,16 +10,16 @@ from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
 from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
-from streamfold.commit.pending import NamedByHandler, NamedRows, Unfinished
+from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.commit.transactions import read_state
 from streamfold.derivations.derivation import contributing
 from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.contribution import Contribution, LedgerItem, left_rows, stored_rows, stored_text
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
+from streamfold.ledger.schema import Schema
 from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
@@ -40,14 +40,14 @@ class Steps:
     failing: Failing
     done: list[Change]  # takes the changes that the state holds already
     unchanged: Counter[str] = field(default_factory=Counter)  # items of these, by handler
-    unfinished: Unfinished = field(default_factory=Unfinished)
-    forms: Forms = field(init=False)
+    pending_work: PendingWork = field(default_factory=PendingWork)
+    schema: Schema = field(init=False)
     lives: Lives = field(init=False)
     emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.forms, self.lives = self.runtime.known.forms, Lives(self.runtime.known.lives)
+        self.schema, self.lives = self.runtime.known.schema, Lives(self.runtime.known.lives)
         self.emptying = emptying_handlers(self.runtime)
 
     def units(self, applied: AlreadyApplied) -> list[Unit]:
@@ -64,7 +64,7 @@ class Steps:
                 steps, is_known = self._steps(work, routed)
                 if steps:
                     (known if is_known and stored is None else unread).append((work, key, steps))
-        if self.forms.expiring:
+        if self.schema.expiring:
             self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
         if self.lives.matter:
             known, more = self._by_lives(known)
@@ -145,7 +145,7 @@ class Steps:
         )
 
     def _contribution(self, route: Route, image: Image, fields: Fields) -> Contribution:
-        return contributing(route).contribution(route, image, fields, self.forms)
+        return contributing(route).contribution(route, image, fields, self.schema)
 
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
         """What an image contributes, or None if the handler raises on it."""
@@ -183,8 +183,8 @@ class Steps:
             routes = tuple(step.route for step in steps)
             if stored is not None or not _are_next(steps, found):
                 for some, named in self._unfinished(work.item, steps, found):
-                    self.unfinished.take(named, some, tuple(work.changes))
-            self.unfinished.note_found(key, work.item, routes, found)
+                    self.pending_work.take(named, some, tuple(work.changes))
+            self.pending_work.note_found(key, work.item, routes, found)
             if planned is None:
                 self._note_applied([(work, routes)])
         return units
@@ -211,7 +211,7 @@ class Steps:
         for name in self.runtime.application.retired & found.parts.keys():
             # Rows emptied by its last step: no other handler removes them.
             named = NamedRows()
-            named.rows.update(left_rows(found.parts[name].left))
+            named.rows.update(pending_rows(found.parts[name].left))
             yield [step.route for step in steps], named
 
     def _named_by_images(self, step: Step, item: ItemKey) -> NamedRows:

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineUnavailable, damaged, told
-from streamfold.ledger.forms import PLAIN, RETIRED, Forms, FormsByHandler, follows, joined, known, shares
-from streamfold.ledger.state_keys import forms_key
+from streamfold.errors import Contended, EngineUnavailable, damaged, redacted
+from streamfold.ledger.schema import PLAIN, RETIRED, Schema, SchemaByHandler, follows, joined, known, shares
+from streamfold.ledger.state_keys import schema_key
 from streamfold.routes.application import Application
 from streamfold.routes.route import Target
-from streamfold.runtime import Knowledge, Runtime, StoredForms
+from streamfold.runtime import Knowledge, Runtime, StoredSchema
 from streamfold.writes.guarded import StateKey
 
 NAMES_MAX = 500
@@ -22,17 +22,17 @@ NAMES_BYTES_MAX = 32 * 1024
 the rest is not stored. Eleven such handlers of one target fit its item of 400 KB (Developer Guide, ServiceQuotas)."""
 
 
-def stored_forms(item: Mapping[str, Any]) -> StoredForms:
+def stored_forms(item: Mapping[str, Any]) -> StoredSchema:
     """The forms of a state item. Raises ``EngineError`` for one that is damaged."""
     try:
-        return StoredForms(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
+        return StoredSchema(json.loads(item.get("kinds", "{}")), int(item.get("r", 0)))
     except (TypeError, ValueError):
         raise damaged("What the state says of attributes") from None
 
 
-def forms_keys(app: Application) -> list[StateKey]:
+def schema_keys(app: Application) -> list[StateKey]:
     """The keys of the state items that hold the forms of an application's targets."""
-    return [forms_key(app.name, place) for place in _by_place(app)]
+    return [schema_key(app.name, place) for place in _by_place(app)]
 
 
 def learn(
@@ -40,70 +40,72 @@ def learn(
 ) -> None:
     """Takes over the forms of the state items ``read``; those of ``retired`` handlers are marked as retired."""
     for place, target in _by_place(app).items():
-        stored = knows.targets[place] = stored_forms(read.get(forms_key(app.name, place), {}))
-        mine = knows.forms.of(target.key)
-        for handler, forms in stored.forms.items():
-            _tell(mine.setdefault(handler, {}), dict.fromkeys(forms, RETIRED) if handler in retired else forms)
+        stored = knows.targets[place] = stored_forms(read.get(schema_key(app.name, place), {}))
+        mine = knows.schema.of(target.key)
+        for handler, schema in stored.schema.items():
+            _tell(mine.setdefault(handler, {}), dict.fromkeys(schema, RETIRED) if handler in retired else schema)
 
 
-def keep_forms(runtime: Runtime) -> bool:
+def keep_schema(runtime: Runtime) -> bool:
     """Stores new forms, before the batch stores rows that are made so.
 
     Returns False if another process has stored a conflicting form meanwhile: the batch has to be planned again, and
     the handler is then refused. If the store is unavailable, the forms are stored with a later batch.
     """
     app, knows = runtime.application, runtime.known
-    if len(knows.forms) == knows.noted:
+    if len(knows.schema) == knows.noted:
         return True
     fits = True
     try:
         for place, target in _by_place(app).items():
-            found, seen = _found(app, target, knows.forms), knows.forms.of(target.key)
-            stored = knows.targets.setdefault(place, StoredForms())
-            fits = not _keep(runtime, forms_key(app.name, place), stored, found, seen) and fits
+            found, seen = _found(app, target, knows.schema), knows.schema.of(target.key)
+            stored = knows.targets.setdefault(place, StoredSchema())
+            fits = not _keep(runtime, schema_key(app.name, place), stored, found, seen) and fits
             _warn(runtime, place, stored, found)
     except EngineUnavailable:
         return fits
-    knows.noted = len(knows.forms)
+    knows.noted = len(knows.schema)
     return fits
 
 
-def forget_forms(runtime: Runtime, handler: str, targets: Collection[Target]) -> None:
+def drop_schema(runtime: Runtime, handler: str, targets: Collection[Target]) -> None:
     """Takes what a state says of the attributes of a handler out of it: none of its rows has them any more.
 
     Raises ``Contended`` if others write at every try, and what the engine raises.
     """
-    for key in {forms_key(runtime.application.name, target.key.place) for target in targets}:
+    for key in {schema_key(runtime.application.name, target.key.place) for target in targets}:
         for _ in runtime.tries():
             stored = stored_forms(runtime.engine.read_state([key], consistent=True).get(key, {}))
-            left = {name: forms for name, forms in stored.forms.items() if name != handler}
-            if left == stored.forms or runtime.engine.swap_state(key, {"kinds": _text(left)}, stored.revision):
+            left = {name: schema for name, schema in stored.schema.items() if name != handler}
+            if left == stored.schema or runtime.engine.swap_state(key, {"kinds": _text(left)}, stored.revision):
                 break
         else:
             raise _busy(key)
 
 
-def _keep(runtime: Runtime, key: StateKey, stored: StoredForms, found: FormsByHandler, shown: FormsByHandler) -> bool:
+def _keep(
+    runtime: Runtime, key: StateKey, stored: StoredSchema, found: SchemaByHandler, shown: SchemaByHandler
+) -> bool:
     """Stores the forms found for a target; returns whether one clashes with a stored form, and corrects ``shown``."""
     for _ in runtime.tries():
-        kinds, clashing = _merged(stored.forms, found)
-        if kinds == stored.forms or runtime.engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
-            stored.revision += kinds != stored.forms
-            stored.forms = kinds
+        kinds, clashing = _merged(stored.schema, found)
+        if kinds == stored.schema or runtime.engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):
+            stored.revision += kinds != stored.schema
+            stored.schema = kinds
             for handler, name, other in clashing:
                 shown[handler].pop(name)
                 shown.setdefault(other, {})[name] = kinds[other][name]
             return bool(clashing)
         read = stored_forms(runtime.engine.read_state([key], consistent=True).get(key, {}))
-        stored.forms, stored.revision = read.forms, read.revision
+        stored.schema, stored.revision = read.schema, read.revision
     raise _busy(key)
 
 
 def _busy(key: StateKey) -> Contended:
-    return Contended(f"State item {told(key)} was written by others {TRIES_MAX} times in a row.")
+    return Contended(f"State item {redacted(key)} was written by others {TRIES_MAX} times in a row.")
 
 
-def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandler, list[tuple[str, str, str]]]:
+def _merged(stored: SchemaByHandler, found: SchemaByHandler) -> tuple[SchemaByHandler, list[tuple[str, str, str]]]:
     """The stored forms with those found, and the clashes: handler, attribute, and the handler that had it before."""
     kinds = {handler: dict(names) for handler, names in stored.items()}
     clashing = []
@@ -120,7 +122,7 @@ def _merged(stored: FormsByHandler, found: FormsByHandler) -> tuple[FormsByHandl
     return {handler: names for handler, names in kinds.items() if names}, clashing
 
 
-def _clash(kinds: FormsByHandler, handler: str, name: str, kind: str) -> str | None:
+def _clash(kinds: SchemaByHandler, handler: str, name: str, kind: str) -> str | None:
     """The handler, perhaps the same one, whose stored form of an attribute conflicts with ``kind``."""
     mine = kinds[handler]
     if name in mine:
@@ -133,8 +135,8 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def _warn(runtime: Runtime, place: str, stored: StoredForms, found: FormsByHandler) -> None:
-    remembered = {name for names in stored.forms.values() for name in names}
+def _warn(runtime: Runtime, place: str, stored: StoredSchema, found: SchemaByHandler) -> None:
+    remembered = {name for names in stored.schema.values() for name in names}
     for handler, names in found.items():
         if not names.keys() <= remembered:
             runtime.warn_once(
@@ -157,11 +159,11 @@ def _by_place(app: Application) -> Mapping[str, Target]:
     return {target.key.place: target for target in targets}
 
 
-def _found(app: Application, target: Target, forms: Forms) -> FormsByHandler:
+def _found(app: Application, target: Target, schema: Schema) -> SchemaByHandler:
     """What was seen of attributes that are not put whole: those of another form would be mixed with what is stored."""
     declared = {route.name for route in app.routes}
     return {
         handler: {name: known(form) for name, form in names.items() if form != PLAIN or not target.whole}
-        for handler, names in forms.of(target.key).items()
+        for handler, names in schema.of(target.key).items()
         if handler in declared
     }

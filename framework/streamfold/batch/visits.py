@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from streamfold.batch.manifest import note_expiring
-from streamfold.batch.stored_schema import keep_forms
+from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import Failed, Outcome
-from streamfold.commit.pending import NamedRows, Unfinished
+from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.plan import Plan, Unit, pack, unit_of
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines import StoredItem
-from streamfold.errors import parts_text
+from streamfold.errors import joined_key
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
 from streamfold.ledger.lives import NO_ROWS, Lives, as_stored
@@ -55,34 +55,34 @@ class Scanned(NamedTuple):
 
     @property
     def name(self) -> str:
-        return parts_text(self.item[1:])
+        return joined_key(self.item[1:])
 
 
-def stand_in(item: ItemKey, version: str = BEFORE_ALL) -> Change:
+def synthetic_change(item: ItemKey, version: str = BEFORE_ALL) -> Change:
     """What stands for the change of an item that is visited."""
     return cast("Change", Scanned(item, version))
 
 
-class HandlerPart(NamedTuple):
+class VisitedHandler(NamedTuple):
     """One handler's part of one item."""
 
     route: Route
     fields: Fields
 
 
-class ItemParts(NamedTuple):
+class VisitedItem(NamedTuple):
     """The parts of one ledger item that are visited."""
 
     item: ItemKey
     group: str
-    parts: Sequence[HandlerPart]
+    parts: Sequence[VisitedHandler]
 
 
 class Visit(NamedTuple):
     """What was read for one ledger item, and what the handlers make of it."""
 
     key: StateKey
-    parts: ItemParts
+    parts: VisitedItem
     held: LedgerItem
     source: StoredItem | None
     steps: Sequence[Step]
@@ -115,16 +115,16 @@ class Visits:
     named: Mapping[str, NamedRows] = field(default_factory=dict)  # rows that records of the item name, by handler
     emptied: bool = False  # items are taken for absent
     dry_run: bool = False
-    unfinished: Unfinished = field(init=False, default_factory=Unfinished)
+    pending_work: PendingWork = field(init=False, default_factory=PendingWork)
     visited: dict[StateKey, Visit] = field(init=False, default_factory=dict)  # as they were read last
     planned: dict[StateKey, Transition] = field(init=False, default_factory=dict)  # the last of each ledger item
     lives: Lives = field(init=False)
-    _wanted: dict[StateKey, ItemParts] = field(init=False, default_factory=dict)
+    _wanted: dict[StateKey, VisitedItem] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lives = Lives(self.runtime.known.lives)
 
-    def read(self, wanted: Iterable[ItemParts]) -> list[Visit]:
+    def read(self, wanted: Iterable[VisitedItem]) -> list[Visit]:
         """Reads ledger items, then their sources, and derives. Raises ``EngineError`` if one of them cannot be read."""
         runtime = self.runtime
         keys = {ledger_key(runtime.application.name, each.group, each.item): each for each in wanted}
@@ -138,7 +138,7 @@ class Visits:
         runtime.known.learn_expiring()
         if not self.dry_run:
             note_expiring(runtime)
-            if not keep_forms(runtime):  # another process makes an attribute otherwise: the handler is refused now
+            if not keep_schema(runtime):  # another process makes an attribute otherwise: the handler is refused now
                 visits = [self._visit(key, each, ledgers[key], sources) for key, each in keys.items()]
         if self.lives.matter:
             coming = (
@@ -158,16 +158,18 @@ class Visits:
             return {} if source is None else {items[0]: source}
         return self.runtime.engine.read_sources(items)
 
-    def _visit(self, key: StateKey, parts: ItemParts, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]) -> Visit:
+    def _visit(
+        self, key: StateKey, parts: VisitedItem, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]
+    ) -> Visit:
         item, source = parts.item, sources.get(parts.item)
         version = max([self.bounds.get(item[0], BEFORE_ALL), *(part.version for part in held.parts.values())])
         image, steps, failed = image_of(source), [], []
         for route, fields in parts.parts:
-            after, error = derived(route, image, fields, self.runtime.known.forms)
+            after, error = derived(route, image, fields, self.runtime.known.schema)
             if error is None:
                 steps.append(Step(route, version, None, after))
             else:
-                failed.append(Failed(stand_in(item), route, error))
+                failed.append(Failed(synthetic_change(item), route, error))
         return Visit(key, parts, held, source, steps, failed)
 
     def unit(self, visit: Visit, steps: Iterable[Step], added: AbstractSet[RowKey] = NO_ROWS) -> Unit:
@@ -175,7 +177,7 @@ class Visits:
         item = visit.parts.item
         transition = reconciled(visit.key, item, tuple(steps), visit.held, added, self.lives)
         self.planned[visit.key] = transition
-        return unit_of(item, transition, (stand_in(item),), added, visit.held, self.lives)
+        return unit_of(item, transition, (synthetic_change(item),), added, visit.held, self.lives)
 
     def name(self, visit: Visit) -> None:
         """Takes the rows that an attempt before may have left unfinished when it died.
@@ -184,7 +186,7 @@ class Visits:
         so they are looked at again.
         """
         application, item = self.runtime.application.name, visit.parts.item
-        self.unfinished.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
+        self.pending_work.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
         for step in visit.steps:
             part, after = visit.held.parts.get(step.route.name), visit.after(step)
             named = NamedRows()
@@ -195,12 +197,12 @@ class Visits:
             named.rows.difference_update(after)
             named.hold(application, step.route, item, after)
             named.state_rows.update(filter(is_in_state, step.after))
-            self.unfinished.take(named, [step.route], [stand_in(item)])
+            self.pending_work.take(named, [step.route], [synthetic_change(item)])
 
     def commit(self, units: Sequence[Unit]) -> Outcome:
         """Carries out units of visits; those that are refused are visited again, alone."""
         runtime = self.runtime
-        committer = Committer(runtime, lambda *_: (), self.unfinished, lives=self.lives, revisit=self.again)
+        committer = Committer(runtime, lambda *_: (), self.pending_work, lives=self.lives, revisit=self.again)
         outcome = committer.carry_out(Plan(tuple(pack(units, runtime.chunk_actions)), ()))
         for handler in outcome.counts.get(ROWS_LOST, ()):
             runtime.warn_once((ROWS_LOST, handler), LOST[ROWS_LOST].text.format(name=handler, count="1 or more"))
@@ -217,7 +219,7 @@ class Visits:
         planned = [self.unit(visit, visit.steps, added[visit.key]) for visit in visits if visit.steps]
         return planned, [failed for visit in visits for failed in visit.failed]
 
-    def _limited(self, unit: Unit) -> ItemParts:
+    def _limited(self, unit: Unit) -> VisitedItem:
         """The parts of a ledger item that a unit is of."""
         assert isinstance(unit.guard.key, StateKey)
         wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}

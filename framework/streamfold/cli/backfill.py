@@ -17,7 +17,7 @@ from streamfold.cli.jobs import followed_chains, handlers_text, keys_text, note_
 from streamfold.cli.output import Note, Printed, Report, counted, note, progress_bar
 from streamfold.cli.repair import check_failed_file, failed_keys, failed_lines, failed_object
 from streamfold.cli.session import Session
-from streamfold.cli.verify import led_lines, led_object
+from streamfold.cli.verify import reconciled_lines, reconciled_object
 from streamfold.cli.work import LAG_RULE, joined, lag_of
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.errors import SettingsError
@@ -31,27 +31,27 @@ from streamfold.lifecycle.backfill import (
     REBUILD,
     RUNNER,
     SAMPLE_ITEMS,
+    BackfillProgress,
+    BackfillRun,
     Estimate,
-    Filling,
-    FillingProgress,
+    InitialHistoryPages,
     KeySource,
-    OpeningPages,
     RunHooks,
+    ShowProgress,
     TableSize,
-    Tell,
     end_job,
     estimate,
     job_options,
-    job_parts,
+    job_segments,
     new_job,
     segments_of,
 )
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.other_rows import LOADED_ITEMS
 from streamfold.lifecycle.page import Pages
-from streamfold.lifecycle.row_repair import RowsLed, lead_rows
-from streamfold.lifecycle.sources import PAGE_ITEMS, check_gate, check_named, source_tables, wanted_routes
-from streamfold.lifecycle.state_machine import JOB, SHARING, place_in_s3
+from streamfold.lifecycle.row_repair import RowsReconciled, reconcile_rows
+from streamfold.lifecycle.sources import PAGE_ITEMS, check_deployment_delay, check_named, source_tables, wanted_routes
+from streamfold.lifecycle.state_machine import JOB, SHARING, location_in_s3
 from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Route
 
@@ -293,7 +293,7 @@ def _planned(opened: Session, what: str) -> RunPlan:
             note(f"Handler {route.name!r} was not named by any function yet: deploy it before the run.")
     if not routes:
         raise SettingsError(f"There is no handler for {what}: all are left out, or follow from changes.")
-    check_gate(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
+    check_deployment_delay(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
     if local is not None and not given.dry_run:
         check_application(runtime)  # no function names its handlers
     tables, export = source_tables(routes), None
@@ -345,12 +345,12 @@ def _note_estimate(opened: Session, plan: RunPlan, expected: Estimate, counted_b
 
 
 @contextmanager
-def _bar(items: int, *, shown: bool) -> Iterator[Tell]:
+def _bar(items: int, *, shown: bool) -> Iterator[ShowProgress]:
     """Gives a function that shows the progress of a run: a bar on a terminal, and anywhere else why the run waits."""
     with progress_bar("items", items or None, shown=shown) as show:
         waited = ""
 
-        def tell(progress: FillingProgress) -> None:
+        def advance(progress: BackfillProgress) -> None:
             nonlocal waited
             report = progress.report
             text = f"{progress.read:,} read, {report.written:,} written, {len(report.failed):,} failed"
@@ -360,7 +360,7 @@ def _bar(items: int, *, shown: bool) -> Iterator[Tell]:
                 note(f"Waiting: {progress.waits}.")
             waited = progress.waits
 
-        yield tell
+        yield advance
 
 
 def _carried_out(opened: Session, plan: RunPlan, expected: Estimate) -> Report:
@@ -372,12 +372,12 @@ def _carried_out(opened: Session, plan: RunPlan, expected: Estimate) -> Report:
     left: list[Failure] = []
     with (
         failed_keys(app, given.failed, goes_on=goes_on) as keep,
-        _bar(expected.items, shown=not given.json_output) as tell,
+        _bar(expected.items, shown=not given.json_output) as advance,
     ):
         lag = lag_of(given.max_lag, given.function, runtime.clock)
-        hooks = RunHooks(with_fan_outs(runtime, tell, left), keep, lag)
+        hooks = RunHooks(with_fan_outs(runtime, advance, left), keep, lag)
         progress = _carry(opened, job, hooks, spark, expected)
-    rows = lead_rows(runtime, plan.names) if plan.what == REBUILD else None
+    rows = reconcile_rows(runtime, plan.names) if plan.what == REBUILD else None
     job = end_job(runtime, job.id)
     note_failed(left)
     chains = len(followed_chains(opened)) + len(left)
@@ -396,9 +396,9 @@ def _spark_run(opened: Session, plan: RunPlan) -> "SparkRun | None":
     given, export = opened.given, plan.export
     if given.runner != SPARK or export is None:
         return None
-    from streamfold.cli.spark import AppPlace, SparkRun
+    from streamfold.cli.spark import AppLocation, SparkRun
 
-    place, lag = AppPlace.here(given.application, given.tables), (given.max_lag, given.function)
+    place, lag = AppLocation.here(given.application, given.tables), (given.max_lag, given.function)
     table, names = plan.tables[0].name, plan.names
     return SparkRun(place, opened.store, export.place, export.parts, table, names, given.spark_master, lag)
 
@@ -438,15 +438,17 @@ def _begun(job: Job, export: Export | None, processes: int | None) -> Report:
     """What a state machine takes as input: the job, how many share its rates, and the parts but for files."""
     parts = list(range(export.parts if export else 0, job.segments))
     found = {JOB: job.id, SHARING: processes or SHARING_ELSEWHERE, "parts": parts}
-    text = json.dumps(found if export is None else {**found, **place_in_s3(export.place)})
+    text = json.dumps(found if export is None else {**found, **location_in_s3(export.place)})
     return Report([text], text)
 
 
-def _carry(opened: Session, job: Job, hooks: RunHooks, spark: "SparkRun | None", expected: Estimate) -> FillingProgress:
+def _carry(
+    opened: Session, job: Job, hooks: RunHooks, spark: "SparkRun | None", expected: Estimate
+) -> BackfillProgress:
     """Has all remaining parts of a job done. Raises what reading and writing raise."""
     given: dict[str, Any] = {"export": spark.keys()} if spark else {}
     spent = session.metered(opened.engine)
-    parts = job_parts(opened.runtime, job, metered=spent, hooks=hooks, **given)
+    parts = job_segments(opened.runtime, job, metered=spent, hooks=hooks, **given)
     most = min(PROCESSES_MAX, os.cpu_count() or 1, 1 + expected.items // ITEMS_A_PROCESS)
     processes = 1 if opened.store.is_local else max(1, opened.given.processes or most)
     if spark:
@@ -461,11 +463,11 @@ def _carry(opened: Session, job: Job, hooks: RunHooks, spark: "SparkRun | None",
 def _filled(
     opened: Session,
     job: Job,
-    progress: FillingProgress,
+    progress: BackfillProgress,
     chains: int,
     *,
-    swept: bool = True,
-    rows: RowsLed | None = None,
+    orphans_scanned: bool = True,
+    rows: RowsReconciled | None = None,
 ) -> Report:
     """What a run did, and the first of the items that failed.
 
@@ -476,7 +478,7 @@ def _filled(
 
     def lines() -> Iterator[Printed]:
         uncompared, exported = counts["uncompared"], given.export is not None
-        keys = keys_text(counts["read"], exported=exported, swept=swept)
+        keys = keys_text(counts["read"], exported=exported, orphans_scanned=orphans_scanned)
         again = f"{counted(uncompared, 'part')} not comparable, derived again, " if uncompared else ""
         yield (
             f"{job.what.partition(' ')[0]}: {keys}, "
@@ -487,14 +489,14 @@ def _filled(
             yield Note(f"{progress.unkeyed:,} ledger items with very long keys were passed over.")
         yield from failed_lines(progress.report.failed, counts["failed"], "--failed FILE keeps their keys")
         if rows is not None:
-            yield from led_lines(rows)
+            yield from reconciled_lines(rows)
 
     def found() -> dict[str, Any]:
         failures = [failed_object(app, each) for each in progress.report.failed]
         report = {"job": job.id, **counts, "failures": failures, "chains_failed": chains}
-        return {**report, **led_object(app, rows)}
+        return {**report, **reconciled_object(app, rows)}
 
-    return Report(lines(), found, bool(counts["failed"] or chains or (rows and rows.mended.left)))
+    return Report(lines(), found, bool(counts["failed"] or chains or (rows and rows.corrected.left)))
 
 
 def _opened_histories(opened: Session) -> Report:
@@ -503,7 +505,7 @@ def _opened_histories(opened: Session) -> Report:
     routes = _audits(opened)
     offline = given.offline or opened.local is not None
     check_named(opened.manifest, routes, offline=offline)
-    check_gate(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
+    check_deployment_delay(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
     tables = source_tables(routes)
     items = sum(_size_of(opened, table).items for table in tables)
     note(f"{OPENING} of {', '.join(route.name for route in routes)} over {items:,} items")
@@ -511,13 +513,13 @@ def _opened_histories(opened: Session) -> Report:
         return Report()
     opened.confirm_writes()
     jobs = Jobs.of(runtime)
-    job, goes_on = _opening_job(opened, jobs, routes)
-    pages, spent = OpeningPages(runtime, routes), session.metered(runtime.store)
-    with failed_keys(app, given.failed, goes_on=goes_on) as keep, _bar(items, shown=not given.json_output) as tell:
-        hooks, size = RunHooks(tell, keep), given.page_items
-        filling = Filling(jobs, job, pages, tables, page_items=size, metered=spent, hooks=hooks)
+    job, goes_on = _initial_history_job(opened, jobs, routes)
+    pages, spent = InitialHistoryPages(runtime, routes), session.metered(runtime.store)
+    with failed_keys(app, given.failed, goes_on=goes_on) as keep, _bar(items, shown=not given.json_output) as advance:
+        hooks, size = RunHooks(advance, keep), given.page_items
+        filling = BackfillRun(jobs, job, pages, tables, page_items=size, metered=spent, hooks=hooks)
         progress = filling.run()
-    return _filled(opened, filling.job, progress, len(followed_chains(opened)), swept=False)
+    return _filled(opened, filling.job, progress, len(followed_chains(opened)), orphans_scanned=False)
 
 
 def _audits(opened: Session) -> list[Route]:
@@ -531,7 +533,7 @@ def _audits(opened: Session) -> list[Route]:
     return [audits[name] for name in dict.fromkeys(opened.given.handlers)]
 
 
-def _opening_job(opened: Session, jobs: Jobs, routes: list[Route]) -> tuple[Job, bool]:
+def _initial_history_job(opened: Session, jobs: Jobs, routes: list[Route]) -> tuple[Job, bool]:
     """The job to go on with: one that was stopped (True), or a new one."""
     given, names, tables = opened.given, tuple(route.name for route in routes), source_tables(routes)
     segments = (given.segments or (1 if opened.store.is_local else 16)) * len(tables)

@@ -77,7 +77,7 @@ def diff(opened: Session) -> Report:
     app, by, code = opened.app, opened.explaining, opened.stack.enter_context(opened_code(given.old))
     routes = _routes(app, given.handlers)
     _note_sides(app, code, routes)
-    found = CodeDiff(by.app, by.engine, by.forms, [route.name for route in routes], code.rows)
+    found = CodeDiff(by.app, by.engine, by.schema, [route.name for route in routes], code.rows)
     wanted = opened.keys(routes).sources(given.sample, Random()) if routes else iter(())  # noqa: S311 - a sample
     with item_progress("comparing", given.sample, shown=not given.json_output) as advance:
         for page in pages(wanted, PAGE_ITEMS):

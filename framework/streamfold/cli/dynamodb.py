@@ -16,7 +16,7 @@ from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, unreachable
 from streamfold.engines.requests import ActionRequest
-from streamfold.errors import EngineError, parts_text, refusal
+from streamfold.errors import EngineError, joined_key, refusal
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_key
 from streamfold.records.change import Change, ItemKey
@@ -66,7 +66,7 @@ def account(client: Any) -> str:
     return f"account {identity['Account']}, region {client.meta.region_name}"
 
 
-def written_places(engine: Engine) -> str:
+def written_to(engine: Engine) -> str:
     """Where in AWS a command writes: account, region and tables."""
     assert isinstance(engine, DynamoEngine)
     named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in _own_tables(engine))
@@ -139,7 +139,7 @@ class SourceWriter:
             self._put(item, self._actions(item, raw, version))
 
     def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:
-        name = parts_text(item[1:])
+        name = joined_key(item[1:])
         for attempt in range(TRIES_MAX):
             refused = self.engine.send(actions)
             note, write = refused.reasons if refused else (None, None)
@@ -176,16 +176,16 @@ def _with_bytes(value: Any) -> Any:
 class TableChains:
     """Runs the chains of a replay from the tables' own streams, until those are drained.
 
-    ``settle_seconds``: after how long a stream shows what was written before; none of AWS's documents says it.
+    ``recheck_seconds``: after how long a stream shows what was written before; none of AWS's documents says it.
     """
 
     def __init__(
-        self, app: App, clients: tuple[Any, Any], tables: dict[str, tuple[Table, str]], settle_seconds: float = 0
+        self, app: App, clients: tuple[Any, Any], tables: dict[str, tuple[Table, str]], recheck_seconds: float = 0
     ) -> None:
         self.app = app
         self.clients = clients
         self.tables = {target.table.name: tables[target.table.name] for _, target, _ in chained(app.routes)}
-        self.settle_seconds = settle_seconds
+        self.recheck_seconds = recheck_seconds
 
     def without_stream(self) -> list[str]:
         """The handlers that cannot run, because the table of the rows that they read has no stream."""
@@ -201,7 +201,7 @@ class TableChains:
         cursors: dict[str, Any] = dict.fromkeys(name for name in self.tables if self._has_stream(name))
         delivered = bool(cursors)
         while delivered:
-            runtime.pause(self.settle_seconds)
+            runtime.pause(self.recheck_seconds)
             delivered = False
             for name, cursor in tuple(cursors.items()):
                 for page in StreamReader(*self.clients, self.tables[name][1]).pages(cursor):

@@ -33,9 +33,9 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.maintenance import Comparing, root_of
 from streamfold.derivations.search.options import options_of as search_options
 from streamfold.derivations.search.sink import Sink
-from streamfold.errors import SettingsError, parts_text, printable
+from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
-from streamfold.ledger.contribution import Contribution, HeldEntries, RowPart
+from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
@@ -139,7 +139,7 @@ def explain(opened: Session) -> Report:
 
 def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:
     """The key of the row. Raises ``SettingsError`` for a key of no row that has contributions."""
-    app, name = by.app, parts_text((partition, sort))
+    app, name = by.app, joined_key((partition, sort))
     found = typed_keys([key for route in app.routes for key in route.into], partition, sort)
     explainable = [row for row in found if row_routes(by, row)]
     if len(explainable) == 1:
@@ -214,11 +214,13 @@ def contribution_text(rows: Contribution, other: Contribution) -> str:
     return "; ".join(_contributed_text(row, part, {}, other.get(row, part)) for row, part in rows.items())
 
 
-def _contributed_text(row: RowKey, part: RowPart, entries: Mapping[str, Sequence[Any]], other: RowPart) -> str:
+def _contributed_text(
+    row: RowKey, part: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
+) -> str:
     return f"{row_text(row)}  {'  '.join(_part_texts(part, entries, other))}".rstrip()
 
 
-def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]], other: RowPart) -> list[str]:
+def _part_texts(part: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution) -> list[str]:
     def listed(name: str, held: HeldEntries) -> str:
         """Entries, with their order and how many of them count where the other side has that otherwise."""
         differs = name in other.ordered and other.ordered[name].ordering != held.ordering
@@ -233,7 +235,9 @@ def _part_texts(part: RowPart, entries: Mapping[str, Sequence[Any]], other: RowP
     return [*amounts, *plain, *names, *ordered, *whole]
 
 
-def _part_object(by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowPart) -> dict[str, Any]:
+def _part_object(
+    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowContribution
+) -> dict[str, Any]:
     entries = entry_values(by, route, item, row, part)
     return {
         "adds": encode(part.amounts)["M"],
@@ -324,7 +328,7 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "agrees": found.agrees,
         "whole": found.whole,
         "missing_entries": found.lacking,
-        "left_by_retired": sorted(found.left),
+        "retired_names": sorted(found.left),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
 

@@ -29,7 +29,7 @@ from streamfold.derivations.audit.history import (
 )
 from streamfold.derivations.audit.kind import audit_routes, item_values, plain_row, typed_values
 from streamfold.engines import Engine
-from streamfold.errors import SettingsError, parts_text, printable
+from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
@@ -114,7 +114,7 @@ def history(opened: Session) -> Report:
     time = _time("--at", given.at)
     found = audited(opened.app, given.partition, given.sort, given.handler)
     rows = rows_of(opened.engine, found)
-    name = parts_text((given.partition, given.sort))
+    name = joined_key((given.partition, given.sort))
     none = f"No rows: no change of {name} was recorded, or its rows have expired. Check the key."
     if time is not None:
         # A row has its item and version wherever its key holds them.
@@ -295,7 +295,7 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
         for source in route.sources
         if (values := typed_values(source, partition, sort)) is not None and source.match_values(*values) is not None
     ]
-    name = parts_text((partition, sort))
+    name = joined_key((partition, sort))
     if not found:
         sources = ", ".join(dict.fromkeys(source.template for route in audits for source in route.sources))
         raise SettingsError(f"No audit records the item {name}: expected PARTITION and SORT of {sources}.")

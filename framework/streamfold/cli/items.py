@@ -12,7 +12,7 @@ from streamfold.app import App
 from streamfold.cli.output import Grid, note
 from streamfold.derivations.audit.kind import typed_values
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import EngineError, RecordError, SettingsError, parts_text, printable, shortened
+from streamfold.errors import EngineError, RecordError, SettingsError, joined_key, printable, shortened
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, Table, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
@@ -24,7 +24,7 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 
-FORMS = (
+AGGREGATIONS = (
     "One key a line: PARTITION, a tab and SORT; or JSON, "
     '{"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "METADATA"}}}.'
 )
@@ -122,10 +122,10 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
     """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
     keys = read_keys(routes)
     found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
-    name = parts_text((partition, sort))
+    name = joined_key((partition, sort))
     if not found:
         templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
-        other = typed_keys([each.key for route in routes for each in route.kind.listens(route)], partition, sort)
+        other = typed_keys([each.key for route in routes for each in route.kind.subscriptions(route)], partition, sort)
         what = f"The item {name} only bears what handlers derive of others"
         what = what if other else f"No handler reads the item {name}"
         raise SettingsError(f"{what}: expected PARTITION and SORT of {templates}.")
@@ -140,7 +140,7 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
 
 def read_keys(routes: Iterable[Route]) -> list[Key]:
     """The keys of the items that handlers are called with; not those of items that only have derived attributes."""
-    return [each.key for route in routes for each in route.kind.listens(route) if each.called]
+    return [each.key for route in routes for each in route.kind.subscriptions(route) if each.called]
 
 
 def typed_keys(keys: Iterable[Key], partition: str, sort: str | None) -> list[ItemKey]:
@@ -174,14 +174,14 @@ def lines_of(file: Path, option: str) -> Iterator[str]:
 
 def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
     """The items of the file of ``--keys``. Raises ``SettingsError`` with the line that is none."""
-    keys = [each.key for route in app.routes for each in route.kind.listens(route)]
+    keys = [each.key for route in app.routes for each in route.kind.subscriptions(route)]
     for number, line in enumerate(lines_of(file, "--keys"), 1):
         where = f"{file}:{number}"
         if line.lstrip().startswith("{"):
             try:
                 yield item_of(app, json.loads(line), where)
             except (ValueError, RecursionError):
-                raise SettingsError(f"{where} is not JSON. Expected: {FORMS}") from None
+                raise SettingsError(f"{where} is not JSON. Expected: {AGGREGATIONS}") from None
         elif line.strip():
             partition, tab, sort = line.removesuffix("\r").partition("\t")
             found = typed_keys(keys, partition, sort if tab else None)
@@ -189,7 +189,9 @@ def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
                 tables = " and ".join(item[0] for item in found)
                 raise SettingsError(f"{where} may be a key of tables {tables}: give JSON.")
             if not found:
-                raise SettingsError(f"{where} holds no key that a handler of the application reads. Expected: {FORMS}")
+                raise SettingsError(
+                    f"{where} holds no key that a handler of the application reads. Expected: {AGGREGATIONS}"
+                )
             yield found[0]
 
 
@@ -200,7 +202,7 @@ def item_of(app: Application, value: Any, where: str) -> ItemKey:
         name = value.get("table", names[0] if len(names) == 1 else MAIN.name)
         return item_key(value.get("key", value), app.tables[name])
     except (AttributeError, KeyError, TypeError, ValueError, RecordError):
-        raise SettingsError(f"{where} holds no key of a table of the application. Expected: {FORMS}") from None
+        raise SettingsError(f"{where} holds no key of a table of the application. Expected: {AGGREGATIONS}") from None
 
 
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streamfold.batch.fan_outs import OpenFanOut, open_fan_outs, ring_open, run_chains, run_fan_outs
+from streamfold.batch.fan_outs import OpenFanOut, enqueue_open, open_fan_outs, run_chains, run_fan_outs
 from streamfold.batch.report import Report as BatchReport
 from streamfold.cli import shell
 from streamfold.cli.items import name_text
@@ -13,7 +13,7 @@ from streamfold.commit.outcome import Failure
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, is_over
 from streamfold.jobs.job import Job, Jobs
-from streamfold.lifecycle.backfill import FillingProgress, Tell
+from streamfold.lifecycle.backfill import BackfillProgress, ShowProgress
 from streamfold.runtime import Runtime
 
 FAILED_SHOWN = 20
@@ -62,9 +62,9 @@ def jobs(opened: Session) -> Report:
     """
     given, runtime = opened.given, opened.runtime
     known = Jobs.of(runtime)
-    if given.pause or given.resume or given.change or given.end or (given.ring and opened.settings.jobs is None):
+    if given.pause or given.resume or given.change or given.end or (given.enqueue and opened.settings.jobs is None):
         opened.confirm_writes()
-    failures = ring_again(runtime, "" if given.ring == ALL else given.ring) if given.ring else ()
+    failures = enqueue_again(runtime, "" if given.enqueue == ALL else given.enqueue) if given.enqueue else ()
     if given.pause or given.resume:
         known.change(given.pause or given.resume, paused=bool(given.pause))
     if given.change:
@@ -94,9 +94,11 @@ def _job_line(known: Jobs, job: Job) -> tuple[dict[str, Any], str]:
     return {**found, "segments_done": done, **rates}, f"{name}: {state}, {done} of {job.segments} segments{counts}"
 
 
-def keys_text(number: int, *, exported: bool = False, swept: bool = True) -> str:
+def keys_text(number: int, *, exported: bool = False, orphans_scanned: bool = True) -> str:
     """How many keys a run has read, and of what: a table has items and rows, and an orphan scan reads the state."""
-    return f"{counted(number, 'key')} of the {'export' if exported else 'tables'}{' and the state' * swept} read"
+    return (
+        f"{counted(number, 'key')} of the {'export' if exported else 'tables'}{' and the state' * orphans_scanned} read"
+    )
 
 
 def handlers_text(handlers: Sequence[str]) -> str:
@@ -131,7 +133,7 @@ def _duration(seconds: int) -> str:
     return f"{seconds // 60} minutes" if seconds < 7200 else f"{seconds // 3600} hours"
 
 
-def ring_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
+def enqueue_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
     """Rings for open fan-outs, all or the one of an id. Where that is here, works on them until none is left.
 
     Returns what failed. Raises ``SettingsError`` for a fan-out that is not open, or not of this process.
@@ -143,10 +145,10 @@ def ring_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
                 f"Fan-out {identity} is of handler {found.job.handlers[0]!r}, which is retired, switched off, or of "
                 "another group than STREAMFOLD_GROUP: nobody would work on it."
             )
-        runtime.ring(identity, [lane.number for lane in found.left])
+        runtime.enqueue(identity, [lane.number for lane in found.left])
         lanes = len(found.left)
     else:
-        lanes = ring_open(runtime)
+        lanes = enqueue_open(runtime)
     queued = runtime.settings.jobs is not None and not runtime.store.is_local
     report = follow_fan_outs(runtime)
     rows = sum(tally.written for tally in report.tallies.values())
@@ -169,22 +171,22 @@ def follow_fan_outs(runtime: Runtime) -> BatchReport:
     """
     if runtime.settings.jobs is None or runtime.store.is_local:
         return run_fan_outs(runtime)
-    from streamfold.jobs.fan_outs import Doorbell
+    from streamfold.jobs.fan_outs import SegmentQueue
 
-    rung, runtime.rung = runtime.rung, []
-    if rung:
-        Doorbell(runtime.application.name, runtime.settings.jobs, runtime.warn).ring(rung)
+    queued, runtime.queued = runtime.queued, []
+    if queued:
+        SegmentQueue(runtime.application.name, runtime.settings.jobs, runtime.warn).enqueue(queued)
     return BatchReport()
 
 
-def with_fan_outs(runtime: Runtime, tell: Tell, left: list[Failure]) -> Tell:
+def with_fan_outs(runtime: Runtime, show: ShowProgress, left: list[Failure]) -> ShowProgress:
     """After each page of a run, has the fan-outs worked on that it opened; those that fail stay open.
 
     left: takes the first of what failed.
     """
 
-    def after_page(progress: FillingProgress) -> None:
-        tell(progress)
+    def after_page(progress: BackfillProgress) -> None:
+        show(progress)
         left.extend(follow_fan_outs(runtime).failures[: FAILED_SHOWN - len(left)])
 
     return after_page

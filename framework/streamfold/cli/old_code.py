@@ -25,7 +25,7 @@ import streamfold
 from streamfold.app import App
 from streamfold.cli.session import load_application
 from streamfold.errors import SettingsError, StreamfoldError, plain
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.diff import SideRows, side_rows
 from streamfold.records.encoded import to_json
 
@@ -127,10 +127,10 @@ def _git(*arguments: str, place: str) -> str:
     except subprocess.TimeoutExpired:
         raise SettingsError(f"git took more than {GIT_SECONDS_MAX} seconds for revision {place!r}.") from None
     except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or ["nothing"])[-1]
+        message = (error.stderr.strip().splitlines() or ["nothing"])[-1]
         raise SettingsError(
-            f"--old: git knows no revision {place!r} here ({said}). Stand in the repository, and name a branch, tag or "
-            "commit."
+            f"--old: git knows no revision {place!r} here ({message}). Stand in the repository, and name a branch, tag "
+            "or commit."
         ) from None
     return ran.stdout.strip()
 
@@ -180,9 +180,9 @@ def serve(application: str, folder: str, lines: TextIO, answers: TextIO) -> None
         answer({"error": plain(str(error))})
         return
     answer(found)
-    forms = Forms()
+    schema = Schema()
     for line in lines:
-        answers.writelines(side_rows(app, forms, table, image).line() + "\n" for table, image in json.loads(line))
+        answers.writelines(side_rows(app, schema, table, image).line() + "\n" for table, image in json.loads(line))
         answers.flush()
 
 

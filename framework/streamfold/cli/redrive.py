@@ -15,7 +15,7 @@ from streamfold.cli.jobs import follow_fan_outs
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, echo, warn, write
 from streamfold.cli.session import DEFAULT_STATE, Session, is_unnamed, open_copy, open_dynamodb, open_embedded
 from streamfold.errors import RecordError, SettingsError, printable
-from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingPlace, left_of, open_place
+from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingRecords, left_of, open_location
 from streamfold.failures.redrive import Redrive, Redriven, is_local
 from streamfold.failures.stream_range import Fetched
 from streamfold.keys.table import MAIN
@@ -83,7 +83,7 @@ def redrive(opened: Session) -> Report:
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
     app, given, settings = opened.app, opened.given, opened.settings
-    places = [opened.stack.enter_context(closing(open_place(source))) for source in dict.fromkeys(given.sources)]
+    places = [opened.stack.enter_context(closing(open_location(source))) for source in dict.fromkeys(given.sources)]
     origins = Origins(app.source_tables, settings, warn, app.tables)
     documents = WaitingDocuments(places)
     put_sources = _open(opened, origins, documents)
@@ -126,14 +126,14 @@ def _open(opened: Session, origins: Origins, documents: "WaitingDocuments") -> P
     return None
 
 
-def _redrive(redriving: Redrive, place: WaitingPlace, document: Waiting, outcomes: "Outcomes") -> None:
+def _redrive(redriving: Redrive, place: WaitingRecords, document: Waiting, outcomes: "Outcomes") -> None:
     """Redrives a document; a queue deletes its message once no record of it is left over."""
     left_over = outcomes.left_over
     for redriven in redriving.process(document):
         outcomes.add(redriven)
     outcomes.documents += 1
     if document.receipt is not None and outcomes.left_over == left_over and not redriving.dry_run:
-        place.settle(document.receipt)
+        place.acknowledge(document.receipt)
 
 
 def _add_chains(opened: Session, outcomes: "Outcomes") -> None:
@@ -171,11 +171,11 @@ class _Fetch:
 class WaitingDocuments:
     """The documents of all parking places; the first can be looked at before they are taken."""
 
-    def __init__(self, places: Sequence[WaitingPlace]) -> None:
+    def __init__(self, places: Sequence[WaitingRecords]) -> None:
         self._documents = ((place, waiting) for place in places for waiting in place)
-        self._first: list[tuple[WaitingPlace, Waiting]] = []
+        self._first: list[tuple[WaitingRecords, Waiting]] = []
 
-    def __iter__(self) -> Iterator[tuple[WaitingPlace, Waiting]]:
+    def __iter__(self) -> Iterator[tuple[WaitingRecords, Waiting]]:
         return chain(self._first, self._documents)
 
     def find_table(self, origins: Origins) -> None:
@@ -222,13 +222,13 @@ class Outcomes:
 
     def add(self, redriven: Redriven) -> None:
         self.outcomes[redriven.what] += 1
-        self.left_over += redriven.is_left_over
+        self.left_over += redriven.is_leftover
         if redriven.conflicts:
             self.conflicts[str(redriven.handler)] += redriven.conflicts
         if self.json_file is not None:
             line = {"outcome" if name == "what" else name: value for name, value in redriven._asdict().items()}
             echo(to_json(line), file=self.json_file)
-        kept = (self.shown, True), (self.reasons, redriven.is_left_over)
+        kept = (self.shown, True), (self.reasons, redriven.is_leftover)
         for each in (each for each, wanted in kept if wanted and len(each) < SHOWN_MAX):
             each.append(redriven)
 

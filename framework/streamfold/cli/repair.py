@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli import shell
-from streamfold.cli.items import FORMS, item_object, item_of, item_text, items_in, lines_of, note_absent, typed_item
+from streamfold.cli.items import (
+    AGGREGATIONS,
+    item_object,
+    item_of,
+    item_text,
+    items_in,
+    lines_of,
+    note_absent,
+    typed_item,
+)
 from streamfold.cli.jobs import followed_chains
 from streamfold.cli.output import SHOWN_MAX, Note, Printed, Report, counted, first_lines, item_progress
 from streamfold.cli.session import Session, chosen_routes, export_of
@@ -55,7 +64,7 @@ class RepairedItems:
     "repair",
     "Derive rows again from some items as they are now.",
     shell.key_option("The item with this key, as it is typed."),
-    shell.file("--keys", f"The items of a file. {FORMS}"),
+    shell.file("--keys", f"The items of a file. {AGGREGATIONS}"),
     shell.file("--from-verify", "The items that differ or failed in what verify --json printed.", "report", "REPORT"),
     shell.value(
         "--export",
@@ -142,12 +151,12 @@ def _reported(app: App, report: Path) -> Iterator[ItemKey]:
 def repaired_items(opened: Session, routes: Sequence[Route], items: GivenItems, *, dry_run: bool) -> RepairedItems:
     """Derives the rows of items again, for some handlers, and lets the chains of a local state follow."""
     names = {route.name for route in routes}
-    led = Pages(opened.runtime, names, always=not dry_run, dry_run=dry_run, sources_only=False)
+    reconciling = Pages(opened.runtime, names, always=not dry_run, dry_run=dry_run, sources_only=False)
     found = RepairedItems(dry_run)
     with item_progress("repairing", items.number, shown=not opened.given.json_output) as advance:
         for page in pages(items.items):
             found.given += len(page)
-            found.report.add(led.reconcile(page))
+            found.report.add(reconciling.reconcile(page))
             advance(len(page))
     if not dry_run:
         found.chains = len(followed_chains(opened))

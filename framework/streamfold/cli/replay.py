@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from streamfold.replay.replay import PutSources
 
 BATCH_RECORDS_MAX = 10_000
-SETTLE_SECONDS = 2.0
+RECHECK_SECONDS = 2.0
 """How long written rows are given to show in AWS's stream; DynamoDB Local's shows them at once."""
 PROGRESS_EVERY_RECORDS = 200
 PEEKED_RECORDS_MAX = 1000
@@ -253,9 +253,9 @@ class _Replaying:
                 check_whole(read_manifest(app.name, engine), app)
         self.put_sources = SourceWriter(engine, app.name) if given.put_sources else None
         if app.chained:
-            settle_seconds = 0 if opened.store.on_loopback else SETTLE_SECONDS
+            recheck_seconds = 0 if opened.store.on_loopback else RECHECK_SECONDS
             tables = dict(session.real_tables(app, self.settings, self.origins))
-            self.chains = TableChains(app, make_clients(opened.store.endpoint_url), tables, settle_seconds)
+            self.chains = TableChains(app, make_clients(opened.store.endpoint_url), tables, recheck_seconds)
 
     def _real_names(self) -> dict[str, str]:
         tables = {} if self.opened.store.is_local else session.real_tables(self.app, self.settings, self.origins)

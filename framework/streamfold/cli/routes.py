@@ -79,14 +79,14 @@ def routes(opened: Session) -> Report:
 
 def _row(route: Route, manifest: Manifest | None) -> dict[str, Any]:
     kind = route.kind
-    parts = [template_text(each.key) for each in kind.listens(route) if each.called and each.role != SOURCE]
+    parts = [template_text(each.key) for each in kind.subscriptions(route) if each.called and each.role != SOURCE]
     targets = map(template_text, dict.fromkeys((*route.writes, *kind.touches(route))))
     return {
         "sources": [template_text(key) for key in route.sources],
         "handler": route.name,
         "group": route.group,
         "kind": kind.name,
-        "targets": [*targets, *kind.outside_places(route)],
+        "targets": [*targets, *kind.outside_locations(route)],
         "guard": route.guard,
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),

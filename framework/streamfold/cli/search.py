@@ -28,9 +28,9 @@ from streamfold.derivations.search.opensearch import COMMAND_TRIES
 from streamfold.derivations.search.options import own_alias
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.job import Job, Jobs
-from streamfold.lifecycle.backfill import Filling
+from streamfold.lifecycle.backfill import BackfillRun
 from streamfold.lifecycle.page import ItemFailed
-from streamfold.lifecycle.search import SAMPLE, IndexVerifier, Rebuild, TakeOver, VerifiedIndex, repair, told_phase
+from streamfold.lifecycle.search import SAMPLE, IndexVerifier, Rebuild, TakeOver, VerifiedIndex, phase_text, repair
 from streamfold.lifecycle.sources import PAGE_ITEMS
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.settings.loopback import is_loopback
@@ -299,7 +299,7 @@ class _Steps:
             return Report(reported=True)
         lines = [f"Alias {alias} stands for {mark.live}."]
         if mark.phase == SWAPPED:
-            lines.append(told_phase(alias, mark))
+            lines.append(phase_text(alias, mark))
         counts = {name: count for name, count in self.counts.items() if name in ("read", "written", "failed")}
         return Report(lines, {"alias": alias, "live": mark.live, "old": mark.old, "phase": mark.phase, **counts})
 
@@ -348,7 +348,7 @@ class _Steps:
             return
         tables = list({source.table.name: source.table for source in self.index.route.sources}.values())
         pages, spent = self.rebuild.pages(job.started), metered(self.opened.engine)
-        filling = Filling(self.jobs, job, pages, tables, page_items=self.given.page_items, metered=spent)
+        filling = BackfillRun(self.jobs, job, pages, tables, page_items=self.given.page_items, metered=spent)
         progress = filling.run()
         self.counts = dict(filling.job.counts)
         self._say(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")

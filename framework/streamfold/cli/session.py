@@ -188,7 +188,7 @@ class Session:
     @property
     def explaining(self) -> Explaining:
         """What explanations of items and rows are made with."""
-        return Explaining(self.app, self.engine, self.runtime.known.forms)
+        return Explaining(self.app, self.engine, self.runtime.known.schema)
 
     def keys(self, routes: Sequence[Route]) -> ItemKeys:
         """The keys of the items that lead to these handlers."""
@@ -197,9 +197,9 @@ class Session:
     def confirm_writes(self) -> None:
         """Prints which account and region are written to, and asks unless ``--yes``. Not for local stores."""
         if self.store.on_aws:
-            from streamfold.cli.dynamodb import written_places
+            from streamfold.cli.dynamodb import written_to
 
-            confirm(f"This writes to AWS, {written_places(self.engine)}.", yes=self.given.yes, to=" to write to AWS")
+            confirm(f"This writes to AWS, {written_to(self.engine)}.", yes=self.given.yes, to=" to write to AWS")
 
     def confirm_documents(self) -> None:
         """Says that documents are written to a server, if any are and it is no loopback, and asks unless ``--yes``."""

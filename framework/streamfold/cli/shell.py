@@ -25,7 +25,7 @@ from streamfold.settings.readers import read_path
 
 Option = Callable[[Any], Any]
 """An option or an argument: what makes a parameter of a function."""
-CommandPart = Any
+OptionOrRule = Any
 """An option, an argument, a rule, or a tuple of parts."""
 GivenNames = frozenset[str]
 """The options and arguments that were given, and choices with their values: ``--limit``, ``--engine dynamodb``, JOB."""
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 def command(
     name: str,
     short_help: str,
-    *parts: CommandPart,
+    *parts: OptionOrRule,
     group: click.Group | None = None,
     checks: bool = False,
     outside: bool | None = None,
@@ -73,7 +73,7 @@ def command(
     return decorate
 
 
-def _flat(parts: Iterable[CommandPart]) -> Iterator[Option | Rule]:
+def _flat(parts: Iterable[OptionOrRule]) -> Iterator[Option | Rule]:
     for part in parts:
         if type(part) is tuple:  # a rule is a tuple of its own
             yield from _flat(part)

@@ -36,7 +36,7 @@ from streamfold.errors import KeyValueError, SettingsError
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining
 from streamfold.read.feeds import LIMIT, PULLS_MOST, BotoQueries, EngineQueries, Feed, Queries, page
 from streamfold.records.encoded import to_json, to_sorted_json
@@ -128,7 +128,7 @@ def _items_report(opened: Session) -> Report:
                 yield f"{chr(10) if number else ''}table {table.name}"
             yield from some_lines(_rows(opened, table, keys), given.limit, partial(item_grid, table), "rows")
         if given.partition is not None and not (given.state_items or given.raw):
-            by = Explaining(app, opened.engine, Forms())
+            by = Explaining(app, opened.engine, Schema())
             yield from map(Note, other_things(by, given.partition, given.sort, scan=opened.store.is_local))
 
     found = (to_sorted_json(item) for table in tables for item in islice(_rows(opened, table, keys), given.limit))

@@ -20,12 +20,12 @@ from streamfold.app import App
 from streamfold.cli.jobs import note_failed, with_fan_outs
 from streamfold.cli.session import Store, load_application, make_settings, metered, open_store
 from streamfold.cli.work import add_page, lag_of, page_line
-from streamfold.engines import ScanPage, ScanPlace, Segment
+from streamfold.engines import ScanCursor, ScanPage, Segment
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table
-from streamfold.ledger.forms import Forms
-from streamfold.lifecycle.backfill import Filling, FillingProgress, RunHooks, job_parts
+from streamfold.ledger.schema import Schema
+from streamfold.lifecycle.backfill import BackfillProgress, BackfillRun, RunHooks, job_segments
 from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.rows import (
     FAILED,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 LOCAL = "local[*,4]"
 """This machine's cores; a task is tried four times, as on a cluster (Spark, Configuration, spark.task.maxFailures)."""
 QUIET = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Of a local run: nothing listens to other machines."""
+"""Of a local run: nothing subscriptions to other machines."""
 PARTITIONS_A_CORE = 4
 AskedLag = tuple[float | None, str | None]
 """``--max-lag`` and ``--function``."""
@@ -60,7 +60,7 @@ Shuffled = tuple[tuple[str, str], ItemKey]
 
 
 @dataclass(frozen=True, slots=True)
-class AppPlace:
+class AppLocation:
     """What a worker needs to find the application: names, and the settings of the environment."""
 
     application: str
@@ -68,7 +68,7 @@ class AppPlace:
     environment: Mapping[str, str]
 
     @classmethod
-    def here(cls, application: str, tables: tuple[str, ...]) -> "AppPlace":
+    def here(cls, application: str, tables: tuple[str, ...]) -> "AppLocation":
         return cls(application, tables, {name: text for name, text in os.environ.items() if name.startswith(PREFIX)})
 
     def opened(self) -> tuple[App, Settings]:
@@ -109,7 +109,7 @@ def row_hash(key: object) -> int:
 class Files:
     """The data files of exports, as tasks: the name of the table, the manifest, the number of the file."""
 
-    place: AppPlace
+    place: AppLocation
     handlers: tuple[str, ...]
 
     def routes(self, app: App) -> list[Route]:
@@ -127,9 +127,9 @@ class FileSums(Files):
     def __call__(self, task: tuple[str, str, int]) -> Iterator[tuple[RowKey, RowSum]]:
         table, manifest, number = task
         app, settings = self.place.opened()
-        routes, forms = self.routes(app), Forms()
+        routes, schema = self.routes(app), Schema()
         for line in self.export(app, settings, table, manifest).lines_of(number):
-            yield from contributed(app, routes, forms, line)
+            yield from contributed(app, routes, schema, line)
 
 
 class RowsCompared(Files):
@@ -143,7 +143,7 @@ class RowsCompared(Files):
 
 
 def verified_on_spark(
-    place: AppPlace, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
+    place: AppLocation, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
 ) -> tuple[VerifiedRows, list[ItemError]]:
     """Compares the rows of exports, by the names of their tables, with what their sources add up to."""
     _, settings = place.opened()
@@ -178,7 +178,7 @@ class SortedKeys:
     def name_of(self, number: int) -> str:
         return f"partition {number}"
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """The next keys. The cursor only moves forward, as a run reads it."""
         skipped = int(after or 0) - self._read
         assert skipped >= 0, "a partition is read once, from its begin to its end"
@@ -200,11 +200,11 @@ class Anchored(Files):
     def __call__(self, task: tuple[str, str, int]) -> Iterator[Shuffled]:
         app, settings = self.place.opened()
         table, manifest, number = task
-        routes, forms = self.routes(app), Forms()
+        routes, schema = self.routes(app), Schema()
         rows: dict[ItemKey, list[str]] = {}
         for line in self.export(app, settings, table, manifest).lines_of(number):
             if any(each.route in routes for each, _ in app.listeners(line.key)):
-                found = contributed(app, routes, forms, line)
+                found = contributed(app, routes, schema, line)
                 rows[line.key] = [repr(row) for row, _ in found if row[0] != FAILED and row != line.key]
         shared = Counter(row for own in rows.values() for row in own)
         for item, own in rows.items():
@@ -215,7 +215,7 @@ class Anchored(Files):
 class Worker:
     """Does parts of a job in a process of the cluster."""
 
-    place: AppPlace
+    place: AppLocation
     store: Store
     job: str
     parts: int
@@ -239,15 +239,15 @@ class Worker:
             job = Jobs.of(runtime).read(self.job)
             if job is None:
                 raise SettingsError(f"Job {self.job} is not in this store.")
-            parts = job_parts(runtime, job, export=keys, metered=metered(engine), sharing=self.sharing)
+            parts = job_segments(runtime, job, export=keys, metered=metered(engine), sharing=self.sharing)
 
-            def tell(progress: FillingProgress) -> None:
+            def show(progress: BackfillProgress) -> None:
                 if not progress.waits:  # a process that waits has no page to print
                     lines.append(page_line(app, progress))
-                    parts.progress = FillingProgress()
+                    parts.progress = BackfillProgress()
 
-            parts.hooks = RunHooks(with_fan_outs(runtime, tell, left), lag=lag_of(*self.lag, runtime.clock))
-            parts.run_part(number)
+            parts.hooks = RunHooks(with_fan_outs(runtime, show, left), lag=lag_of(*self.lag, runtime.clock))
+            parts.run_segment(number)
         note_failed(left)
         return lines
 
@@ -255,7 +255,7 @@ class Worker:
 class SparkRun(NamedTuple):
     """A run that Spark is to carry."""
 
-    place: AppPlace
+    place: AppLocation
     store: Store
     export: str  # the manifest
     files: int
@@ -269,7 +269,7 @@ class SparkRun(NamedTuple):
         cores: int = spark_context(self.master).defaultParallelism
         return SortedKeys(cores * PARTITIONS_A_CORE, iter(()))
 
-    def carry(self, app: App, job: Job, parts: Filling) -> None:
+    def carry(self, app: App, job: Job, parts: BackfillRun) -> None:
         """Has every part of a new job done, and joins the lines of the workers in the progress of its parts."""
         context = spark_context(self.master)
         cores, number = context.defaultParallelism, parts.of

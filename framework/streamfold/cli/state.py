@@ -14,7 +14,7 @@ from streamfold.derivations import kept_words
 from streamfold.errors import printable
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import KeptRetirement, PartKept, Retirement, check_no_run, check_retirable
+from streamfold.lifecycle.retire import ContributionKept, KeptRetirement, Retirement, check_no_run, check_retirable
 from streamfold.lifecycle.state_size import PURPOSES, StateGarbage, state_sizes
 
 NUMBERS = ("items", "bytes", "expiring")
@@ -184,7 +184,7 @@ def retire(opened: Session) -> Report:
 def _retired_lines(retirement: Retirement | KeptRetirement, *, dry_run: bool) -> Iterator[Printed]:
     report = retirement.report
 
-    def kept_note(kept: PartKept) -> Note:
+    def kept_note(kept: ContributionKept) -> Note:
         source = source_of(kept.key)
         name = f"item {item_text(source.item)}" if source else f"state item {state_text(kept.key)}"
         return Note(f"Kept: {name}: {printable(str(kept.why))}")

@@ -23,8 +23,8 @@ from streamfold.cli.output import Grid, Note, Printed, counted
 from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, Session, program, user_frames
 from streamfold.cli.show import DocumentSamples, local_samples
 from streamfold.commit.outcome import Failure
-from streamfold.commit.plan import Chunk, Deferred, Plan
-from streamfold.derivations import SAYS
+from streamfold.commit.plan import Deferred, Plan, Transaction
+from streamfold.derivations import COUNTED_WORDS
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.search.indexes import searches_of
 from streamfold.derivations.search.options import options_of, shown_index
@@ -119,7 +119,7 @@ def summary_json(written: Written) -> str:
             "parked": dict(report.parked),
             "first_parked": report.first_parked,
             "off": dict(report.off),
-            **{word: dict(report.counts.get(word, {})) for word in SAYS},
+            **{word: dict(report.counts.get(word, {})) for word in COUNTED_WORDS},
             "failures": [_failure(failed) for failed in summary.failures],
             "failure_count": summary.failure_count,
             "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
@@ -214,7 +214,7 @@ def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
             f"read {them}: {first}{plain(miss.why)}. Next: mend {os.path.relpath(key.declared_at)}; see {page}"
         )
     yield from (f"Handler {name} is switched off: {count} records were skipped." for name, count in report.off.items())
-    for word, message in SAYS.items():
+    for word, message in COUNTED_WORDS.items():
         for name, count in report.counts.get(word, {}).items():
             yield message.text.format(name=name, count=count)
     for name, count in report.parked.items():
@@ -320,10 +320,10 @@ def _documents(written: Written) -> str | None:
 
 def plan_lines(plan: Plan, settings: Settings) -> Iterator[str]:
     """The plan of one batch, one line a write, with the row, the condition and what changes."""
-    for number, chunk in enumerate(plan.chunks, 1):
-        units, writes = len(chunk.units), len(chunk.writes)
+    for number, transaction in enumerate(plan.transactions, 1):
+        units, writes = len(transaction.units), len(transaction.writes)
         yield f"transaction {number}: {units} unit{'s' * (units > 1)}, {writes} write{'s' * (writes > 1)}"
-        yield from (f"  {line}" for line in chunk_lines(chunk))
+        yield from (f"  {line}" for line in transaction_lines(transaction))
     yield from (write_line(put.row) for put in plan.puts)
     for deferred in plan.deferred:
         yield from _deferred_lines(deferred, settings)
@@ -333,7 +333,7 @@ def plan_object(plan: Plan, settings: Settings) -> dict[str, Any]:
     """The same as JSON."""
     deferred = [line for each in plan.deferred for line in _deferred_lines(each, settings)]
     puts = [write_line(put.row) for put in plan.puts]
-    return {"transactions": list(map(chunk_lines, plan.chunks)), "puts": puts, "deferred": deferred}
+    return {"transactions": list(map(transaction_lines, plan.transactions)), "puts": puts, "deferred": deferred}
 
 
 def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
@@ -355,9 +355,9 @@ def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
         yield f"Not counted, because the store decides how many writes they make: {counts}."
 
 
-def chunk_lines(chunk: Chunk) -> list[str]:
+def transaction_lines(transaction: Transaction) -> list[str]:
     """The writes of one transaction."""
-    return list(map(write_line, chunk.writes))
+    return list(map(write_line, transaction.writes))
 
 
 def _deferred_lines(deferred: Deferred, settings: Settings) -> Iterator[str]:

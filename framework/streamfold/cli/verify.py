@@ -37,7 +37,7 @@ from streamfold.lifecycle.other_rows import (
     verify_exports,
 )
 from streamfold.lifecycle.page import Difference, ItemFailed, Pages
-from streamfold.lifecycle.row_repair import RowLeft, RowMending, RowsLed, RowsMended
+from streamfold.lifecycle.row_repair import RemainingRow, RowCorrection, RowsCorrected, RowsReconciled
 from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
 from streamfold.lifecycle.sources import pages, unfilled, wanted_routes
 from streamfold.lifecycle.verify import Verified, Verifier
@@ -75,7 +75,7 @@ class ComparedRows(NamedTuple):
 
     handlers: Sequence[str]
     found: VerifiedRows
-    mended: RowsMended | None
+    corrected: RowsCorrected | None
     not_compared: Sequence[NotCompared]
     unfilled: Mapping[Route, str]  # handlers that no backfill has filled, with the reason
 
@@ -241,8 +241,8 @@ def _items_report(opened: Session, routes: Sequence[Route]) -> Report:
 def _verified(opened: Session, routes: Sequence[Route]) -> Verified:
     given = opened.given
     sample = None if given.full else given.sample or SAMPLE_ITEMS
-    led = Pages(opened.runtime, {route.name for route in routes}, dry_run=True)
-    verifier, keys = Verifier(led, given.tolerance), opened.keys(routes)
+    reconciling = Pages(opened.runtime, {route.name for route in routes}, dry_run=True)
+    verifier, keys = Verifier(reconciling, given.tolerance), opened.keys(routes)
     items = keys.all() if sample is None else keys.sample(sample, Random())  # noqa: S311 - a sample
     with item_progress("comparing", sample, shown=not given.json_output) as advance:
         for page in pages(items) if routes else ():
@@ -326,18 +326,18 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
     how: dict[str, Any] = {"live": opened.local is None, "tolerance_seconds": opened.given.tolerance}
     verifier = RowsVerifier(runtime, routes, **how)
     found = verifier.verify() if any(route.kind.contributes for route in routes) else VerifiedRows()
-    mended = None
+    corrected = None
     if opened.given.repair:
-        mended = RowMending(runtime, verifier.expiring).mend([each.row for each in found.different])
+        corrected = RowCorrection(runtime, verifier.expiring).correct([each.row for each in found.different])
         followed_chains(opened)
     found.add(unsummed := OtherRows(runtime, **how).verify(routes))
-    if mended is not None:
-        mended.left.extend(RowLeft(each.row, UNSUMMED) for each in unsummed.different)
+    if corrected is not None:
+        corrected.left.extend(RemainingRow(each.row, UNSUMMED) for each in unsummed.different)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
     compared = [route for route in app.routes if route.name in names]
     why = unfilled(opened.manifest, compared)
     new = {route: why[route.name] for route in compared if route.name in why}
-    return ComparedRows([*names], found, mended, _not_compared(opened, compared, every=every), new)
+    return ComparedRows([*names], found, corrected, _not_compared(opened, compared, every=every), new)
 
 
 def _compared_lines(rows: ComparedRows) -> Iterator[Printed]:
@@ -352,8 +352,8 @@ def _compared_lines(rows: ComparedRows) -> Iterator[Printed]:
                 f"Handler {route.name!r} {why}, and was not backfilled: {counted(count, 'row')} may lack items "
                 f"from before it. Next: streamfold backfill {route.name}"
             )
-    if rows.mended is not None:
-        yield from _mended_lines(rows.mended)
+    if rows.corrected is not None:
+        yield from _corrected_lines(rows.corrected)
     elif len(new) < len(rows.found.different):
         yield NEXT_ROWS
 
@@ -386,26 +386,26 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
     )
 
 
-def _mended_lines(mended: RowsMended) -> Iterator[Printed]:
-    for each in mended.left[:SHOWN_MAX]:
+def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
+    for each in corrected.left[:SHOWN_MAX]:
         yield Note(f"Left: {item_text(each.row)}: {printable(str(each.why))}")
-    rows = counted(len(mended.mended), "row")
-    yield f"Led to what the state holds of their items: {rows}, {len(mended.left):,} left."
+    rows = counted(len(corrected.corrected), "row")
+    yield f"Led to what the state holds of their items: {rows}, {len(corrected.left):,} left."
 
 
-def led_lines(rows: RowsLed) -> Iterator[Printed]:
+def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
     """What became of rows at the end of a rebuild."""
     yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
-    yield from _mended_lines(rows.mended)
+    yield from _corrected_lines(rows.corrected)
 
 
-def led_object(app: Application, rows: RowsLed | None) -> dict[str, Any]:
+def reconciled_object(app: Application, rows: RowsReconciled | None) -> dict[str, Any]:
     """The same as JSON; nothing where rows were not compared."""
-    return {} if rows is None else {"rows": rows.compared.rows, **_mended_object(app, rows.mended)}
+    return {} if rows is None else {"rows": rows.compared.rows, **_corrected_object(app, rows.corrected)}
 
 
 def _compared_object(app: Application, rows: ComparedRows) -> dict[str, Any]:
-    report = _rows_object(app, rows.handlers, rows.found) | _mended_object(app, rows.mended)
+    report = _rows_object(app, rows.handlers, rows.found) | _corrected_object(app, rows.corrected)
     return report | _missed_object(rows.not_compared)
 
 
@@ -422,10 +422,12 @@ def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows)
     return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
 
 
-def _mended_object(app: Application, mended: RowsMended | None) -> dict[str, Any]:
+def _corrected_object(app: Application, corrected: RowsCorrected | None) -> dict[str, Any]:
     return {
-        "mended": None if mended is None else [item_object(app, row) for row in mended.mended],
-        "left": None if mended is None else [item_object(app, each.row) | {"why": each.why} for each in mended.left],
+        "mended": None if corrected is None else [item_object(app, row) for row in corrected.corrected],
+        "left": None
+        if corrected is None
+        else [item_object(app, each.row) | {"why": each.why} for each in corrected.left],
     }
 
 
@@ -533,14 +535,14 @@ def _opened_exports(app: App, settings: Settings, given_exports: Sequence[str]) 
 
 def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Export]) -> VerifiedExports:
     """The rows, compared by a cluster. Raises ``SettingsError`` for an export of the state."""
-    from streamfold.cli.spark import AppPlace, verified_on_spark
+    from streamfold.cli.spark import AppLocation, verified_on_spark
 
     app = opened.app
     if STATE.name in exports:
         raise SettingsError("--runner spark compares rows: leave the export of the state out, or --runner.")
     time = check_exports(app, routes, exports)
     manifests = {name: export.place for name, export in exports.items()}
-    place = AppPlace.here(opened.given.application, opened.given.tables)
+    place = AppLocation.here(opened.given.application, opened.given.tables)
     rows, failed = verified_on_spark(place, app, routes, manifests, opened.given.spark_master)
     rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]
     return VerifiedExports(time, rows, None)

@@ -24,29 +24,29 @@ from streamfold.cli.jobs import keys_text, note_failed, with_fan_outs
 from streamfold.cli.output import Report, echo, note, write
 from streamfold.cli.repair import FailedElsewhere, check_failed_file, failed_keys, failed_object
 from streamfold.cli.session import GivenOptions, Session, metered
-from streamfold.cli.verify import led_lines, led_object
+from streamfold.cli.verify import reconciled_lines, reconciled_object
 from streamfold.errors import EngineError, NotStarted, SettingsError, shortened
 from streamfold.jobs.job import Jobs
 from streamfold.jobs.rates import StreamLag, iterator_age
 from streamfold.lifecycle.backfill import (
     REBUILD,
-    FillingProgress,
+    BackfillProgress,
     KeepFailed,
     RunHooks,
-    Tell,
+    ShowProgress,
     end_job,
-    job_parts,
+    job_segments,
     job_to_carry,
 )
 from streamfold.lifecycle.page import ItemFailed, PageReport
-from streamfold.lifecycle.row_repair import lead_rows
+from streamfold.lifecycle.row_repair import reconcile_rows
 from streamfold.lifecycle.state_machine import definition
 from streamfold.records.encoded import to_json
 
 if TYPE_CHECKING:
     from streamfold.cli.output import Printed
     from streamfold.commit.outcome import Failure
-    from streamfold.lifecycle.backfill import Filling
+    from streamfold.lifecycle.backfill import BackfillRun
 
 LINE_LETTERS_MAX = 100
 """Of a line that is no number, in a message."""
@@ -147,7 +147,7 @@ class _Worker:
         self.runtime = opened.runtime.until(lambda: 0.0 if self.gone.is_set() else float("inf"))
         check_application(self.runtime, write=False)
         job, spent = job_to_carry(Jobs.of(self.runtime), opened.given.job), metered(opened.engine)
-        self.parts: Filling = job_parts(self.runtime, job, metered=spent, sharing=opened.given.sharing)
+        self.parts: BackfillRun = job_segments(self.runtime, job, metered=spent, sharing=opened.given.sharing)
 
     def do(self, numbers: Sequence[int], keep: KeepFailed) -> Report:
         """Does these parts, or all that remain. ``keep`` takes what failed."""
@@ -155,7 +155,7 @@ class _Worker:
         if wrong := [number for number in numbers if number >= self.parts.job.segments]:
             raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.parts.job.segments - 1}.")
         for number in numbers or _shuffled(self.parts.left()):
-            self.parts.run_part(number)
+            self.parts.run_segment(number)
         found = self.parts.progress
         failed = len(found.report.failed)
         keys = keys_text(found.read, exported=self.parts.export is not None)
@@ -166,11 +166,11 @@ class _Worker:
         note_failed(self.left)
         return ended._replace(reported=bool(failed or self.left or ended.reported))
 
-    def _hook(self, tell: Tell, keep: KeepFailed) -> None:
+    def _hook(self, show: ShowProgress, keep: KeepFailed) -> None:
         """Has each page printed and kept, and its fan-outs worked on."""
         given = self.opened.given
         lag = lag_of(given.max_lag, given.function, self.runtime.clock)
-        following = with_fan_outs(self.runtime, tell, self.left)
+        following = with_fan_outs(self.runtime, show, self.left)
         self.parts.hooks = RunHooks(following, keep, lag)
 
     def end(self) -> Report:
@@ -178,12 +178,12 @@ class _Worker:
         job = self.parts.job
         if left := self.parts.left():
             raise SettingsError(f"{len(left)} parts of job {job.id} are not done, {left[0]} is the first.")
-        rows = lead_rows(self.runtime, job.handlers) if job.what == REBUILD else None
+        rows = reconcile_rows(self.runtime, job.handlers) if job.what == REBUILD else None
         ended = end_job(self.runtime, job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
-        lines: list[Printed] = [f"Job {ended.id} has ended: {counts}.", *(led_lines(rows) if rows else ())]
-        found = {"job": ended.id, "ended": True, **ended.counts, **led_object(self.app, rows)}
-        return Report(lines, found, bool(rows and rows.mended.left))
+        lines: list[Printed] = [f"Job {ended.id} has ended: {counts}.", *(reconciled_lines(rows) if rows else ())]
+        found = {"job": ended.id, "ended": True, **ended.counts, **reconciled_object(self.app, rows)}
+        return Report(lines, found, bool(rows and rows.corrected.left))
 
     def from_input(self) -> None:
         """Does the parts whose numbers come in, and prints what became of each page.
@@ -192,20 +192,20 @@ class _Worker:
         """
         output = sys.stdout
 
-        def tell(progress: FillingProgress) -> None:
+        def show(progress: BackfillProgress) -> None:
             progress.report.failed = []  # they were printed before
             echo(page_line(self.app, progress), file=output)
-            self.parts.progress = FillingProgress()
+            self.parts.progress = BackfillProgress()
 
         def keep(failed: Sequence[ItemFailed]) -> None:
             if failed:
                 echo(failed_line(self.app, failed), file=output)
 
-        self._hook(tell, keep)
+        self._hook(show, keep)
         with redirect_stdout(sys.stderr):
             for number in self._given():
                 try:
-                    done = self.parts.run_part(number, self.runtime).done
+                    done = self.parts.run_segment(number, self.runtime).done
                 except NotStarted:
                     done = False
                 echo(to_json({PART: number, DONE: done}), file=output)
@@ -240,7 +240,7 @@ def _shuffled(numbers: list[int]) -> list[int]:
     return numbers
 
 
-def page_line(app: App, found: FillingProgress) -> str:
+def page_line(app: App, found: BackfillProgress) -> str:
     """What became of a page, as one process gives it to another."""
     report = found.report
     failed = [failed_object(app, each) for each in report.failed]
@@ -250,10 +250,10 @@ def page_line(app: App, found: FillingProgress) -> str:
 
 def failed_line(app: App, failed: Sequence[ItemFailed]) -> str:
     """The failed items of a page, printed before its cursor moves: a kill then repeats them, and loses none."""
-    return page_line(app, FillingProgress(report=PageReport(failed=list(failed))))
+    return page_line(app, BackfillProgress(report=PageReport(failed=list(failed))))
 
 
-def add_page(app: App, parts: "Filling", line: Mapping[str, Any]) -> None:
+def add_page(app: App, parts: "BackfillRun", line: Mapping[str, Any]) -> None:
     """Adds the line of another process to the progress of these parts, and keeps what failed."""
     progress = parts.progress
     failed = [
@@ -266,7 +266,7 @@ def add_page(app: App, parts: "Filling", line: Mapping[str, Any]) -> None:
     parts.count(line["read"], PageReport(failed=failed, **{name: line[name] for name in COUNTS}))
 
 
-def joined(app: App, parts: "Filling", given: GivenOptions, processes: int) -> None:
+def joined(app: App, parts: "BackfillRun", given: GivenOptions, processes: int) -> None:
     """Carries the parts of a run by several processes, and joins their lines in its progress.
 
     Raises ``EngineError`` if one of them stops for another reason than a kill; it has printed why.
@@ -277,7 +277,7 @@ def joined(app: App, parts: "Filling", given: GivenOptions, processes: int) -> N
             parts.progress.done += bool(line[DONE])
             return
         add_page(app, parts, line)
-        parts.hooks.tell(parts.progress)
+        parts.hooks.show(parts.progress)
 
     Workers(worker_command(parts.job.id, given, processes), parts.left(), processes, take).run()
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangedByRow, Progress
 from streamfold.commit.plan import KeyedPut
-from streamfold.commit.transactions import by_table, in_lanes, may_pass, not_shown, read_rows
+from streamfold.commit.transactions import by_table, in_slots, may_pass, not_shown, read_rows
 from streamfold.engines import Engine, Entries, Inserted
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, told
+from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, redacted
 from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, order_of, values_of
 from streamfold.records.values import encode
@@ -69,12 +69,12 @@ def _round(
     """
     rows = read_rows(runtime, touched, failed)
     calls = (
-        (key, partial(_recomputed, runtime.engine, key, rows[key], moved))
-        for key, moved in touched.items()
+        (key, partial(_recomputed, runtime.engine, key, rows[key], changed))
+        for key, changed in touched.items()
         if key in rows
     )
-    settled = {key for key in touched if key not in rows}
-    for key, done in in_lanes(runtime.slots, calls, stops=lambda error: isinstance(error, TableThrottled)):
+    empty = {key for key in touched if key not in rows}
+    for key, done in in_slots(runtime.slots, calls, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(done, TableThrottled):
             continue
         if isinstance(done, EngineError | HandlerError):
@@ -83,13 +83,13 @@ def _round(
             continue
         elif done is WRITTEN:
             written.add(key)
-        settled.add(key)
-    return {key: moved for key, moved in touched.items() if key not in settled}
+        empty.add(key)
+    return {key: changed for key, changed in touched.items() if key not in empty}
 
 
-def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[ChangedEntries]) -> str:
+def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[ChangedEntries]) -> str:
     """Makes the row what its entries make of it. Tells if another process moved entries meanwhile."""
-    known = [each for each in (_as_ordered(row, each) for each in moved) if each is not None]
+    known = [each for each in (_as_ordered(row, each) for each in changed) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
     values: dict[str, Any] = {}
     removed: list[str] = []
@@ -108,23 +108,23 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, moved: Iterable[Cha
     return AGAIN
 
 
-def _as_ordered(row: RowValues, moved: ChangedEntries) -> ChangedEntries | None:
+def _as_ordered(row: RowValues, changed: ChangedEntries) -> ChangedEntries | None:
     """What moved, with the ordering that the row knows if the code at hand knows none; None if neither knows one."""
-    if moved.ordering:
-        return moved
-    ordering, _, _ = str(row.get(EDGE + moved.name, "")).partition(" ")
-    return moved._replace(ordering=ordering) if ordering else None
+    if changed.ordering:
+        return changed
+    ordering, _, _ = str(row.get(EDGE + changed.name, "")).partition(" ")
+    return changed._replace(ordering=ordering) if ordering else None
 
 
-def _concerns(row: RowValues, moved: ChangedEntries) -> bool:
+def _concerns(row: RowValues, changed: ChangedEntries) -> bool:
     """Whether an entry that counts may have moved, as far as the row's life and cut-off tell."""
-    if row.get(LIFE, "") != moved.life:
+    if row.get(LIFE, "") != changed.life:
         return False  # the row expired, and the one that is there has entries of its own
-    ordering, _, edge = str(row.get(EDGE + moved.name, "")).partition(" ")
-    if ordering != moved.ordering or not edge:
+    ordering, _, edge = str(row.get(EDGE + changed.name, "")).partition(" ")
+    if ordering != changed.ordering or not edge:
         return True
     form = ordering_of(ordering).form
-    return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in moved.places)
+    return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in changed.places)
 
 
 def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
@@ -189,27 +189,27 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
     return Shows(tuple(found.values()), "")
 
 
-def _show(row: RowValues, moved: ChangedEntries, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
+def _show(row: RowValues, changed: ChangedEntries, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
     """Adds to ``values`` and ``removed`` what one attribute's entries make of the row."""
-    edge, names = EDGE + moved.name, [moved.name]
-    if moved.name == PLAIN_ENTRY:
+    edge, names = EDGE + changed.name, [changed.name]
+    if changed.name == PLAIN_ENTRY:
         names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
-    removed.append(PLACES + moved.name)
+    removed.append(PLACES + changed.name)
     if not shows.contents:
         # Without an edge a row shows nothing made of entries: its attribute is a plain one by now.
         removed += [*names, edge] if edge in row else []
         return
-    form, contents = ordering_of(moved.ordering).form, values_of(shows.contents)
+    form, contents = ordering_of(changed.ordering).form, values_of(shows.contents)
     value = shown_of(form, contents)
-    values[edge] = f"{moved.ordering} {shows.edge}"
+    values[edge] = f"{changed.ordering} {shows.edge}"
     if form.keeps:
-        values[PLACES + moved.name] = form.aggregate.keep(form, shows.places, contents)
-    if moved.name == PLAIN_ENTRY:
+        values[PLACES + changed.name] = form.aggregate.keep(form, shows.places, contents)
+    if changed.name == PLAIN_ENTRY:
         values.update(value)
         values[PLAIN_NAMES] = sorted(value)
         removed += [name for name in names if name not in values]
     else:
-        values[moved.name] = value
+        values[changed.name] = value
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -239,7 +239,8 @@ def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> 
         else:
             failed |= dict.fromkeys(inserted.missing, not_taken)
             failed |= {
-                key: HandlerError(f"The store refuses the row: {told(why)}") for key, why in inserted.refused.items()
+                key: HandlerError(f"The store refuses the row: {redacted(why)}")
+                for key, why in inserted.refused.items()
             }
             known.update(inserted.known)
     for put in puts:
@@ -255,9 +256,9 @@ def recompute_rows(runtime: Runtime, progress: Progress) -> None:
     It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
     """
     changed: set[RowKey] = set()
-    wrong = recompute(runtime, progress.unfinished.changed_entries, changed)
+    wrong = recompute(runtime, progress.pending_work.changed_entries, changed)
     for key in changed - progress.written:
-        for handler in progress.unfinished.handlers(key):
+        for handler in progress.pending_work.handlers(key):
             progress.outcome.tally(handler).written += 1
-    progress.unfinished.wrong = wrong.keys()
-    progress.report(failed for key, error in wrong.items() for failed in progress.unfinished.failures([key], error))
+    progress.pending_work.wrong = wrong.keys()
+    progress.report(failed for key, error in wrong.items() for failed in progress.pending_work.failures([key], error))

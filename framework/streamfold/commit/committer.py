@@ -34,13 +34,21 @@ from typing import Any, NamedTuple
 from streamfold.commit.after_commit import put_rows, recompute_rows
 from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
-from streamfold.commit.pending import Progress, Unfinished
-from streamfold.commit.plan import Chunk, Plan, Unit, by_handler, exceeds_transaction, pack
+from streamfold.commit.pending import PendingWork, Progress
+from streamfold.commit.plan import Plan, Transaction, Unit, by_handler, exceeds_transaction, pack
 from streamfold.commit.replanning import Named, OlderChanges, Replanner, Revisit, writes_any
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, is_fatal, told
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    TableThrottled,
+    is_fatal,
+    redacted,
+)
 from streamfold.ledger.lives import Lives
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
@@ -58,7 +66,7 @@ NOWHERE: frozenset[object] = frozenset()
 class Attempt(NamedTuple):
     """A chunk that waits to be sent, or is in flight."""
 
-    chunk: Chunk
+    transaction: Transaction
     rounds: int = 0  # times that it was planned again
     conflicts: int = 0  # times that it was sent and met a conflict
     throttled: bool = False  # the last of these was a throttled table
@@ -71,28 +79,28 @@ class Places(NamedTuple):
     orders: frozenset[object]  # items with a handler that sees the changes of each in their order
 
     @classmethod
-    def of(cls, chunk: Chunk) -> "Places":
-        orders = frozenset((unit.item, unit.routes[0].name) for unit in chunk.units if not unit.steps)
-        return cls(frozenset(write.key for write in chunk.writes), orders)
+    def of(cls, transaction: Transaction) -> "Places":
+        orders = frozenset((unit.item, unit.routes[0].name) for unit in transaction.units if not unit.steps)
+        return cls(frozenset(write.key for write in transaction.writes), orders)
 
     def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
         """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
         return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
 
 
-def most_shared_first(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+def most_shared_first(transactions: Sequence[Transaction]) -> Sequence[Transaction]:
     """Chunks in the order in which most are in flight together: those that hold up most others come first.
 
     Chunks with changes that are told in their order come after the others, as they stand.
     """
-    times = Counter([write.key for chunk in chunks for write in chunk.writes])
+    times = Counter([write.key for transaction in transactions for write in transaction.writes])
 
-    def in_the_way(chunk: Chunk) -> tuple[bool, int]:
-        if not all(unit.steps for unit in chunk.units):
+    def in_the_way(transaction: Transaction) -> tuple[bool, int]:
+        if not all(unit.steps for unit in transaction.units):
             return True, 0
-        return False, -sum([times[write.key] - 1 for write in chunk.writes])
+        return False, -sum([times[write.key] - 1 for write in transaction.writes])
 
-    return sorted(chunks, key=in_the_way)
+    return sorted(transactions, key=in_the_way)
 
 
 class Attempts:
@@ -102,15 +110,15 @@ class Attempts:
         self.waiting: deque[Attempt] = deque()
         self.flying: dict[int, Attempt] = {}  # in flight, by a number
         self._taken: dict[int, Places] = {}  # the places of these
-        self._known: dict[int, tuple[Chunk, Places]] = {}  # the places of chunks, by their identity
+        self._known: dict[int, tuple[Transaction, Places]] = {}  # the places of chunks, by their identity
         self._number = 0
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.flying)
 
-    def add(self, chunks: Iterable[Chunk]) -> None:
+    def add(self, transactions: Iterable[Transaction]) -> None:
         """Chunks that come after all that wait."""
-        self.waiting.extend(map(Attempt, chunks))
+        self.waiting.extend(map(Attempt, transactions))
 
     def add_first(self, attempts: Sequence[Attempt]) -> None:
         """Attempts that come before all that wait, in their order."""
@@ -123,7 +131,7 @@ class Attempts:
         flying = NOWHERE.union(*(part for places in self._taken.values() for part in places))
         earlier: set[object] = set()
         for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
-            places = self._places(attempt.chunk)
+            places = self._places(attempt.transaction)
             if places.are_free(flying, earlier):
                 del self.waiting[index]
                 return attempt
@@ -135,7 +143,7 @@ class Attempts:
         self._number += 1
         self.flying[self._number] = attempt
         if beside:
-            self._taken[self._number] = self._places(attempt.chunk)
+            self._taken[self._number] = self._places(attempt.transaction)
         return self._number
 
     def end(self, number: int) -> Attempt:
@@ -149,10 +157,10 @@ class Attempts:
         self.waiting.clear()
         return waiting
 
-    def _places(self, chunk: Chunk) -> Places:
-        known = self._known.get(id(chunk))
-        if known is None or known[0] is not chunk:
-            known = self._known[id(chunk)] = (chunk, Places.of(chunk))
+    def _places(self, transaction: Transaction) -> Places:
+        known = self._known.get(id(transaction))
+        if known is None or known[0] is not transaction:
+            known = self._known[id(transaction)] = (transaction, Places.of(transaction))
         return known[1]
 
 
@@ -163,7 +171,7 @@ class Committer:
     unfinished: takes the rows to be finished after the commit; it may hold some already.
     triage: decides about each failure; it returns None for a record that is parked, which holds no other.
     retired: handlers that were given up; their parts of a ledger item go with the last other one.
-    first_alone: the plan may have been carried out before, as the answer to the first transaction tells.
+    first_transaction_alone: the plan may have been carried out before, as the answer to the first transaction tells.
     revisit: plans units again that lead items to their sources (``batch.visits``).
     """
 
@@ -171,22 +179,22 @@ class Committer:
         self,
         runtime: Runtime,
         named: Named,
-        unfinished: Unfinished,
+        pending_work: PendingWork,
         triage: Triages = lambda failed: failed,
         retired: Collection[str] = (),
         lives: Lives | None = None,
         *,
-        first_alone: bool = False,
+        first_transaction_alone: bool = False,
         revisit: Revisit | None = None,
     ) -> None:
         self.runtime = runtime
-        self.progress = Progress(unfinished, triage, Lives() if lives is None else lives)
+        self.progress = Progress(pending_work, triage, Lives() if lives is None else lives)
         self.replanner = Replanner(runtime, self.progress, named, retired, revisit)
         self.visits = revisit is not None
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts()
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
-        self.slots = 1 if first_alone else runtime.slots.count
+        self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
 
@@ -196,11 +204,11 @@ class Committer:
         Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
         """
         runtime, older = self.runtime, None
-        chunks: Sequence[Chunk] = plan.chunks
-        if not all(unit.steps for chunk in chunks for unit in chunk.units):
+        transactions: Sequence[Transaction] = plan.transactions
+        if not all(unit.steps for transaction in transactions for unit in transaction.units):
             older = OlderChanges(runtime, self.progress)
-            chunks = older.without_newer(chunks)
-        self.attempts.add(most_shared_first(chunks) if runtime.slots.count > 1 else chunks)
+            transactions = older.without_newer(transactions)
+        self.attempts.add(most_shared_first(transactions) if runtime.slots.count > 1 else transactions)
         flight = runtime.slots.flight()
         try:
             self._send_through(flight)
@@ -213,7 +221,7 @@ class Committer:
             put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
         remove_empty(runtime, self.progress)
-        if self.progress.unfinished.changed_entries:
+        if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
         return self.progress.outcome
 
@@ -222,38 +230,38 @@ class Committer:
         while attempts or self.replanner.behind:
             if not attempts:
                 behind, self.replanner.behind = self.replanner.behind, []
-                attempts.add(_chunks(behind, self.runtime, alone=True))
+                attempts.add(_transactions(behind, self.runtime, alone=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free) if self.progress.held else free
-                if attempt.chunk.units:
+                if attempt.transaction.units:
                     self._begin(flight, attempt)
             if attempts.flying:
                 self.slots = self.runtime.slots.count
                 self._join(*flight.join())
 
     def _without_held(self, attempt: Attempt) -> Attempt:
-        units = self.progress.hold(attempt.chunk.units)
-        if len(units) == len(attempt.chunk.units):
+        units = self.progress.hold(attempt.transaction.units)
+        if len(units) == len(attempt.transaction.units):
             return attempt
-        chunks = pack(units, self.runtime.chunk_actions)
-        self.attempts.add_first([Attempt(chunk, attempt.rounds) for chunk in chunks[1:]])
-        return attempt._replace(chunk=chunks[0] if chunks else Chunk((), ()))
+        transactions = pack(units, self.runtime.chunk_actions)
+        self.attempts.add_first([Attempt(transaction, attempt.rounds) for transaction in transactions[1:]])
+        return attempt._replace(transaction=transactions[0] if transactions else Transaction((), ()))
 
     def _begin(self, flight: Flight, attempt: Attempt) -> None:
-        if len(attempt.chunk.units) == 1 and _goes_page_by_page(attempt.chunk):
+        if len(attempt.transaction.units) == 1 and _goes_page_by_page(attempt.transaction):
             try:
-                self._replan_alone(attempt)
+                self._replan_singly(attempt)
             except EngineError as error:
                 self._fail(attempt, error)
             return
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
-        flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.chunk.writes])
+        flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 
     def _sent(self, attempt: Attempt) -> Refused | None:
         """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
         if attempt.conflicts:
             self.runtime.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
-        return self.runtime.engine.transact(attempt.chunk.writes, self.runtime.expires_at)
+        return self.runtime.engine.transact(attempt.transaction.writes, self.runtime.expires_at)
 
     def _join(self, number: int, refused: Refused | None, error: BaseException | None) -> None:
         attempt = self.attempts.end(number)
@@ -263,32 +271,32 @@ class Committer:
             if refused is not None:
                 self._refused(attempt, refused)
                 return
-            self.progress.commit(attempt.chunk)
-            if pages := [unit for unit in attempt.chunk.units if unit.partial]:
+            self.progress.commit(attempt.transaction)
+            if pages := [unit for unit in attempt.transaction.units if unit.partial]:
                 self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
         except EngineError as failed:
             self._fail(attempt, failed)
 
     def _fail(self, attempt: Attempt, error: EngineError) -> None:
         if not (is_fatal(error) and self._split_by_table(attempt)):
-            self.progress.fail(attempt.chunk.units, error)
+            self.progress.fail(attempt.transaction.units, error)
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
         passing = codes <= set(CONFLICT)
         if CONDITION in codes and attempt.rounds >= self.rounds_max:
-            self.progress.fail(attempt.chunk.units, self._contended())
+            self.progress.fail(attempt.transaction.units, self._contended())
         elif CONDITION in codes and self.visits:
             self._revisit(attempt, refused)
         elif CONDITION in codes:
-            units = self.replanner.decide(attempt.chunk, refused)
+            units = self.replanner.decide(attempt.transaction, refused)
             self._resend(units, attempt.rounds + self.replanner.rounds)
-            if only_empty(attempt.chunk.writes, refused):
+            if only_empty(attempt.transaction.writes, refused):
                 self._note_rest()
             elif not self.read_ahead:
                 self._read_rest()
         elif passing and self.away is not None:
-            self.progress.fail(attempt.chunk.units, self.away)
+            self.progress.fail(attempt.transaction.units, self.away)
         elif passing and attempt.conflicts < self._sends_max(attempt):
             self._send_again(attempt, throttled=is_throttled(refused))
         elif passing and is_throttled(refused):
@@ -304,37 +312,37 @@ class Committer:
 
         A refusal that takes units out of the chunk is no round of the others, which would fail in the end.
         """
-        read = {id(unit.found) for unit in attempt.chunk.units}
-        units = self.replanner.decide(attempt.chunk, refused)
+        read = {id(unit.found) for unit in attempt.transaction.units}
+        units = self.replanner.decide(attempt.transaction, refused)
         rest = [unit for unit in units if id(unit.found) in read]
         rounds = attempt.rounds + self.replanner.rounds
         self._resend([unit for unit in units if id(unit.found) not in read], rounds, alone=True)
-        self._resend(rest, attempt.rounds if len(rest) < len(attempt.chunk.units) else rounds)
+        self._resend(rest, attempt.rounds if len(rest) < len(attempt.transaction.units) else rounds)
 
     def _sends_max(self, attempt: Attempt) -> int:
         """How often an attempt is sent again after conflicts. Nobody brings a visit again: alone it is tried longer."""
-        return TRIES_MAX - 1 if self.visits and len(attempt.chunk.units) == 1 else SENDS_MAX
+        return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
     def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
         """Sends an attempt once more; after a conflict in smaller transactions, which meet others less often."""
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
-        chunks: Sequence[Chunk] = [attempt.chunk]
+        transactions: Sequence[Transaction] = [attempt.transaction]
         if not throttled:
-            self.runtime.pace.met(len(attempt.chunk.writes))
-            if len(attempt.chunk.writes) > self.runtime.chunk_actions:
-                chunks = pack(attempt.chunk.units, self.runtime.chunk_actions)
-        self.attempts.add_first([again._replace(chunk=chunk) for chunk in chunks])
+            self.runtime.pace.met(len(attempt.transaction.writes))
+            if len(attempt.transaction.writes) > self.runtime.chunk_actions:
+                transactions = pack(attempt.transaction.units, self.runtime.chunk_actions)
+        self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
 
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store stays throttled: whatever is sent next would wait and fail likewise."""
         self.away = TableThrottled()
-        units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.chunk.units]
+        units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.transaction.units]
         self.progress.fail(units + self.replanner.behind, self.away)
         self.replanner.behind.clear()
 
     def _split(self, attempt: Attempt, refused: Refused) -> None:
         """Sends units that wrote what was refused alone, then handler by handler; the others go on, in their order."""
-        units, writes = attempt.chunk.units, attempt.chunk.writes
+        units, writes = attempt.transaction.units, attempt.transaction.writes
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
         parts = by_handler(units[0]) if len(units) == 1 else units
         if len(parts) == 1:
@@ -343,22 +351,24 @@ class Committer:
             return
         attempts: list[Attempt] = []
         for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
-            chunks = _chunks([*some], self.runtime, alone=guilty)
+            transactions = _transactions([*some], self.runtime, alone=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
-            attempts += [Attempt(chunk, attempt.rounds + 1, conflicts) for chunk in chunks]
+            attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
         self.attempts.add_first(attempts)
 
     def _split_by_table(self, attempt: Attempt) -> bool:
         """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
-        if len(groups := _by_tables(attempt.chunk.units)) == 1:
+        if len(groups := _by_tables(attempt.transaction.units)) == 1:
             return False
-        chunks = (chunk for units in groups for chunk in _chunks(units, self.runtime, alone=False))
-        self.attempts.add_first([attempt._replace(chunk=chunk) for chunk in chunks])
+        transactions = (
+            transaction for units in groups for transaction in _transactions(units, self.runtime, alone=False)
+        )
+        self.attempts.add_first([attempt._replace(transaction=transaction) for transaction in transactions])
         return True
 
-    def _replan_alone(self, attempt: Attempt) -> None:
+    def _replan_singly(self, attempt: Attempt) -> None:
         """Sends a step that is too large for one transaction page by page, each planned from what the ledger holds."""
-        for planned in self.replanner.again(attempt.chunk.units):
+        for planned in self.replanner.again(attempt.transaction.units):
             if exceeds_transaction(planned):
                 self.progress.fail([planned], _too_many(planned))
             else:
@@ -368,30 +378,38 @@ class Committer:
         """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
         self.read_ahead = True
         waiting = self.attempts.taken_back()
-        rest = [unit for attempt in waiting for unit in attempt.chunk.units]
+        rest = [unit for attempt in waiting for unit in attempt.transaction.units]
         rounds = max((attempt.rounds for attempt in waiting), default=0)
         self._resend(self.replanner.again([unit for unit in rest if _is_unread(unit)]), rounds)
         self._resend(self.replanner.unclaimed([unit for unit in rest if not _is_unread(unit)]), rounds)
 
     def _note_rest(self) -> None:
         """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
-        units = ((attempt, self.replanner.with_notes(attempt.chunk.units)) for attempt in self.attempts.taken_back())
-        chunks = ((attempt, chunk) for attempt, some in units for chunk in _chunks(some, self.runtime, alone=False))
-        self.attempts.add_first([attempt._replace(chunk=chunk) for attempt, chunk in chunks])
+        units = (
+            (attempt, self.replanner.with_notes(attempt.transaction.units)) for attempt in self.attempts.taken_back()
+        )
+        transactions = (
+            (attempt, transaction)
+            for attempt, some in units
+            for transaction in _transactions(some, self.runtime, alone=False)
+        )
+        self.attempts.add_first([attempt._replace(transaction=transaction) for attempt, transaction in transactions])
 
     def _resend(self, units: Sequence[Unit], rounds: int, *, alone: bool = False) -> None:
         alone = alone or rounds > ROUNDS_TOGETHER_MAX
-        self.attempts.add_first([Attempt(chunk, rounds) for chunk in _chunks(units, self.runtime, alone=alone)])
+        self.attempts.add_first(
+            [Attempt(transaction, rounds) for transaction in _transactions(units, self.runtime, alone=alone)]
+        )
 
 
-def _chunks(units: Sequence[Unit], runtime: Runtime, *, alone: bool) -> list[Chunk]:
+def _transactions(units: Sequence[Unit], runtime: Runtime, *, alone: bool) -> list[Transaction]:
     groups = [[unit] for unit in units] if alone else [units]
-    return [chunk for some in groups for chunk in pack(some, runtime.chunk_actions)]
+    return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:
     kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
-    return kind(f"The store refused the write with {reason.code}: {told(reason.message)}")
+    return kind(f"The store refused the write with {reason.code}: {redacted(reason.message)}")
 
 
 def _too_many(unit: Unit) -> HandlerError:
@@ -413,7 +431,11 @@ def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
     return [*groups.values()]
 
 
-def _goes_page_by_page(chunk: Chunk) -> bool:
+def _goes_page_by_page(transaction: Transaction) -> bool:
     """Whether one item's step through the ledger is too much for one transaction."""
-    count = len(chunk.writes)
-    return count > SURELY_FIT and bool(chunk.units[0].steps) and (count > ACTIONS_MAX or too_large(chunk.writes))
+    count = len(transaction.writes)
+    return (
+        count > SURELY_FIT
+        and bool(transaction.units[0].steps)
+        and (count > ACTIONS_MAX or too_large(transaction.writes))
+    )

@@ -137,18 +137,18 @@ class LoweredRows:
 
 def remove_empty(runtime: Runtime, progress: "Progress") -> None:
     """Removes rows that nothing contributes to, and learns whose rows become empty."""
-    unfinished, emptied = progress.unfinished, set[str]()
-    if rows := unfinished.lowered.maybe_empty():
+    pending_work, emptied = progress.pending_work, set[str]()
+    if rows := pending_work.lowered.maybe_empty():
         for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX):
             if isinstance(removed, EngineError):
-                failures = unfinished.failures(keys, removed)
+                failures = pending_work.failures(keys, removed)
                 emptied.update(failed.route.name for failed in failures)  # for all that is known
                 progress.report(failures)
                 continue
             progress.lives.removed(removed)
             for key in removed:
-                for handler in unfinished.handlers(key):
+                for handler in pending_work.handlers(key):
                     progress.outcome.tally(handler).removed += 1
                     emptied.add(handler)
-    if unfinished.left:
-        count_steps(runtime.pace.emptying, Counter([handler for _, handler in unfinished.left]), emptied)
+    if pending_work.left:
+        count_steps(runtime.pace.emptying, Counter([handler for _, handler in pending_work.left]), emptied)

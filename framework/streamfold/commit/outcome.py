@@ -9,7 +9,7 @@ from traceback import walk_tb
 from typing import NamedTuple, Self
 
 from streamfold.errors import (
-    NOT_TOLD,
+    REDACTED,
     EngineError,
     EngineUnavailable,
     HandlerError,
@@ -41,7 +41,7 @@ CAUSES_MAX = 3
 TAKEN = Policy("park", attempts_max=3)
 """The policy for a row that is another item's, if the handler parks at once: that item's record may be on its way in
 another shard, and arrives before the third delivery."""
-NO_PLACE = (
+NO_LOCATION = (
     "No parking place is set: expected STREAMFOLD_PARK (s3://BUCKET/PREFIX or the URL of an SQS queue; locally a file, "
     "or replay --park FILE)."
 )
@@ -71,8 +71,8 @@ class Failure(NamedTuple):
     @property
     def reason(self) -> str:
         """The error's text without content of the item, for a log; empty if all of the text is such content."""
-        said = public(reason(self.error))
-        return "" if said == NOT_TOLD else shortened(said)
+        message = public(reason(self.error))
+        return "" if message == REDACTED else shortened(message)
 
     @property
     def at(self) -> str | None:
@@ -199,7 +199,7 @@ class Triage:
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a record that is safe in its parking place."""
-        if self.runtime.handlers is not None or says_nothing_of_the_record(failed.error):
+        if self.runtime.handlers is not None or lacks_the_record(failed.error):
             return failed
         known = (failed.route.name, id(failed.change))
         if known not in self._decided:
@@ -256,7 +256,7 @@ class Triage:
     def _park(self, failed: Failed, attempts: int | None) -> Failed | None:
         change, route, error = failed
         if self.runtime.parking is None:
-            return Failed(change, route, _unparked(failed, NO_PLACE))
+            return Failed(change, route, _unparked(failed, NO_LOCATION))
         try:
             self.runtime.begin()
             self.runtime.parking.park(self._document(failed, attempts))
@@ -282,7 +282,7 @@ class Triage:
         )
 
 
-def says_nothing_of_the_record(error: Exception) -> bool:
+def lacks_the_record(error: Exception) -> bool:
     """Whether an error is of the store, of a setting or of another record: it is never a reason to park."""
     return isinstance(error, EngineUnavailable | Held) or is_fatal(error)
 

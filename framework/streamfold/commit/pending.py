@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.emptying import LoweredRows
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
-from streamfold.commit.plan import Chunk, KeyedPut, Unit, WrittenKey
-from streamfold.commit.transactions import Several, in_lanes, slices
+from streamfold.commit.plan import KeyedPut, Transaction, Unit, WrittenKey
+from streamfold.commit.transactions import Several, in_slots, slices
 from streamfold.errors import EngineError, is_fatal
 from streamfold.keys.table import STATE, is_in_state
-from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, holds_row, left_rows, stored_rows
+from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, holds_row, pending_rows, stored_rows
 from streamfold.ledger.difference import entries_by_row
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.step import Step
@@ -23,9 +23,9 @@ from streamfold.writes.guarded import (
     AddRow,
     EntriesOfRow,
     GuardedWrite,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
-    LeftBehind,
+    PendingNote,
     RowKey,
     StateKey,
     all_changed_entries,
@@ -60,7 +60,7 @@ class NamedRows:
         """Adds the rows that a ledger item holds, and those that its steps left behind."""
         if route.name in found.parts:
             part = found.parts[route.name]
-            left = left_rows(part.left)
+            left = pending_rows(part.left)
             self.rows.update(left)
             for parts in (stored_rows(part.text), left):
                 self._add_all(parts, entries_by_row(application, route, item, parts))
@@ -92,14 +92,14 @@ NamedByHandler = tuple[Sequence[Route], NamedRows]
 """The rows that these handlers' parts of an item name."""
 
 
-class Unfinished:
+class PendingWork:
     """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it."""
 
     def __init__(self) -> None:
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # of rows that are to be recomputed
         self.lowered = LoweredRows()
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
-        self.left: dict[ItemAndHandler, LeftBehind] = {}  # what ledger items say was left behind
+        self.left: dict[ItemAndHandler, PendingNote] = {}  # what ledger items say was left behind
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
         self._causes: dict[
@@ -147,7 +147,7 @@ class Unfinished:
             if isinstance(unit.guard, LedgerWrite):
                 for part in unit.guard.parts:
                     if part.left:
-                        self._note(unit.item, LeftBehind(unit.guard.key, part.handler, part.left))
+                        self._note(unit.item, PendingNote(unit.guard.key, part.handler, part.left))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
@@ -164,7 +164,7 @@ class Unfinished:
         """Notes what a ledger item that was read says these handlers left behind."""
         for route in routes:
             if route.name in found.parts:
-                self._note(item, LeftBehind(key, route.name, found.parts[route.name].left))
+                self._note(item, PendingNote(key, route.name, found.parts[route.name].left))
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes whose work failed, before it is decided what becomes of the records."""
@@ -190,17 +190,17 @@ class Unfinished:
     def _add_entries(self, row: RowKey, entries: EntriesOfRow) -> None:
         self.changed_entries[row] = all_changed_entries(self.changed_entries.get(row, ()), entries)
 
-    def _note(self, item: ItemKey, left: LeftBehind) -> None:
+    def _note(self, item: ItemKey, left: PendingNote) -> None:
         if left.text:
             self.left[item, left.handler] = left
 
 
-def clear_pending(runtime: Runtime, unfinished: Unfinished) -> None:
+def clear_pending(runtime: Runtime, pending_work: PendingWork) -> None:
     """Removes from the ledger the pending work that is done now.
 
     If the store refuses, nothing is lost: the work is done once more when the item is redelivered, and changes nothing.
     """
-    finished = unfinished.finished()
+    finished = pending_work.finished()
     if not finished:
         return
 
@@ -208,7 +208,7 @@ def clear_pending(runtime: Runtime, unfinished: Unfinished) -> None:
         runtime.engine.forget({key: finished[key] for key in keys})
 
     calls = ((Several(some), partial(forget, some)) for some in slices(runtime.slots, [*finished], STATEMENTS_MAX))
-    deque(in_lanes(runtime.slots, calls, stops=lambda _: True), maxlen=0)
+    deque(in_slots(runtime.slots, calls, stops=lambda _: True), maxlen=0)
 
 
 def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
@@ -221,7 +221,7 @@ def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
     return found or unit.routes
 
 
-def _held_before(step: Step, part: LedgerPart, row: WrittenKey) -> bool:
+def _held_before(step: Step, part: HandlerContribution, row: WrittenKey) -> bool:
     """Whether a handler contributed to a row before a step, by its old image or by what the ledger held."""
     if row in (step.before or ()):
         return True
@@ -237,10 +237,10 @@ def _each(causes: Causes) -> list[Cause]:
 class Progress:
     """The outcome of a plan while it is carried out."""
 
-    def __init__(self, unfinished: Unfinished, triage: Triages, lives: Lives) -> None:
+    def __init__(self, pending_work: PendingWork, triage: Triages, lives: Lives) -> None:
         self.outcome = Outcome()
         self.lives = lives  # of rows that expire
-        self.unfinished = unfinished
+        self.pending_work = pending_work
         self.triage = triage
         self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
         self.fatal: EngineError | None = None  # the last error that no other try will mend
@@ -249,9 +249,9 @@ class Progress:
         self.claimed: list[Unit] = []  # units behind claims that the store took
         self.known: list[Unit] = []  # units whose claims were there before
 
-    def commit(self, chunk: Chunk) -> None:
+    def commit(self, transaction: Transaction) -> None:
         """Counts the units of a transaction that the store took."""
-        units, rows = chunk.units, chunk.writes[len(chunk.units) :]
+        units, rows = transaction.units, transaction.writes[len(transaction.units) :]
         self.outcome.fresh += [change for unit in units for change in unit.changes]
         self.claimed += [unit for unit in units if not unit.steps]
         self.written.update([row.key for row in rows])
@@ -260,7 +260,7 @@ class Progress:
             total.written += tally.written * times
             total.removed += tally.removed * times
             total.unchanged += 0 if tally.written or tally.removed else times
-        self.unfinished.commit(units, rows)
+        self.pending_work.commit(units, rows)
         if self.lives.matter:
             self.lives.committed(rows)
 
@@ -309,7 +309,7 @@ class Progress:
     def report(self, failed: Iterable[Failed]) -> list[Failed]:
         """Reports failures, but for records that are parked; returns what is reported."""
         failures = list(failed)
-        self.unfinished.fail(failures)
+        self.pending_work.fail(failures)
         left = reported(failures, self.triage)
         self.outcome.failed += left
         return left

@@ -61,7 +61,7 @@ class Unit(Value):
     lives: Lives = NO_LIVES  # of rows that expire
 
 
-class Chunk(NamedTuple):
+class Transaction(NamedTuple):
     """The units of one transaction."""
 
     units: tuple[Unit, ...]
@@ -89,7 +89,7 @@ class Deferred(Protocol):
 class Plan(NamedTuple):
     """All that a batch will write."""
 
-    chunks: tuple[Chunk, ...]  # transactions, in order
+    transactions: tuple[Transaction, ...]  # transactions, in order
     puts: tuple[KeyedPut, ...]  # written after the transactions
     deferred: tuple[Deferred, ...] = ()  # what kinds do after the commit
 
@@ -194,14 +194,14 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
         if not amends(effect) or effect.key != key:
             left.append(effect)
         elif there:
-            stamp, moved, life = effect.stamp, effect.changed_entries, effect.life
+            stamp, changed, life = effect.stamp, effect.changed_entries, effect.life
             left.append(
                 AddRow(
                     effect.key,
                     {},
                     0,
                     stamp=stamp,
-                    changed_entries=moved,
+                    changed_entries=changed,
                     contributors_min=0,
                     removed=(OWNER,),
                     life=life,
@@ -215,7 +215,7 @@ def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
     return isinstance(effect, AddRow) and effect.contributors_min is not None
 
 
-def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
+def pack(units: Sequence[Unit], actions: int) -> list[Transaction]:
     """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
     Units that write no row fill up what the others leave of their chunks.
@@ -226,27 +226,27 @@ def pack(units: Sequence[Unit], actions: int) -> list[Chunk]:
     for unit in units:
         whole += by_handler(unit) if exceeds_transaction(unit) else (unit,)
     idle = deque([unit for unit in whole if unit.steps and not unit.effects])
-    chunks: list[Chunk] = []
-    builder = _ChunkBuilder(actions)
+    transactions: list[Transaction] = []
+    builder = _TransactionBuilder(actions)
     for unit in _grouped([unit for unit in whole if unit.effects or not unit.steps]):
         if builder.add(unit):
             continue
         if builder.units:
-            chunks.append(builder.filled(idle))
-        builder = _ChunkBuilder(actions)
+            transactions.append(builder.filled(idle))
+        builder = _TransactionBuilder(actions)
         if not builder.add(unit):
-            chunks += [_alone(part) for part in by_handler(unit)]
+            transactions += [_alone(part) for part in by_handler(unit)]
     while builder.units or idle:
-        chunks.append(builder.filled(idle))
-        builder = _ChunkBuilder(actions)
-    return chunks
+        transactions.append(builder.filled(idle))
+        builder = _TransactionBuilder(actions)
+    return transactions
 
 
-def _alone(unit: Unit) -> Chunk:
-    builder = _ChunkBuilder(ACTIONS_MAX)
+def _alone(unit: Unit) -> Transaction:
+    builder = _TransactionBuilder(ACTIONS_MAX)
     added = builder.add(unit)
     assert added, "one handler's writes of an item are to different rows"
-    return builder.chunk()
+    return builder.transaction()
 
 
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
@@ -277,7 +277,7 @@ def _anchor(unit: Unit, places: Mapping[WrittenKey, int]) -> list[int]:
     return own or [len(places)]
 
 
-class _ChunkBuilder:
+class _TransactionBuilder:
     """Collects units until one does not fit: too many actions, too large, or a write that cannot be merged."""
 
     def __init__(self, actions: int) -> None:
@@ -324,16 +324,16 @@ class _ChunkBuilder:
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 
-    def filled(self, idle: deque[Unit]) -> Chunk:
+    def filled(self, idle: deque[Unit]) -> Transaction:
         """The chunk, with as many units that write no row as there is room for."""
         while idle and self.add(idle[0]):
             idle.popleft()
-        return self.chunk()
+        return self.transaction()
 
-    def chunk(self) -> Chunk:
+    def transaction(self) -> Transaction:
         guards = [unit.guard for unit in self.units]
         rows = [row for row in self.rows.values() if _is_written(row)]
-        return Chunk(tuple(self.units), (*guards, *rows))
+        return Transaction(tuple(self.units), (*guards, *rows))
 
 
 def _is_written(write: UnitWrite) -> bool:

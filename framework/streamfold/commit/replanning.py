@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, Progress, writers
-from streamfold.commit.plan import Chunk, Unit, WrittenKey, again, amends, by_handler, pack, without, without_row
+from streamfold.commit.plan import Transaction, Unit, WrittenKey, again, amends, by_handler, pack, without, without_row
 from streamfold.commit.transactions import (
     counts_contributors,
-    in_lanes,
+    in_slots,
     is_added_to,
     is_stale,
     not_its_row,
@@ -19,11 +19,11 @@ from streamfold.commit.transactions import (
     send,
 )
 from streamfold.engines import Engine, Entries
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, told
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RowTaken, redacted
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.contribution import Contribution, LedgerItem, elsewhere, kept_text
 from streamfold.ledger.lives import Lives
-from streamfold.ledger.state_keys import claimed_identity, names_of_rows, part_key, row_name, version_of
+from streamfold.ledger.state_keys import claimed_identity, contribution_key, names_of_rows, row_name, version_of
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import (
@@ -78,16 +78,20 @@ def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collectio
     Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records come again.
     """
     for _ in range(READS_MAX):
-        whole = _with_large_parts(engine, key, found, handlers)
+        whole = _with_large_contributions(engine, key, found, handlers)
         if whole is not None:
             return whole
         found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
-    raise EngineUnavailable(f"Ledger item {told(key.pk)} changed while it was read.")
+    raise EngineUnavailable(f"Ledger item {redacted(key.pk)} changed while it was read.")
 
 
-def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem | None:
+def _with_large_contributions(
+    engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]
+) -> LedgerItem | None:
     """The ledger item with its large parts; None if the digest of one of them does not match."""
-    large = {part_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)}
+    large = {
+        contribution_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)
+    }
     if not large:
         return found
     items = engine.read_state(large, consistent=True)
@@ -100,14 +104,14 @@ def _with_large_parts(engine: Engine, key: StateKey, found: LedgerItem, handlers
     return found._replace(parts=parts)
 
 
-class ClaimsPlace(NamedTuple):
+class ClaimsPartition(NamedTuple):
     """Where the claims of one handler and item are, in the order of their changes."""
 
     partition: str
     beginning: str  # of their sort keys; those of other items may begin so too
 
     @classmethod
-    def of(cls, unit: Unit) -> "ClaimsPlace":
+    def of(cls, unit: Unit) -> "ClaimsPartition":
         return cls(unit.guard.key.pk, unit.guard.key.sk.removesuffix(unit.changes[0].identity_text))
 
 
@@ -119,18 +123,23 @@ class OlderChanges:
         self.progress = progress
         self.redriven: list[Unit] = []  # as they were planned, with all of their rows
 
-    def without_newer(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    def without_newer(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
         """The chunks without rows that newer changes wrote or deleted. Units fail whose item's claims are not read."""
-        late = [unit for chunk in chunks for unit in chunk.units if not unit.steps and self._may_be_late(unit)]
+        late = [
+            unit
+            for transaction in transactions
+            for unit in transaction.units
+            if not unit.steps and self._may_be_late(unit)
+        ]
         if not late:
-            return chunks
+            return transactions
         newer, failed = self._newer(late)
         if self.runtime.late:
             self.redriven = [unit for unit in late if unit.guard.key not in failed]
         if not failed and not any(newer.values()):
-            return chunks
+            return transactions
         self._fail(late, failed)
-        units = [unit for chunk in chunks for unit in chunk.units if unit.guard.key not in failed]
+        units = [unit for transaction in transactions for unit in transaction.units if unit.guard.key not in failed]
         wanted = [without(unit, newer[unit.guard.key]) if newer.get(unit.guard.key) else unit for unit in units]
         return pack(wanted, self.runtime.chunk_actions)
 
@@ -183,14 +192,14 @@ class OlderChanges:
 
     def _newer(self, units: Iterable[Unit]) -> tuple[dict[StateKey, Newer], dict[StateKey, Exception]]:
         """The rows of units that newer claims name, and why the claims of some were not read, by the units' claims."""
-        places: dict[ClaimsPlace, list[Unit]] = {}
+        places: dict[ClaimsPartition, list[Unit]] = {}
         for unit in units:
-            places.setdefault(ClaimsPlace.of(unit), []).append(unit)
+            places.setdefault(ClaimsPartition.of(unit), []).append(unit)
         newer: dict[StateKey, Newer] = {}
         failed: EngineError | HandlerError | None = None
         calls = ((place, partial(_named, self.runtime.engine, place, own)) for place, own in places.items())
         slots = self.runtime.slots
-        for _, answer in in_lanes(slots, calls, stops=lambda _: True, count=slots.reads):
+        for _, answer in in_slots(slots, calls, stops=lambda _: True, count=slots.reads):
             if isinstance(answer, EngineError | HandlerError):
                 failed = failed or answer
             else:
@@ -214,7 +223,7 @@ def _put_rows(unit: Unit) -> dict[str, RowKey]:
     return {row_name(effect.key): effect.key for effect in unit.effects if isinstance(effect, GuardedPut)}
 
 
-def _named(engine: Engine, place: ClaimsPlace, units: Sequence[Unit]) -> dict[StateKey, Newer]:
+def _named(engine: Engine, place: ClaimsPartition, units: Sequence[Unit]) -> dict[StateKey, Newer]:
     """The rows of an item's changes that claims of newer changes name. A claim of older code names none."""
     older = [(unit.changes[0], _put_rows(unit), dict[RowKey, str]()) for unit in units]
     first = place.beginning + min(change.version_text for change, _, _ in older)
@@ -255,16 +264,16 @@ class Replanner:
         self.behind: list[Unit] = []  # units whose row is another item's, to be tried again behind the others
         self.tried: dict[ItemAndHandler, int] = {}  # changes that had got through when a unit was put behind
 
-    def decide(self, chunk: Chunk, refused: Refused) -> list[Unit]:
+    def decide(self, transaction: Transaction, refused: Refused) -> list[Unit]:
         """The units of a chunk as they are to be sent again after conditions failed."""
         failing = [reason if reason and reason.code == CONDITION else None for reason in refused.reasons]
-        count, over = len(chunk.units), self.lives.over
+        count, over = len(transaction.units), self.lives.over
         outlived = {
             write.key
-            for write, reason in zip(chunk.writes[count:], failing[count:], strict=True)
+            for write, reason in zip(transaction.writes[count:], failing[count:], strict=True)
             if reason is not None and self.lives.refused(write, reason.item)
         }
-        guarded = [*zip(chunk.units, failing, strict=False)]
+        guarded = [*zip(transaction.units, failing, strict=False)]
         units: list[Unit] = []
         for unit, reason in guarded:
             if reason is None:
@@ -274,7 +283,7 @@ class Replanner:
         if self.revisit is not None:  # what the refusal shows is newer than the source that was read
             units += self.again([unit for unit, reason in guarded if reason is not None])
         assumed = any(reason for unit, reason in guarded if unit.steps)
-        for write, reason in zip(chunk.writes[count:], failing[count:], strict=True):
+        for write, reason in zip(transaction.writes[count:], failing[count:], strict=True):
             # What a row refused to units that assumed another contribution says nothing of what they do now.
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
                 units = self._without_refused(units, write, reason)
@@ -365,8 +374,8 @@ class Replanner:
         An earlier attempt may have died before it removed empty rows or recomputed rows: these are finished again.
         """
         for routes, named in self.named(unit, found):
-            self.progress.unfinished.take(named, routes, unit.changes)
-        self.progress.unfinished.note_found(unit.guard.key, unit.item, unit.routes, found)
+            self.progress.pending_work.take(named, routes, unit.changes)
+        self.progress.pending_work.note_found(unit.guard.key, unit.item, unit.routes, found)
         planned = again(unit, found, self.retired)
         if planned is None:
             self.progress.done(unit)

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, TypeGuard, TypeVar, cast
 
 from streamfold.engines.call_slots import CallSlots, Flight
-from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, told
+from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, redacted
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
@@ -40,7 +40,7 @@ SENDS_MAX = 4
 SliceAnswer = TypeVar("SliceAnswer")
 
 
-def in_lanes(
+def in_slots(
     slots: CallSlots,
     calls: Iterable[tuple[Tag, Callable[[], Result]]],
     stops: Callable[[BaseException], bool] = lambda _: False,
@@ -145,8 +145,8 @@ def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerErr
     else:
         return not_the_owner(write, reason)
     return HandlerError(
-        f"Handler {route.name!r} {wants} row {told(_name(write.key))}, which was {was} before: a row is put or added "
-        "to, never both. Give the additions a target of their own."
+        f"Handler {route.name!r} {wants} row {redacted(_name(write.key))}, which was {was} before: a row is put or "
+        "added to, never both. Give the additions a target of their own."
     )
 
 
@@ -156,8 +156,8 @@ def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
     kind = HandlerError if owner is None else RowTaken
     owner = owner or "the application itself"
     return kind(
-        f"Row {told(_name(write.key))} belongs to {told(owner)}: a row with plain attributes has one handler and one "
-        "source item. Put a field into its template that tells them apart."
+        f"Row {redacted(_name(write.key))} belongs to {redacted(owner)}: a row with plain attributes has one handler "
+        "and one source item. Put a field into its template that tells them apart."
     )
 
 
@@ -169,13 +169,13 @@ def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerE
     sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
     if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:
         return HandlerError(
-            f"The store refused what row {told(_name(key))} shows, {reason.code}: {told(reason.message)}"
+            f"The store refused what row {redacted(_name(key))} shows, {reason.code}: {redacted(reason.message)}"
         )
     named = sorted((name for name in sizes if not hidden(name)), key=lambda name: -sizes[name])[:LARGEST_SHOWN]
     largest = ", ".join(f"{name} has {sizes[name]}" for name in named)
     return HandlerError(
-        f"Row {told(_name(key))} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: "
-        f"{told(largest)}. Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
+        f"Row {redacted(_name(key))} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: "
+        f"{redacted(largest)}. Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
     )
 
 
@@ -209,7 +209,7 @@ def check_passing(refused: Refused) -> None:
     """Raises ``HandlerError`` if the store will never take one of the writes."""
     for reason in refused.reasons:
         if reason is not None and reason.code not in CONFLICT:
-            raise HandlerError(f"The store refused the write with {reason.code}: {told(reason.message)}")
+            raise HandlerError(f"The store refused the write with {reason.code}: {redacted(reason.message)}")
 
 
 def is_throttled(refused: Refused) -> bool:
@@ -232,7 +232,7 @@ def by_table(
     Raises the errors of handlers.
     """
     calls = ((Several(some), partial(call, some)) for some in slices(runtime.slots, rows, size))
-    for place, answer in in_lanes(runtime.slots, calls):
+    for place, answer in in_slots(runtime.slots, calls):
         some = cast("tuple[RowKey, ...]", place)
         if isinstance(answer, HandlerError):
             raise answer
@@ -262,12 +262,12 @@ def read_state(
 ) -> dict[StateKey, dict[str, Any]]:
     """State items, read side by side. Raises the first error of a read, when all have ended."""
     found: dict[StateKey, dict[str, Any]] = {}
-    for some in read_state_in_parts(runtime, keys, consistent=consistent):
+    for some in read_state_in_calls(runtime, keys, consistent=consistent):
         found.update(some)
     return found
 
 
-def read_state_in_parts(
+def read_state_in_calls(
     runtime: Runtime, keys: Iterable[StateKey], *, consistent: bool = False
 ) -> Iterator[dict[StateKey, dict[str, Any]]]:
     """State items as they come, read side by side. Raises the first error of a read, when all have ended."""
@@ -275,7 +275,7 @@ def read_state_in_parts(
     read = partial(runtime.engine.read_state, consistent=consistent)
     some = enumerate(slices(runtime.slots, [*dict.fromkeys(keys)], KEYS_MAX))
     calls = ((number, partial(read, part)) for number, part in some)  # reads may touch what others read
-    for _, answer in in_lanes(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
+    for _, answer in in_slots(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
         if isinstance(answer, EngineError | HandlerError):
             failed = failed or answer
         else:

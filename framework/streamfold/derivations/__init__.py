@@ -28,7 +28,7 @@ KINDS: list[Derivation] = [
     SEARCH,
     FEED,
 ]
-SAYS = {word: said for kind in KINDS for word, said in kind.says.items()}
+COUNTED_WORDS = {word: message for kind in KINDS for word, message in kind.says.items()}
 """How the counts of all kinds are reported, by word."""
 
 

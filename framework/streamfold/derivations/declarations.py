@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from streamfold.derivations.archive.kind import ARCHIVE, checked_place
+from streamfold.derivations.archive.kind import ARCHIVE, checked_location
 from streamfold.derivations.audit.kind import AUDIT_ROWS, Recorded, audit_targets, checked_recorded
 from streamfold.derivations.cascade.kind import CASCADE, checked_children
 from streamfold.derivations.copy.kind import COPY, copy_keys
@@ -186,7 +186,7 @@ class ItemDeclarations(Declarations):
         ``to`` is ``s3://BUCKET/PREFIX``, or for local replays ``file:FOLDER``; the setting ``STREAMFOLD_ARCHIVE`` gives
         another place. At least once: ``streamfold.read.archived`` reads each once.
         """
-        self._add(_route(ARCHIVE, sources, common, lambda _, at: ((), checked_place(to, at))))
+        self._add(_route(ARCHIVE, sources, common, lambda _, at: ((), checked_location(to, at))))
 
 
 def _route(kind: Kind, sources: Keys, common: CommonOptions, made: Made) -> Route:

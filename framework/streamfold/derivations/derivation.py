@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from streamfold.commit.outcome import Failed, Outcome, Triages
-    from streamfold.commit.pending import Unfinished
+    from streamfold.commit.pending import PendingWork
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.errors import Unprocessable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from streamfold.jobs.job import Job, JobSegment
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
-    from streamfold.ledger.forms import Forms
+    from streamfold.ledger.schema import Schema
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
     from streamfold.routes.route import Fields, Route
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey, StateKey
 
-    Contributes = Callable[[Route, Image, Fields, Forms], Contribution]
+    Contributes = Callable[[Route, Image, Fields, Schema], Contribution]
 
 
 class Work(NamedTuple):
@@ -84,8 +84,8 @@ class Finishing(NamedTuple):
 
     runtime: Runtime
     triage: Triages
-    unfinished: Unfinished  # the rows that the commit moved, with their causes
-    heard: Sequence[Work] = ()  # items for which no handler is called
+    pending_work: PendingWork  # the rows that the commit moved, with their causes
+    subscribed: Sequence[Work] = ()  # items for which no handler is called
 
     def change_of(self, record: Mapping[str, object]) -> Change:
         """The change of a record that a job kept. Raises ``RecordError`` for one that is none."""
@@ -104,7 +104,7 @@ class Finishing(NamedTuple):
         return reported((Failed(change, route, error) for change in changes), self.triage)
 
 
-class LaneWork(Protocol):
+class SegmentWork(Protocol):
     """The lanes of a fan-out, as they are worked on."""
 
     def page(self, lane: JobSegment) -> Paged:
@@ -123,7 +123,7 @@ class Preview(NamedTuple):
     fields: Mapping[str, Any] | None = None  # what would be written
 
 
-class Said(NamedTuple):
+class CountedWord(NamedTuple):
     """How a count is reported; ``{name}`` and ``{count}`` are filled in."""
 
     text: str  # for a person
@@ -131,8 +131,8 @@ class Said(NamedTuple):
     stale: str = ""  # for a redrive: why a record changed nothing; "" if the count does not explain that
 
 
-LOST: Mapping[str, Said] = {
-    ROWS_LOST: Said(
+LOST: Mapping[str, CountedWord] = {
+    ROWS_LOST: CountedWord(
         "Rows that handler {name} adds to were removed by somebody else (noticed {count} times): made again, they "
         "lack what was added before. docs/operations.md says how to mend them.",
         log="rows were removed by somebody else",
@@ -150,12 +150,14 @@ class Derivation(Kind):
     """
 
     yields: ClassVar[tuple[type, ...]] = ()
-    says: ClassVar[Mapping[str, Said]] = {}  # what it counts, by word
+    says: ClassVar[Mapping[str, CountedWord]] = {}  # what it counts, by word
     outside: ClassVar[bool] = False  # its effects are outside of the store: only a run that may make them calls it
     finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` makes an item's rows what the item now says
-    leads_all_roles: ClassVar[bool] = False  # a run over all items reconciles items of every role, not sources alone
+    reconciles_all_roles: ClassVar[bool] = (
+        False  # a run over all items reconciles items of every role, not sources alone
+    )
     joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared pair by pair
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
     keeps: ClassVar[tuple[str, ...]] = ()  # how the keys of its own state items begin
@@ -178,7 +180,7 @@ class Derivation(Kind):
         del settings
         return [Preview(str(deferred))]
 
-    def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
+    def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
         """How the lanes of an open fan-out are worked on."""
         raise NotImplementedError(f"Kind {self} opens fan-outs, and has no method lanes.")
 
@@ -247,7 +249,7 @@ class Contributing(Derivation):
     def watches(self, route: Route) -> tuple[Key, ...]:
         return route.into
 
-    def contribution(self, route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+    def contribution(self, route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
         """What an existing item contributes. ``forms`` holds the known forms of attributes, and learns new ones.
 
         Raises ``HandlerError`` for rows that the declaration does not allow. Errors of the handler are not changed.
@@ -308,14 +310,14 @@ class Derived(NamedTuple):
         return self.rows
 
 
-def derived(route: Route, image: Image, fields: Fields, forms: Forms) -> Derived:
+def derived(route: Route, image: Image, fields: Fields, schema: Schema) -> Derived:
     """What an item contributes; no rows if it is absent. ``forms`` learns the forms of the attributes.
 
     Raises what is no item's fault. A batch calls its handlers by itself (``batch.steps``): it derives each record, and
     skips old images that read alike.
     """
     with ItemFault() as fault, localcontext(EXACT):
-        return Derived(contributing(route).contribution(route, image, fields, forms) if image else {})
+        return Derived(contributing(route).contribution(route, image, fields, schema) if image else {})
     from streamfold.commit.outcome import explained
 
     assert fault.error is not None

@@ -5,7 +5,7 @@ from itertools import islice
 from types import GeneratorType
 from typing import Any
 
-from streamfold.errors import HandlerError, KeyValueError, reason, shown, told
+from streamfold.errors import HandlerError, KeyValueError, reason, redacted, shown
 from streamfold.keys.key import KeyValues
 from streamfold.keys.table import RESERVED_PREFIX, Table, checked_attribute_name
 from streamfold.records.change import Change
@@ -81,7 +81,7 @@ def _misformatted(route: Route, error: Exception) -> HandlerError | None:
     if not any(words in str(error) for words in MISFORMATTED):
         return None
     return HandlerError(
-        f"Handler {route.name!r} formatted a value that has another type than the format is for ({told(error)}): "
+        f"Handler {route.name!r} formatted a value that has another type than the format is for ({redacted(error)}): "
         "expected a date or a moment for %Y-%m, a whole number for d. Dates of an item are text, "
         "date.fromisoformat(item[...]); yield nothing for an item without one. Numbers are int or "
         "Decimal: int(n) for d, rounded(n, places=2), of streamfold, for f."
@@ -117,7 +117,7 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
         for name in effect.attributes:
             checked_attribute_name(name)
         if twice := values.keys() & effect.attributes.keys():
-            raise HandlerError(f"{shown(effect)} gives {told(', '.join(sorted(twice)))} twice.")
+            raise HandlerError(f"{shown(effect)} gives {redacted(', '.join(sorted(twice)))} twice.")
         values = {**values, **effect.attributes}
         may_be_set = may_be_set and not any(is_ours(table, name) for name in effect.attributes)
     if not may_be_set:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import GuardedWrite, PutPair, PutRow, Refused, RowKey, StateKey
+from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines.dynamodb import DynamoEngine
@@ -91,7 +91,7 @@ class Page(NamedTuple):
     after: KeyValue | None  # the sort key after which the next page begins; None for the last page
 
 
-ScanPlace = str
+ScanCursor = str
 """Where a scan goes on: a text that only the engine reads, and that may be stored as it is."""
 
 
@@ -106,7 +106,7 @@ class ScanPage(NamedTuple):
     """Some keys of a table's segment."""
 
     keys: Sequence[ItemKey]  # none, perhaps, before the end too
-    after: ScanPlace | None  # where the next page begins; None: the segment is read
+    after: ScanCursor | None  # where the next page begins; None: the segment is read
 
 
 class Engine(Protocol):
@@ -146,7 +146,7 @@ class Engine(Protocol):
         """Inserts rows one by one, the first of each key. A row that is there already stays as it is."""
         ...
 
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+    def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         """Writes rows one by one, each under its own condition; returns the keys of those that may not be written.
 
         These are to be written by ``transact``, whose refusal says what is there.
@@ -212,7 +212,7 @@ class Engine(Protocol):
         """The items of a table, or of one partition of it, sorted by key where the store can."""
         ...
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """Some keys of a table's segment, strongly consistent: source items and derived rows alike.
 
         A key that is there all the while is in exactly one page of one segment. A key that is written or removed

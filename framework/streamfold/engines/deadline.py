@@ -17,8 +17,8 @@ from streamfold.engines import (
     Inserted,
     OwnStream,
     Page,
+    ScanCursor,
     ScanPage,
-    ScanPlace,
     Seekable,
     Segment,
     StoredItem,
@@ -27,7 +27,7 @@ from streamfold.errors import NotStarted
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import GuardedWrite, PutPair, PutRow, Refused, RowKey, StateKey
+from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines import EmbeddedEngine
@@ -134,9 +134,9 @@ class Timed:
         self.begin()
         return self.engine.insert_rows(rows)
 
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+    def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         self.begin()
-        return self.engine.put_pairs(pairs)
+        return self.engine.put_post_rows(posts)
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         self.begin()
@@ -182,7 +182,7 @@ class Timed:
         self.begin()
         return self.engine.items(table, partition)
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         self.begin()
         return self.engine.scan(table, part, after, limit)
 

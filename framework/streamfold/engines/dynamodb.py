@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines import Counter, Entries, Finished, Inserted, Page, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines import Counter, Entries, Finished, Inserted, Page, ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, plain_item, said, unreachable
-from streamfold.engines.keys import place_text, start_of, stored_key
+from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, message, plain_item, unreachable
+from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.engines.requests import ActionRequest, Statement
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, told
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, redacted
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey, item_key
@@ -29,7 +29,7 @@ from streamfold.writes.guarded import (
     CountUp,
     GuardedWrite,
     InsertRow,
-    PutPair,
+    PutPostRow,
     PutRow,
     Reason,
     Refused,
@@ -195,7 +195,7 @@ class Reads(Calls):
         last = answer.get("LastEvaluatedKey")
         return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         names = {f"#{number}": name for number, name in enumerate(table.attributes)}
         answer = self._call(
             self._client((table.name, "", None)).scan,
@@ -208,7 +208,9 @@ class Reads(Calls):
             ExpressionAttributeNames=names,
             **start_of(after),
         )
-        return ScanPage([item_key(item, table) for item in answer["Items"]], place_text(answer.get("LastEvaluatedKey")))
+        return ScanPage(
+            [item_key(item, table) for item in answer["Items"]], cursor_text(answer.get("LastEvaluatedKey"))
+        )
 
     def state_items(self) -> Iterator[StoredItem]:
         return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
@@ -270,42 +272,44 @@ class DynamoEngine(Reads):
                     puts.setdefault(row.key, self.requests.request(InsertRow(row.key, row.attributes)))
             except HandlerError as error:
                 refused[row.key] = str(error)
-        answers = self._execute(statements)
-        answers |= {key: _inserted(answer) for key, answer in self._execute_singly("put_item", puts).items()}
-        missing = [key for key in (*statements, *puts) if key not in answers or not self._is_there(answers[key])]
+        responses = self._execute(statements)
+        responses |= {key: _inserted(answer) for key, answer in self._execute_singly("put_item", puts).items()}
+        missing = [key for key in (*statements, *puts) if key not in responses or not self._is_there(responses[key])]
         refused |= {
-            key: answers[key]["Error"].get("Message") or ""
+            key: responses[key]["Error"].get("Message") or ""
             for key in missing
-            if code(answers.get(key, {})) in UNSTORABLE
+            if code(responses.get(key, {})) in UNSTORABLE
         }
         never = [key for key in refused if key not in missing]
-        return Inserted(never + missing, [key for key, answer in answers.items() if code(answer) == DUPLICATE], refused)
+        return Inserted(
+            never + missing, [key for key, answer in responses.items() if code(answer) == DUPLICATE], refused
+        )
 
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
-        left = {pair.key: pair for pair in pairs}
+    def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
+        left = {post.key: post for post in posts}
         for otherwise in (False, True):
             statements: dict[RowKey, Statement] = {}
-            for pair in left.values():
-                inserts = pair.fresh is not otherwise
-                if not (inserts and pair.replaces) and self.requests.takes_statements(pair.key):
+            for post in left.values():
+                inserts = post.fresh is not otherwise
+                if not (inserts and post.replaces) and self.requests.takes_statements(post.key):
                     with suppress(HandlerError):  # raised when it is written alone
-                        statements[pair.key] = (
-                            self.requests.insertion(pair)
+                        statements[post.key] = (
+                            self.requests.insertion(post)
                             if inserts
-                            else self.requests.update(pair, removed=pair.removed, returning="ALL NEW")
+                            else self.requests.update(post, removed=post.removed, returning="ALL NEW")
                         )
             for key, answer in self._execute(statements).items():
                 if self._is_put(answer, left[key]):
                     del left[key]
         return list(left)
 
-    def _is_put(self, answer: Answered, pair: PutPair) -> bool:
+    def _is_put(self, answer: Answered, post: PutPostRow) -> bool:
         """Whether a row is as it is to be, without attributes from before."""
         if code(answer) in (DUPLICATE, CONDITION, *BUSY, *UNSTORABLE):
             return False
         if code(answer) is not None:
             raise self._forbidden(answer)
-        return {*self.requests.item(pair)}.issuperset(answer.get("Item", ()))
+        return {*self.requests.item(post)}.issuperset(answer.get("Item", ()))
 
     def _is_there(self, answer: Answered) -> bool:
         """Whether a row is there, by this insertion or an earlier one. Raises if no row can be inserted at all."""
@@ -325,26 +329,26 @@ class DynamoEngine(Reads):
                 statements[key] = self.requests.deletion(RemoveEmpty(key), returning="ALL OLD")
             else:
                 deletes[key] = self.requests.request(RemoveEmpty(key)) | {"ReturnValues": "ALL_OLD"}
-        answers = self._execute(statements) | self._execute_singly("delete_item", deletes)
-        for answer in answers.values():
+        responses = self._execute(statements) | self._execute_singly("delete_item", deletes)
+        for answer in responses.values():
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
-        if left := [key for key in dict.fromkeys(rows) if key not in answers or code(answers[key]) in BUSY]:
+        if left := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
             raise EngineUnavailable(f"{len(left)} of {len(set(rows))} empty rows could not be removed: they are busy.")
-        return [key for key, answer in answers.items() if "Item" in answer or "Attributes" in answer]
+        return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
 
     def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
         """The last answer to each statement."""
         calls = cut(statements, STATEMENTS_MAX)
-        return self._retried(calls, lambda keys: self._answers([statements[key] for key in keys]))
+        return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
 
     def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
         """The last answer to each request, as ``_execute`` gives it: for rows that no PartiQL statement can name."""
 
-        def answers(keys: list[RowKey]) -> list[Answered]:
+        def responses(keys: list[RowKey]) -> list[Answered]:
             return [self._answer(getattr(self._client(key), operation), requests[key]) for key in keys]
 
-        return self._retried(cut(requests, 1), answers)
+        return self._retried(cut(requests, 1), responses)
 
     def _retried(
         self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Answered]]
@@ -353,21 +357,21 @@ class DynamoEngine(Reads):
 
         What is busy is tried again. Once something stays busy, the rest is tried once, so that pauses do not add up.
         """
-        answers: dict[AnyKey, Answered] = {}
+        responses: dict[AnyKey, Answered] = {}
         tries_max = TRIES_MAX
         try:
             for keys in calls:
                 for _ in self.deadline.tries(tries_max):
-                    answers.update(zip(keys, ask(keys), strict=True))
-                    keys = [key for key in keys if code(answers[key]) in BUSY]  # noqa: PLW2901 - what remains
+                    responses.update(zip(keys, ask(keys), strict=True))
+                    keys = [key for key in keys if code(responses[key]) in BUSY]  # noqa: PLW2901 - what remains
                     if not keys:
                         break
                 else:
                     tries_max = 1
         except EngineUnavailable:
-            if not answers:
+            if not responses:
                 raise
-        return answers
+        return responses
 
     def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
         try:
@@ -378,23 +382,25 @@ class DynamoEngine(Reads):
         assert reason is not None
         return {"Error": {"Code": reason.code, "Message": reason.message}}
 
-    def _answers(self, statements: list[Statement]) -> list[Answered]:
+    def _responses(self, statements: list[Statement]) -> list[Answered]:
         """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
         try:
-            answers: list[Answered] = self._ask(self.client.batch_execute_statement, Statements=statements)["Responses"]
-            return answers
+            responses: list[Answered] = self._ask(self.client.batch_execute_statement, Statements=statements)[
+                "Responses"
+            ]
+            return responses
         except ClientError as error:
             (reason,) = self._refused(error, 1).reasons
         assert reason is not None
         if reason.code in BUSY or len(statements) == 1:
             return [{"Error": {"Code": reason.code, "Message": reason.message}}] * len(statements)
-        return [answer for statement in statements for answer in self._answers([statement])]
+        return [answer for statement in statements for answer in self._responses([statement])]
 
     def _forbidden(self, answer: Answered) -> EngineError:
         if code(answer) == "ResourceNotFound":
             return self._missing()
         why = code(answer) or ""
-        return EngineError(f"DynamoDB refused the call with {why}: {said(why, answer['Error'].get('Message', ''))}")
+        return EngineError(f"DynamoDB refused the call with {why}: {message(why, answer['Error'].get('Message', ''))}")
 
     def forget(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
@@ -413,10 +419,10 @@ class DynamoEngine(Reads):
             else self.requests.insertion(write, expires_at)
             for key, write in writes.items()
         }
-        answers = self._execute(statements)
-        found = ((key, self._counted(writes[key], answer, expires_at)) for key, answer in answers.items())
+        responses = self._execute(statements)
+        found = ((key, self._counted(writes[key], answer, expires_at)) for key, answer in responses.items())
         counted = {key: item for key, item in found if item is not None}
-        left = [writes[key] for key, answer in answers.items() if key not in counted and code(answer) not in BUSY]
+        left = [writes[key] for key, answer in responses.items() if key not in counted and code(answer) not in BUSY]
         try:
             for write in left:
                 if (item := self._count_one(write, expires_at)) is not None:
@@ -464,7 +470,7 @@ class DynamoEngine(Reads):
             refused = self._refused(error, 1)
             if refused.reasons[0] and refused.reasons[0].code == CONDITION:
                 return False
-            raise EngineUnavailable(f"State item {told(key)} could not be written: {told(error)}") from error
+            raise EngineUnavailable(f"State item {redacted(key)} could not be written: {redacted(error)}") from error
         except BotoCoreError as error:
             raise unreachable(error) from error
 

@@ -44,7 +44,7 @@ from botocore.exceptions import (
 from streamfold.engines import StoredItem
 from streamfold.engines.deadline import Deadline
 from streamfold.engines.requests import Requests
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, TableThrottled, told
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, TableThrottled, redacted
 from streamfold.keys.table import STATE, Table, check_real_names
 from streamfold.records.encoded import body_json, parsed_answer
 from streamfold.records.values import decode, decode_number
@@ -130,12 +130,12 @@ def unreachable(error: Exception) -> EngineError:
             "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
         )
     if isinstance(error, CredentialRetrievalError | SSOError):
-        return EngineError(f"AWS credentials could not be read: {told(error)}")
+        return EngineError(f"AWS credentials could not be read: {redacted(error)}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         return EngineUnreachable(
-            f"Nothing answers at the DynamoDB endpoint ({told(error)}). Check --endpoint-url and the region."
+            f"Nothing answers at the DynamoDB endpoint ({redacted(error)}). Check --endpoint-url and the region."
         )
-    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {type(error).__name__}: {told(error)}")
+    return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {type(error).__name__}: {redacted(error)}")
 
 
 def table_id(client: Any, name: str) -> str | None:
@@ -215,13 +215,13 @@ class Body:
     def meet(self, request: dict[str, Any]) -> None:
         """Compares a request's body with the JSON, or exchanges it."""
         if not self.sent:
-            self.equal = self._says_the_same(request["body"])
+            self.equal = self._is_the_same(request["body"])
             return
         added = {name: value for name, value in json.loads(request["body"]).items() if name not in self.given}
         more = "," + json.dumps(added)[1:] if added else "}"
         request["body"] = self.text[:-1] + more.encode("ascii")
 
-    def _says_the_same(self, body: bytes | str) -> bool:
+    def _is_the_same(self, body: bytes | str) -> bool:
         try:
             ordinary = json.loads(body)
             return bool(json.loads(self.text) == {name: ordinary[name] for name in self.given})
@@ -237,7 +237,7 @@ class _Map(dict[str, Any]):
     body: Body
 
 
-class Bodies:
+class RequestEncoding:
     """Makes the calls of one client.
 
     tables: the real names of tables. Where one is an ARN, botocore may choose the endpoint by it, so all calls go the
@@ -340,10 +340,10 @@ class Meter:
             params[ASKED] = "TOTAL"
 
     def _answered(self, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
-        told = parsed.get("ConsumedCapacity") or []
-        read, write = _units(model.name, [told] if isinstance(told, Mapping) else told)
+        redacted = parsed.get("ConsumedCapacity") or []
+        read, write = _units(model.name, [redacted] if isinstance(redacted, Mapping) else redacted)
         retries = parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-        untold = _tells(model) and not told
+        untold = _tells(model) and not redacted
         with self._lock:
             had = self._consumed
             self._consumed = Consumed(
@@ -356,10 +356,10 @@ def _tells(model: Any) -> bool:
     return model.input_shape is not None and ASKED in model.input_shape.members
 
 
-def _units(operation: str, told: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+def _units(operation: str, redacted: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """The read and write units of an answer, over its tables."""
     read = write = 0.0
-    for table in told:
+    for table in redacted:
         reads, writes = table.get("ReadCapacityUnits"), table.get("WriteCapacityUnits")
         if reads is None and writes is None:
             whole = table.get("CapacityUnits", 0.0)
@@ -389,7 +389,7 @@ class Calls:
         self._others: dict[str, Any] = {}
         self._lock = Lock()
         self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
-        self._bodies = {id(client): self._bodies_of(client)}  # by client, which the engine keeps
+        self._encodings = {id(client): self._encoding_of(client)}  # by client, which the engine keeps
         self.deadline = Deadline(pause=pause)
 
     def close(self) -> None:
@@ -404,11 +404,11 @@ class Calls:
         with self._lock:  # boto3's default session makes clients for one thread at a time
             if region not in self._others:
                 other = self._others[region] = self.regional(region)
-                self._bodies[id(other)] = self._bodies_of(other)
+                self._encodings[id(other)] = self._encoding_of(other)
             return self._others[region]
 
-    def _bodies_of(self, client: Any) -> Bodies:
-        return Bodies(client, [real for _, real in self.requests.tables.values()])
+    def _encoding_of(self, client: Any) -> RequestEncoding:
+        return RequestEncoding(client, [real for _, real in self.requests.tables.values()])
 
     def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         try:
@@ -416,7 +416,7 @@ class Calls:
         except ClientError as error:
             codes = {reason.code for reason in self._refused(error, 1).reasons if reason}
             kind = TableThrottled if codes & {*CONFLICT[1:]} else EngineUnavailable
-            raise kind(f"DynamoDB refused a call: {told(error)}") from error
+            raise kind(f"DynamoDB refused a call: {redacted(error)}") from error
 
     def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         """Makes a call. Raises ``NotStarted`` where there is no time for it."""
@@ -427,8 +427,8 @@ class Calls:
             raise unreachable(error) from error
 
     def _made(self, operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        bodies = self._bodies.get(id(getattr(operation, "__self__", None)))
-        return operation(**arguments) if bodies is None else bodies.call(operation, arguments)
+        encodings = self._encodings.get(id(getattr(operation, "__self__", None)))
+        return operation(**arguments) if encodings is None else encodings.call(operation, arguments)
 
     def _pages(self, client: Any, operation: str, **arguments: Any) -> Iterator[StoredItem]:
         try:
@@ -446,7 +446,7 @@ class Calls:
         if code == "TransactionCanceledException":
             reasons = tuple(_reason(reason) for reason in error.response.get("CancellationReasons", ()))
             if not any(reasons):
-                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {told(message)}")
+                raise EngineUnavailable(f"DynamoDB cancelled a transaction without a reason: {redacted(message)}")
             return Refused(reasons)
         if code == "ConditionalCheckFailedException":
             item = error.response.get("Item")
@@ -463,8 +463,8 @@ class Calls:
         if code == "ResourceNotFoundException":
             return self._missing()
         if status >= 500 or code in THROTTLED:
-            return EngineUnavailable(f"DynamoDB failed with {code}: {told(message)}")
-        return EngineError(f"DynamoDB refused the call with {code}: {said(code, message)}")
+            return EngineUnavailable(f"DynamoDB failed with {code}: {redacted(message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {message(code, message)}")
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
@@ -479,9 +479,9 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
     return Reason(reason["Code"], plain_item(item) if item else None, reason.get("Message") or "")
 
 
-def said(code: str, message: str) -> str:
+def message(code: str, message: str) -> str:
     """The message of a refusal, marked as item content unless it says what is forbidden to whom."""
-    return message if code in FORBIDDEN else told(message)
+    return message if code in FORBIDDEN else redacted(message)
 
 
 def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from streamfold.engines import (
     Inserted,
     OwnRecord,
     Page,
+    ScanCursor,
     ScanPage,
-    ScanPlace,
     Segment,
     StoredItem,
     Wanted,
     declared,
 )
 from streamfold.engines.item_cache import UNKNOWN, KeptItem, KeptItems, KeptStates, kept_max
-from streamfold.engines.keys import PlaceKey, hashes, key_attributes, place_after, start_after
+from streamfold.engines.keys import ItemOrRowKey, cursor_after, hashes, key_attributes, start_after
 from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
 from streamfold.engines.local_writes import LocalWrite
 from streamfold.engines.own_stream import DerivedStream, change_of
@@ -72,7 +72,7 @@ SEVERAL_ENTRIES = STATE_ITEMS.replace("s.item", "s.text").replace("JOIN state", 
 
 T = TypeVar("T")
 NO_ITEM: tuple[KeptItem, int] = (None, 0)
-PlaceText = tuple[str, ...]
+PrimaryKey = tuple[str, ...]
 """A place in the file: the columns of its key."""
 
 PLACE = itemgetter(0, 1, 2)
@@ -117,7 +117,7 @@ class StatePages(ABC):
         rows = self._asked(query, (table.name, sortable(partition), *bounds, limit + 1))
         return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """A segment is the keys whose hash fits, among all: reading ``n`` segments reads the keys ``n`` times."""
         first, end = hashes(part)
         pk, sk = start_after(after)
@@ -126,7 +126,7 @@ class StatePages(ABC):
         rows = self._asked(f"{query} ORDER BY pk, sk LIMIT :most", {**values, "most": limit + 1})
         found = [(StateKey(pk, sk), text) for pk, sk, text in rows]
         keys = [self._scanned(table, key, text) for key, text in found[:limit]]
-        return ScanPage(keys, place_after(found[limit - 1][0]) if len(found) > limit else None)
+        return ScanPage(keys, cursor_after(found[limit - 1][0]) if len(found) > limit else None)
 
     def state_items(self) -> Iterator[StoredItem]:
         rows = self._asked(ALL_STATE)
@@ -273,7 +273,7 @@ class StateReads(StatePages):
         found = self._file.one(STATE_ITEM, key)
         return self._item(found[0] if found else None)
 
-    def _expect(self, keys: Collection[PlaceKey]) -> None:
+    def _expect(self, keys: Collection[ItemOrRowKey]) -> None:
         """Reads items together that are asked for next, as far as they are not known; the last few, one by one."""
         if not self._in_batch:
             return
@@ -297,7 +297,7 @@ class StateReads(StatePages):
             read = self._file.all(SEVERAL_ENTRIES, list(chain.from_iterable(some)))
             self._keep_states(some, {(pk, sk): ({"s": text}, len(text)) for pk, sk, text in read})
 
-    def _keep_states(self, keys: Sequence[StateKey], found: Mapping[PlaceText, tuple[KeptItem, int]]) -> None:
+    def _keep_states(self, keys: Sequence[StateKey], found: Mapping[PrimaryKey, tuple[KeptItem, int]]) -> None:
         for key in keys:
             self._states.keep(key, *found.get(key, NO_ITEM))
 
@@ -329,7 +329,7 @@ def place_of(key: RowKey) -> tuple[str, str, str]:
     return key[0], sortable(key[1]), sortable(key[2])
 
 
-def _items_of(file: StateFile, read: Iterable[tuple[PlaceText, str | None]]) -> dict[PlaceText, tuple[KeptItem, int]]:
+def _items_of(file: StateFile, read: Iterable[tuple[PrimaryKey, str | None]]) -> dict[PrimaryKey, tuple[KeptItem, int]]:
     """The items of stored texts, and the lengths of these; none for a place without a text."""
     texts = {place: text for place, text in read if text}
     items = file.items([*texts.values()])

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
-from streamfold.engines import ScanPlace, Segment
+from streamfold.engines import ScanCursor, Segment
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table
@@ -26,7 +26,7 @@ HASH_BITS = 32
 BUCKET_BITS = 24
 """Bits of a hash that do not choose its bucket: there are 256 buckets."""
 
-PlaceKey = RowKey | StateKey
+ItemOrRowKey = RowKey | StateKey
 Rank = tuple[int, str, str]
 """The place of a key among all: the hash of its partition key, then both parts as sortable text."""
 
@@ -80,24 +80,24 @@ def _too_long(value: object, bytes_max: int) -> Reason | None:
     return Reason(VALIDATION, None, f"a part of the key has {size_bytes} bytes, {bytes_max} at most")
 
 
-def start_of(place: ScanPlace | None) -> dict[str, Any]:
+def start_of(place: ScanCursor | None) -> dict[str, Any]:
     """The argument with which DynamoDB's scan goes on at a place."""
     if place is None:
         return {}
     return {"ExclusiveStartKey": {name: encode(decode(value)) for name, value in json.loads(place).items()}}
 
 
-def place_text(last: Mapping[str, Any] | None) -> ScanPlace | None:
+def cursor_text(last: Mapping[str, Any] | None) -> ScanCursor | None:
     """The place behind the last key that DynamoDB's scan has seen; None at the end."""
     return COMPACT.encode(last) if last else None
 
 
-def place_after(key: PlaceKey) -> ScanPlace:
+def cursor_after(key: ItemOrRowKey) -> ScanCursor:
     """The place behind a key in a store of this machine."""
     return COMPACT.encode([sortable(key[-2]), sortable(key[-1])])
 
 
-def start_after(place: ScanPlace | None) -> StateKey:
+def start_after(place: ScanCursor | None) -> StateKey:
     """Both parts, as sortable text, of the key behind which a scan goes on in a store of this machine."""
     return StateKey("", "") if place is None else StateKey(*json.loads(place))
 
@@ -113,7 +113,7 @@ def hashes(part: Segment) -> tuple[int, int]:
     return first, end
 
 
-def rank(key: PlaceKey) -> Rank:
+def rank(key: ItemOrRowKey) -> Rank:
     partition = sortable(key[-2])
     return hash_of(partition), partition, sortable(key[-1])
 
@@ -127,7 +127,7 @@ class KeyOrder:
 
     def __init__(self, rows: Mapping[RowKey, Any], state: Mapping[StateKey, Any], sources: dict[RowKey, Any]) -> None:
         self.rows, self.state, self.sources = rows, state, sources
-        self._tables: dict[str, list[list[PlaceKey]]] = {}
+        self._tables: dict[str, list[list[ItemOrRowKey]]] = {}
         self._sizes = len(rows), len(state)
         self._sources_seen = len(sources)
 
@@ -136,13 +136,13 @@ class KeyOrder:
         same = rows is self.rows and state is self.state and sources is self.sources
         return same and (len(rows), len(state)) == self._sizes
 
-    def add(self, written: Iterable[PlaceKey]) -> None:
+    def add(self, written: Iterable[ItemOrRowKey]) -> None:
         """Enters the keys of rows and state items that the store has written; those that it has removed may stay."""
         for key in written:
             self._add(key)
         self._sizes = len(self.rows), len(self.state)
 
-    def _add(self, key: PlaceKey) -> None:
+    def _add(self, key: ItemOrRowKey) -> None:
         """Enters a key, if there is an order of its table and the key is not in it."""
         buckets = self._tables.get(_table_of(key))
         if buckets is None:
@@ -153,7 +153,7 @@ class KeyOrder:
         if at == len(bucket) or rank(bucket[at]) != own:
             bucket.insert(at, key)
 
-    def walk(self, table: str, part: Segment, after: ScanPlace | None) -> Iterator[PlaceKey]:
+    def walk(self, table: str, part: Segment, after: ScanCursor | None) -> Iterator[ItemOrRowKey]:
         """The keys of a segment behind a place; those of items that were removed may be among them."""
         self._add_sources()
         first, end = hashes(part)
@@ -162,7 +162,7 @@ class KeyOrder:
             for at in range(bisect_right(bucket, begin, key=rank), bisect_left(bucket, (end, "", ""), key=rank)):
                 yield bucket[at]
 
-    def partition(self, table: str, partition: str, first: str) -> Iterator[PlaceKey]:
+    def partition(self, table: str, partition: str, first: str) -> Iterator[ItemOrRowKey]:
         """The keys of a partition from a sort position on, both as sortable text; with removed ones as in ``walk``."""
         self._add_sources()
         begin: Rank = (hash_of(partition), partition, first)
@@ -172,7 +172,7 @@ class KeyOrder:
                 return
             yield bucket[at]
 
-    def _of(self, table: str) -> list[list[PlaceKey]]:
+    def _of(self, table: str) -> list[list[ItemOrRowKey]]:
         if table not in self._tables:
             self._tables[table] = self._made(table)
         return self._tables[table]
@@ -182,20 +182,20 @@ class KeyOrder:
             self._add(key)
         self._sources_seen = len(self.sources)
 
-    def _made(self, table: str) -> list[list[PlaceKey]]:
+    def _made(self, table: str) -> list[list[ItemOrRowKey]]:
         """Sorts the keys of a table. The lists hold keys that the store holds anyway."""
-        buckets: list[list[PlaceKey]] = [[] for _ in range(1 << HASH_BITS - BUCKET_BITS)]
+        buckets: list[list[ItemOrRowKey]] = [[] for _ in range(1 << HASH_BITS - BUCKET_BITS)]
         for key in self._keys(table):
             buckets[hash_of(sortable(key[-2])) >> BUCKET_BITS].append(key)
         for bucket in buckets:
             bucket.sort(key=rank)
         return buckets
 
-    def _keys(self, table: str) -> Iterator[PlaceKey]:
-        rows: Iterable[PlaceKey] = (key for key in self.rows if key[0] == table)
+    def _keys(self, table: str) -> Iterator[ItemOrRowKey]:
+        rows: Iterable[ItemOrRowKey] = (key for key in self.rows if key[0] == table)
         sources = (key for key in self.sources if key[0] == table and key not in self.rows)
         return chain(rows, sources, self.state if table == STATE.name else ())
 
 
-def _table_of(key: PlaceKey) -> str:
+def _table_of(key: ItemOrRowKey) -> str:
     return STATE.name if isinstance(key, StateKey) else key[0]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from streamfold.engines import OWN_VERSION, Counter, Finished, Inserted, Page, StoredItem, Wanted
-from streamfold.engines.keys import PlaceKey, key_attributes, key_too_long
+from streamfold.engines.keys import ItemOrRowKey, key_attributes, key_too_long
 from streamfold.engines.local_writes import NO_ITEM, LocalWrite, local_write
 from streamfold.errors import HandlerError
 from streamfold.keys.key_part import LETTER_BYTES_MAX
@@ -30,7 +30,7 @@ from streamfold.writes.guarded import (
     CountUp,
     DeleteSource,
     GuardedWrite,
-    PutPair,
+    PutPostRow,
     PutRow,
     Reason,
     Refused,
@@ -43,7 +43,7 @@ from streamfold.writes.guarded import (
 )
 
 OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
-FoundItems = dict[PlaceKey, dict[str, Any] | None]
+FoundItems = dict[ItemOrRowKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
 NEW_IMAGES = "Only records with new images bring them."
 UPDATE_DIGITS = 8
@@ -71,7 +71,7 @@ class GuardedItems(ABC):
         return self
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        refused = refused_as_a_whole(writes, self.actions_max)
+        refused = refused_together(writes, self.actions_max)
         if refused is not None:
             return refused
         with self._work():
@@ -89,15 +89,15 @@ class GuardedItems(ABC):
             self._apply(done)
         return Inserted([*refused], known, refused)
 
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
+    def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         refused = []
         with self._work():
-            local = [self._local(pair) for pair in pairs]
-            self._look_ahead(pairs, local)
-            for pair, how in zip(pairs, local, strict=True):
+            local = [self._local(post) for post in posts]
+            self._look_ahead(posts, local)
+            for post, how in zip(posts, local, strict=True):
                 done: FoundItems = {}
-                if self._try(pair, how, 0, done) is not None:
-                    refused.append(pair.key)
+                if self._try(post, how, 0, done) is not None:
+                    refused.append(post.key)
                 self._apply(done)
         return refused
 
@@ -146,7 +146,7 @@ class GuardedItems(ABC):
     def _is_there(self, key: RowKey) -> bool:
         return self._any(key) is not None
 
-    def _expect(self, keys: Collection[PlaceKey]) -> None:  # noqa: B027 - a dictionary needs no hint
+    def _expect(self, keys: Collection[ItemOrRowKey]) -> None:  # noqa: B027 - a dictionary needs no hint
         """Tells which items are asked for next, so that they can be read together."""
 
     def _look_ahead(self, writes: Sequence[GuardedWrite], local: Sequence[LocalWrite]) -> None:  # noqa: B027 - likewise
@@ -257,7 +257,7 @@ def _refused(write: Any, found: Mapping[str, Any] | None) -> Reason:
     return Reason(CONDITION, {**write.key._asdict(), **found} if type(write.key) is StateKey else decode({"M": found}))
 
 
-def refused_as_a_whole(writes: Sequence[GuardedWrite], actions_max: int) -> Refused | None:
+def refused_together(writes: Sequence[GuardedWrite], actions_max: int) -> Refused | None:
     """Refuses a transaction with too many writes, with two writes of one item, or over 4 MB.
 
     A store that allows more writes than DynamoDB has no limit of bytes either.

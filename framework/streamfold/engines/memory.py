@@ -16,14 +16,14 @@ from streamfold.engines import (
     Entries,
     OwnRecord,
     Page,
+    ScanCursor,
     ScanPage,
-    ScanPlace,
     Segment,
     StoredItem,
     Wanted,
     declared,
 )
-from streamfold.engines.keys import KeyOrder, PlaceKey, key_attributes, place_after, stored_key
+from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, key_attributes, stored_key
 from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
 from streamfold.engines.own_stream import OwnRecords, change_of
 from streamfold.errors import EngineError
@@ -104,11 +104,11 @@ class MemoryReads:
         found = (key for key in keys if sortable(key[1]).startswith(prefix))
         return self._sorted(key for key in found if sortable(key[2]).startswith(sort))
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         keys = self._in_order().walk(table.name, part, after)
         found = list(islice(filter(self._is_kept, keys), limit + 1))
         items = [(STATE.name, *key) if isinstance(key, StateKey) else stored_key(key) for key in found[:limit]]
-        return ScanPage(items, place_after(found[limit - 1]) if len(found) > limit else None)
+        return ScanPage(items, cursor_after(found[limit - 1]) if len(found) > limit else None)
 
     def state_items(self) -> Iterator[StoredItem]:
         return (encode({**key._asdict(), **item})["M"] for key, item in sorted(self.state.items()))
@@ -137,7 +137,7 @@ class MemoryReads:
     def _is_there(self, key: RowKey) -> bool:
         return key in self.rows or self._sources.get(key, NONE)[1] is not None
 
-    def _is_kept(self, key: PlaceKey) -> bool:
+    def _is_kept(self, key: ItemOrRowKey) -> bool:
         return key in self.state if isinstance(key, StateKey) else self._is_there(key)
 
     def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
@@ -165,7 +165,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
         known, self.wanted = declared(tables, wanted)
         super().__init__({table.name: table for table in (*known, STATE)})
         self.actions_max = actions_max
-        self.touched: set[PlaceKey] | None = None  # if a set: collects the keys that were written, for invariants
+        self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants
         self._stream = OwnRecords()
 
     @property

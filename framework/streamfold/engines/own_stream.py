@@ -18,7 +18,7 @@ STREAM_LABEL = "embedded"
 
 BEHIND = "SELECT sequence, record FROM stream WHERE grp = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"
-PUT_PLACE = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
+PUT_CURSOR = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
 
 
 def change_of(
@@ -32,7 +32,7 @@ def change_of(
     return {"table": table, "eventName": event, "Keys": key, **images}
 
 
-def lambda_form(sequence: int, change: dict[str, Any]) -> OwnRecord:
+def own_lambda_record(sequence: int, change: dict[str, Any]) -> OwnRecord:
     """A change as the record that Lambda would deliver."""
     body = {name: part for name, part in change.items() if name in ("Keys", "OldImage", "NewImage")}
     record = {
@@ -74,7 +74,7 @@ class OwnRecords:
         found: dict[int, dict[str, Any]] = {}
         for queue in self._of(group):
             found.update(queue.pending(limit))
-        return [lambda_form(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
+        return [own_lambda_record(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
         """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
@@ -146,7 +146,7 @@ class DerivedStream:
         found: dict[int, dict[str, Any]] = {}
         for each in self._groups(group):
             found.update(self._first(each, limit))
-        return [lambda_form(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
+        return [own_lambda_record(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
         """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest.
@@ -172,7 +172,7 @@ class DerivedStream:
 
     def write_out(self) -> None:
         """Writes what was added and is not done with, and the places."""
-        self._file.put_all(PUT_PLACE, list(self._places.items()))
+        self._file.put_all(PUT_CURSOR, list(self._places.items()))
         for group, added in self._added.items():
             self._file.execute("INSERT OR IGNORE INTO cursor VALUES (?, 0)", (group,))
             texts = [(group, sequence, item_text(change)) for sequence, change in added.items()]
@@ -193,13 +193,13 @@ class DerivedStream:
 
     def _first(self, group: str, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """The first records of a group that are left, by number. Those that were added come behind the stored ones."""
-        place = self._places[group] if group in self._places else self._stored_place(group)
+        place = self._places[group] if group in self._places else self._stored_cursor(group)
         stored = [(each, self._file.item(text)) for each, text in self._file.rows(BEHIND, (group, place, limit))]
         yield from stored
         added = (entry for entry in self._added.get(group, {}).items() if entry[0] > place)
         yield from islice(added, limit - len(stored))
 
-    def _stored_place(self, group: str) -> int:
+    def _stored_cursor(self, group: str) -> int:
         found = self._file.one("SELECT sequence FROM cursor WHERE grp = ?", (group,))
         return int(found[0]) if found else 0
 

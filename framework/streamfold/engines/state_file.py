@@ -71,7 +71,7 @@ class ReplayProgress:
         found = self._file.one("SELECT text FROM progress WHERE replay = ? AND number = ?", (replay, PLACE))
         return str(found[0]) if found else None
 
-    def put_place(self, replay: str, text: str) -> None:
+    def put_cursor(self, replay: str, text: str) -> None:
         self._file.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?)", (replay, PLACE, text))
 
     def records(self, replay: str) -> list[str]:

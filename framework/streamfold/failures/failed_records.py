@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.errors import PlaceError, RecordError, SettingsError, refusal, shown
+from streamfold.errors import LocationError, RecordError, SettingsError, refusal, shown
 from streamfold.parking import Clients, Parked, make_client, queue_client
 from streamfold.records.change import LOCALSTACK_DIGITS, SEQUENCE_DIGITS_MAX
 from streamfold.records.envelope import RawRecord, records_of
-from streamfold.replay.files import LINE_BYTES_MAX, BadLine, FileForm, RecordedFiles, read_bytes
+from streamfold.replay.files import LINE_BYTES_MAX, BadLine, FileFormat, RecordedFiles, read_bytes
 from streamfold.settings.readers import read_path
 
 EXPECTED = (
@@ -43,7 +43,7 @@ class StreamRange(NamedTuple):
         return self.stream_arn.split(":")[2:3] == ["kinesis"]
 
 
-class DocumentForm(NamedTuple):
+class DocumentFormat(NamedTuple):
     """The patterns that the parts of a stream range have to match."""
 
     arn: re.Pattern[str]
@@ -51,15 +51,15 @@ class DocumentForm(NamedTuple):
     shard_id: re.Pattern[str]
 
 
-FORMS = {
+AGGREGATIONS = {
     # DynamoDB Streams API, StreamRecord and Shard; LocalStack's numbers are longer
-    "DDBStreamBatchInfo": DocumentForm(
+    "DDBStreamBatchInfo": DocumentFormat(
         re.compile(r"arn:[^:]*:dynamodb:.+"),
         re.compile(rf"[0-9]{{21,{SEQUENCE_DIGITS_MAX}}}|[0-9]{{{LOCALSTACK_DIGITS}}}"),
         re.compile(r".{28,65}"),
     ),
     # Kinesis API, StreamARN, SequenceNumber and ShardId
-    "KinesisBatchInfo": DocumentForm(
+    "KinesisBatchInfo": DocumentFormat(
         re.compile(r"arn:aws[^:]*:kinesis:.*:[0-9]{12}:stream/\S+"),
         re.compile(r"0|[1-9][0-9]{0,128}"),
         re.compile(r"[a-zA-Z0-9_.-]{1,128}"),
@@ -74,7 +74,7 @@ class Delivered(NamedTuple):
     records: list[RawRecord]
 
 
-LeftDocument = Parked | Delivered | StreamRange
+WaitingDocument = Parked | Delivered | StreamRange
 """The contents of a document."""
 
 
@@ -87,7 +87,7 @@ def documents_of(value: Any) -> list[FailureDocument]:
     return documents
 
 
-def left_of(document: FailureDocument) -> LeftDocument:
+def left_of(document: FailureDocument) -> WaitingDocument:
     """The contents of a document. Raises ``RecordError`` if it is no document of a failure."""
     if document.get("Type") == NOTIFICATION and "Message" in document:
         (document,) = documents_of([_parsed("Message", document["Message"])])
@@ -95,7 +95,7 @@ def left_of(document: FailureDocument) -> LeftDocument:
         return Parked.of(document)
     if PAYLOAD in document:
         return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
-    for name, form in FORMS.items():
+    for name, form in AGGREGATIONS.items():
         if isinstance(batch := document.get(name), Mapping):
             return _range(name, form, batch)
     raise RecordError(_unknown(document))
@@ -108,14 +108,14 @@ def _parsed(name: str, text: Any) -> Any:
         raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
 
 
-def _range(name: str, form: DocumentForm, batch: FailureDocument) -> StreamRange:
-    told = {part: batch.get(part) for part in RANGE}
-    found = StreamRange(*map(str, told.values()))
+def _range(name: str, form: DocumentFormat, batch: FailureDocument) -> StreamRange:
+    message = {part: batch.get(part) for part in RANGE}
+    found = StreamRange(*map(str, message.values()))
     numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))
     if not (numbers and form.shard_id.fullmatch(found.shard_id) and form.arn.fullmatch(found.stream_arn)):
         raise RecordError(
-            f"A document's {name} has {shown(told)}: expected the ARN of a stream, the id of a shard and two sequence "
-            "numbers. Of a window that ended without records nothing is to be redriven."
+            f"A document's {name} has {shown(message)}: expected the ARN of a stream, the id of a shard and two "
+            "sequence numbers. Of a window that ended without records nothing is to be redriven."
         )
     return found
 
@@ -130,7 +130,7 @@ def _unknown(document: FailureDocument) -> str:
     return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."
 
 
-DOCUMENTS = FileForm(documents_of, EXPECTED)
+DOCUMENTS = FileFormat(documents_of, EXPECTED)
 MESSAGES_MAX = 10
 """Messages of one call (SQS API Reference, ReceiveMessage, DeleteMessageBatch)."""
 WAIT_SECONDS = 2
@@ -155,12 +155,12 @@ class Waiting(NamedTuple):
     receipt: str | None = None  # for ``settle``; only a queue's messages have one
 
 
-class WaitingPlace(Protocol):
-    """Where documents wait. Reading raises ``PlaceError``."""
+class WaitingRecords(Protocol):
+    """Where documents wait. Reading raises ``LocationError``."""
 
     def __iter__(self) -> Iterator[Waiting]: ...
 
-    def settle(self, receipt: str) -> None:
+    def acknowledge(self, receipt: str) -> None:
         """Deletes a message, all of which took effect."""
         ...
 
@@ -172,12 +172,12 @@ class WaitingPlace(Protocol):
 class Kept:
     """A place that keeps its documents, whatever becomes of them."""
 
-    def settle(self, receipt: str) -> None: ...
+    def acknowledge(self, receipt: str) -> None: ...
 
     def close(self) -> None: ...
 
 
-class FilePlace(Kept):
+class FileRecords(Kept):
     """A file, or all files of a folder and the folders in it, in the order of their names; hidden ones are left out."""
 
     def __init__(self, path: str) -> None:
@@ -189,7 +189,7 @@ class FilePlace(Kept):
         yield from _waiting(RecordedFiles([str(path) for path in files], DOCUMENTS))
 
 
-class S3Place(Kept):
+class S3Records(Kept):
     """One object, or all whose key begins with a text, in the order of their keys."""
 
     def __init__(self, client: Any, bucket: str, prefix: str) -> None:
@@ -217,7 +217,7 @@ class S3Place(Kept):
                     return
 
 
-class SqsPlace:
+class SqsRecords:
     """A queue. Messages that are read are hidden from other readers until they are settled, or until the end."""
 
     def __init__(self, client: Any, url: str) -> None:
@@ -249,7 +249,7 @@ class SqsPlace:
         messages: list[Any] = answer.get("Messages", [])
         return messages
 
-    def settle(self, receipt: str) -> None:
+    def acknowledge(self, receipt: str) -> None:
         with _explained(self.url, "sqs:DeleteMessage"):
             self.client.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
         self._left.pop(receipt, None)
@@ -260,31 +260,31 @@ class SqsPlace:
             try:
                 with _explained(self.url, "sqs:ChangeMessageVisibility"):
                     self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=receipt, VisibilityTimeout=0)
-            except PlaceError as error:
+            except LocationError as error:
                 refused = refused if _is_visible(error) else error
         if refused is not None:
             raise refused
 
 
-def open_place(name: str, clients: Clients | None = None) -> WaitingPlace:
+def open_location(name: str, clients: Clients | None = None) -> WaitingRecords:
     """The place of this name. Raises ``SettingsError`` for text that names none."""
     make = clients or make_client
     if name.startswith("s3://"):
         bucket, _, prefix = name.removeprefix("s3://").partition("/")
         if not bucket:
             raise SettingsError(f"{name!r} names no bucket: expected s3://BUCKET/PREFIX.")
-        return S3Place(make("s3"), bucket, prefix)
+        return S3Records(make("s3"), bucket, prefix)
     if name.startswith(("https://", "http://")):
-        return SqsPlace(clients("sqs") if clients else queue_client(name), name)
+        return SqsRecords(clients("sqs") if clients else queue_client(name), name)
     if not read_path("The place of failed records", name).exists():
         raise SettingsError(
             f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "
             "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."
         )
-    return FilePlace(name)
+    return FileRecords(name)
 
 
-def _is_visible(error: PlaceError) -> bool:
+def _is_visible(error: LocationError) -> bool:
     """Whether a message is not hidden any more: its time was over, or it is gone."""
     cause = error.__cause__
     return isinstance(cause, ClientError) and cause.response["Error"]["Code"].rpartition(".")[2] in VISIBLE
@@ -311,6 +311,6 @@ def _explained(place: str, action: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise PlaceError(f"{place} refused ({refusal(error)}). {action} is needed there.") from error
+        raise LocationError(f"{place} refused ({refusal(error)}). {action} is needed there.") from error
     except BotoCoreError as error:
-        raise PlaceError(f"{place} could not be reached ({error}).") from error
+        raise LocationError(f"{place} could not be reached ({error}).") from error

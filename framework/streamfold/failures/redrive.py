@@ -18,8 +18,8 @@ from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines import OWN_VERSION
 from streamfold.engines.own_stream import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
-from streamfold.failures.failed_records import Delivered, LeftDocument, StreamRange, Waiting, left_of
-from streamfold.failures.repair import Repair, Repaired, led_by_item
+from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingDocument, left_of
+from streamfold.failures.repair import Repair, Repaired, reconciled_by_item
 from streamfold.failures.stream_range import Fetched
 from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
@@ -44,7 +44,7 @@ failed      the handler or the store failed again
 gone        the stream no longer holds the record
 bad         the document cannot be read
 """
-LEFT_OVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
+LEFTOVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
 """Outcomes after which something remains to be done: the document stays where it is."""
 
 VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*(/[0-9a-f]+)?")
@@ -66,8 +66,8 @@ class Redriven(NamedTuple):
     conflicts: int = 0  # unique rows that another item claims too, whatever the outcome
 
     @property
-    def is_left_over(self) -> bool:
-        return self.what in LEFT_OVER
+    def is_leftover(self) -> bool:
+        return self.what in LEFTOVER
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class Redrive:
             return
         yield from self._redriven(waiting.place, left)
 
-    def _redriven(self, place: str, left: LeftDocument) -> Iterator[Redriven]:
+    def _redriven(self, place: str, left: WaitingDocument) -> Iterator[Redriven]:
         if isinstance(left, Parked):
             yield from self._parked(place, left)
             return
@@ -125,14 +125,14 @@ class Redrive:
 
     def _parked(self, place: str, parked: Parked) -> Iterator[Redriven]:
         """A parked record, for the handler that it was parked for."""
-        told = Redriven(place, "bad", parked.item, handler=parked.handler)
+        reported = Redriven(place, "bad", parked.item, handler=parked.handler)
         try:
             self._check_parked(parked)
             change = with_own_version(self._origins_of(parked).change(parked.record))
             if change.identity_text != parked.version:
                 raise RecordError(f"It was parked as {parked.version}, and its record is {change.identity_text}.")
         except (RecordError, SettingsError) as error:
-            yield told._replace(why=str(error))
+            yield reported._replace(why=str(error))
             return
         yield from self._change(place, change, parked.handler)
 
@@ -185,23 +185,23 @@ class Redrive:
 
     def _change(self, place: str, change: Change, handler: str | None) -> Iterator[Redriven]:
         self._check()
-        told = Redriven(place, "unwanted", change.name, change.sequence, handler)
-        heard = dict.fromkeys(each.route for each, _ in self.runtime.application.listeners(change.item))
-        routes = [route for route in heard if handler in (None, route.name)]
+        reported = Redriven(place, "unwanted", change.name, change.sequence, handler)
+        subscribed = dict.fromkeys(each.route for each, _ in self.runtime.application.listeners(change.item))
+        routes = [route for route in subscribed if handler in (None, route.name)]
         if not routes:
-            yield told._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
+            yield reported._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
         wanted = []
         for route in routes:
             if why := self._left_out(route):
-                yield told._replace(what="skipped", handler=route.name, why=why)
+                yield reported._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
-        if any(led_by_item(route) or derivation(route).reads_items for route in wanted):
+        if any(reconciled_by_item(route) or derivation(route).reads_items for route in wanted):
             self._put_source(change)
-        yield from self._reconciled(told, change, [route.name for route in wanted if led_by_item(route)])
+        yield from self._reconciled(reported, change, [route.name for route in wanted if reconciled_by_item(route)])
         for route in wanted:
-            if not led_by_item(route):
-                yield self._replayed(told._replace(handler=route.name), change, route)
+            if not reconciled_by_item(route):
+                yield self._replayed(reported._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
         """Checks the application, and the tables seen so far, against the state."""
@@ -225,16 +225,16 @@ class Redrive:
             self.runtime.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
             self.put_sources(newest_sources([change]))
 
-    def _reconciled(self, told: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
+    def _reconciled(self, reported: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
         if not handlers:
             return []
         repair = Repair(self.runtime, self.dry_run)
         found = repair.item(change.item, version=change.version_text, handlers=handlers, changes=[change])
         own = (route for route in self.runtime.application.routes if route.kind.contributes)
         parking = {route.name for route in own if contributing(route).parks_conflicts(route)}
-        return [_of_repair(told, repaired, parking) for repaired in found]
+        return [_of_repair(reported, repaired, parking) for repaired in found]
 
-    def _replayed(self, told: Redriven, change: Change, route: Route) -> Redriven:
+    def _replayed(self, reported: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler without a ledger."""
         runtime = replace(self.runtime, handlers=frozenset([route.name]), outside=True, late=True)
         if not self.dry_run:
@@ -242,21 +242,21 @@ class Redrive:
         else:
             claim = claim_key(self.runtime.application.name, route.name, change.item, change.identity_text)
             if claim in self.runtime.engine.read_state([claim], consistent=True):
-                return told._replace(what="known")
+                return reported._replace(what="known")
             plan, report = plan_changes(runtime, [change])
             later = sum(not derivation(each.route).outside for each in plan.deferred)
-            effects = sum(len(unit.effects) for chunk in plan.chunks for unit in chunk.units)
-            told = told._replace(written=effects + len(plan.puts) + later)
+            effects = sum(len(unit.effects) for transaction in plan.transactions for unit in transaction.units)
+            reported = reported._replace(written=effects + len(plan.puts) + later)
         for failure in report.failures:
-            return told._replace(what="failed", why=failure.what)
+            return reported._replace(what="failed", why=failure.what)
         if report.known:
-            return told._replace(what="known")
+            return reported._replace(what="known")
         says = derivation(route).says
         for why in (says[word].stale for word, counted in report.counts.items() if counted and says[word].stale):
-            return told._replace(what="stale", why=why)
+            return reported._replace(what="stale", why=why)
         if derivation(route).outside and (own := change.as_written()) is not None and route.takes(own):
-            return told._replace(what="applied")
-        return _tallied(told, report)
+            return reported._replace(what="applied")
+        return _tallied(reported, report)
 
 
 def is_local(parked: Parked) -> bool:
@@ -264,28 +264,30 @@ def is_local(parked: Parked) -> bool:
     return Version(parked.version).label == STREAM_LABEL or OWN_VERSION in parked.record
 
 
-def _of_repair(told: Redriven, repaired: Repaired, parking: Collection[str]) -> Redriven:
+def _of_repair(reported: Redriven, repaired: Repaired, parking: Collection[str]) -> Redriven:
     """The outcome of a repair. ``parking``: handlers that park conflicts, whose documents stay until resolved."""
-    told = told._replace(handler=repaired.handler, written=repaired.written, removed=repaired.removed)
+    reported = reported._replace(handler=repaired.handler, written=repaired.written, removed=repaired.removed)
     if repaired.error is not None:
-        return told._replace(what="failed", why=_error(repaired.error))
+        return reported._replace(what="failed", why=_error(repaired.error))
     for conflict in repaired.conflicts[:1]:
-        told = told._replace(why=str(conflict), conflicts=len(repaired.conflicts))
+        reported = reported._replace(why=str(conflict), conflicts=len(repaired.conflicts))
         if repaired.handler in parking:
-            return told._replace(what="conflict")
+            return reported._replace(what="conflict")
     if repaired.written or repaired.removed or repaired.handed_on:
-        return told._replace(what="applied")
-    return told._replace(what="stale" if repaired.known else "unchanged")
+        return reported._replace(what="applied")
+    return reported._replace(what="stale" if repaired.known else "unchanged")
 
 
-def _tallied(told: Redriven, report: Report) -> Redriven:
+def _tallied(reported: Redriven, report: Report) -> Redriven:
     for tallies in report.tallies.values():
-        told = told._replace(written=tallies.written, removed=tallies.removed)
-    if told.written or told.removed:
-        return told._replace(what="applied")
+        reported = reported._replace(written=tallies.written, removed=tallies.removed)
+    if reported.written or reported.removed:
+        return reported._replace(what="applied")
     if report.tallies:
-        return told._replace(what="stale", why="A newer change has written or deleted its rows, or they hold this one.")
-    return told._replace(what="unwanted", why="The handler does not take this change.")
+        return reported._replace(
+            what="stale", why="A newer change has written or deleted its rows, or they hold this one."
+        )
+    return reported._replace(what="unwanted", why="The handler does not take this change.")
 
 
 def _error(error: Exception) -> str:

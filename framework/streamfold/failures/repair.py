@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.batch.visits import HandlerPart, ItemParts, Visits
+from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.outcome import explained
-from streamfold.commit.pending import NamedRows, Unfinished, clear_pending
+from streamfold.commit.pending import NamedRows, PendingWork, clear_pending
 from streamfold.derivations.derivation import Finishing, Work, contributing, derivation, derived
 from streamfold.errors import ItemFault, Unprocessable
 from streamfold.ledger.contribution import BEFORE_ALL
@@ -40,7 +40,7 @@ class Repaired(NamedTuple):
     handed_on: bool = False  # a fan-out goes on with the rows
 
 
-def led_by_item(route: Route) -> bool:
+def reconciled_by_item(route: Route) -> bool:
     """Whether a late record leads the item to its source as it is now, instead of being replayed."""
     return derivation(route).reconciles and not derivation(route).redriven_by_record
 
@@ -75,7 +75,7 @@ class Repair:
         found = []
         for each, fields in self.runtime.application.listeners(item):
             route = each.route
-            if led_by_item(route) and (handlers is None or route.name in handlers):
+            if reconciled_by_item(route) and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
                     found.append(self._repaired(Work(route, item, each.role, fields, changes), version))
         return found
@@ -92,7 +92,7 @@ class Repair:
         if self.dry_run:
             return Repaired(work.item, work.route.name, written=1)
         self._check()
-        outcome = derivation(work.route).reconcile(work, self._finishing(Unfinished()))
+        outcome = derivation(work.route).reconcile(work, self._finishing(PendingWork()))
         wrong = next((failed.error for failed in outcome.failed), None)
         tally = outcome.tally(work.route.name)
         return Repaired(
@@ -111,7 +111,7 @@ class Repair:
             emptied=self.emptied,
             dry_run=self.dry_run,
         )
-        (visit,) = visits.read([ItemParts(item, route.group, [HandlerPart(route, fields)])])
+        (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
         for failed in visit.failed:
             raise failed.error
         unit = visits.unit(visit, visit.steps)
@@ -123,8 +123,8 @@ class Repair:
                 raise failed.error
             tally = outcome.tally(route.name)
         (after,) = visits.planned[visit.key].rows
-        conflicts = contributing(route).reconciled(route, item, after, self._finishing(visits.unfinished))
-        clear_pending(self.runtime, visits.unfinished)
+        conflicts = contributing(route).reconciled(route, item, after, self._finishing(visits.pending_work))
+        clear_pending(self.runtime, visits.pending_work)
         stored = visits.visited[visit.key].held.parts.get(route.name)
         known = stored is not None and stored.version >= version != BEFORE_ALL
         return Repaired(item, route.name, tally.written, tally.removed, known, conflicts=tuple(conflicts))
@@ -134,7 +134,7 @@ class Repair:
         named, route = NamedRows(), work.route
         for image in images(work.changes):
             # An image on which the handler raises contributed nothing.
-            rows = derived(route, image, work.fields, self.runtime.known.forms).rows
+            rows = derived(route, image, work.fields, self.runtime.known.schema).rows
             named.add(self.runtime.application.name, route, work.item, rows)
         return named
 
@@ -142,6 +142,6 @@ class Repair:
         if not self.checked:
             check_application(self.runtime)
 
-    def _finishing(self, unfinished: Unfinished) -> Finishing:
+    def _finishing(self, pending_work: PendingWork) -> Finishing:
         """What a kind is given: a repair parks nothing."""
-        return Finishing(self.runtime, lambda failed: failed, unfinished)
+        return Finishing(self.runtime, lambda failed: failed, pending_work)

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamfold.engines import Entries
-from streamfold.errors import Contended, RecordError, refusal, shown, told
+from streamfold.errors import Contended, RecordError, redacted, refusal, shown
 from streamfold.jobs.job import Job, JobSegment, loaded, read_job, read_segments, text_of
 from streamfold.ledger.state_keys import fan_outs_partition, segment_key
 from streamfold.parking import queue_client
 from streamfold.records.change import Change
 from streamfold.records.encoded import to_json
-from streamfold.runtime import Rung, Runtime
+from streamfold.runtime import QueuedSegment, Runtime
 from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 
 LANES = 16
@@ -91,7 +91,7 @@ class FanOuts:
     def start(self, job: Job, version: str, *, again: bool = False) -> None:
         """Opens a fan-out for a version of its item, or leads an open one to it, and rings for its lanes."""
         if self.open(job, version, again=again):
-            self.runtime.ring(job.id, range(job.segments))
+            self.runtime.enqueue(job.id, range(job.segments))
 
     def all(self) -> Iterator[Job]:
         """The fan-outs that are open."""
@@ -122,12 +122,12 @@ class FanOuts:
         lane = self.lane(job, number)
         while lane.version and not lane.done:
             if lane.version != job.version:
-                self.runtime.ring(job.id, [number])
+                self.runtime.enqueue(job.id, [number])
                 return
             self.runtime.begin()
-            moved = _moved(lane, page(lane), int(self.runtime.clock()))
-            found = self._store(job, lane, moved)
-            if found != moved and found.version == job.version:
+            changed = _changed(lane, page(lane), int(self.runtime.clock()))
+            found = self._store(job, lane, changed)
+            if found != changed and found.version == job.version:
                 return  # another has moved it, and goes on: two at once would write every row twice
             lane = found
 
@@ -138,25 +138,25 @@ class FanOuts:
 
     def drop(self, job: Job) -> bool:
         """Takes an open fan-out out of the state, with its lanes; False if it was opened again meanwhile."""
-        gone = [DeleteState(self._lane_key(job, number)) for number in range(job.segments)]
+        gone = [DeleteState(self._shard_key(job, number)) for number in range(job.segments)]
         refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job)), *gone], self.runtime.expires_at)
         return refused is None
 
-    def _store(self, job: Job, lane: JobSegment, moved: JobSegment) -> JobSegment:
+    def _store(self, job: Job, lane: JobSegment, changed: JobSegment) -> JobSegment:
         """Moves a lane on; returns how far it is then, by this move or by another."""
-        attributes: dict[str, Any] = {"s": text_of(moved)}
-        if moved.done:  # one that stands still has to be there when somebody goes on
+        attributes: dict[str, Any] = {"s": text_of(changed)}
+        if changed.done:  # one that stands still has to be there when somebody goes on
             attributes["ttl"] = self.runtime.expires_at
-        stored = self.engine.swap_state(self._lane_key(job, lane.number), attributes, lane.revision)
-        return moved if stored else self.lane(job, lane.number)
+        stored = self.engine.swap_state(self._shard_key(job, lane.number), attributes, lane.revision)
+        return changed if stored else self.lane(job, lane.number)
 
     def _write(self, job: Job, lane: JobSegment, revision: int) -> SwapState:
-        return SwapState(self._lane_key(job, lane.number), {"s": text_of(lane)}, revision)
+        return SwapState(self._shard_key(job, lane.number), {"s": text_of(lane)}, revision)
 
     def _key(self, identity: str) -> StateKey:
         return StateKey(fan_outs_partition(self.application), identity)
 
-    def _lane_key(self, job: Job, number: int) -> StateKey:
+    def _shard_key(self, job: Job, number: int) -> StateKey:
         return segment_key(self.application, job.id, number)
 
 
@@ -166,19 +166,19 @@ def _renewed(lane: JobSegment, version: str, now: int) -> JobSegment:
     return JobSegment(lane.number, after, revision=lane.revision + 1, version=version, stop=after, at=now)
 
 
-def _moved(lane: JobSegment, done: Paged, now: int) -> JobSegment:
+def _changed(lane: JobSegment, done: Paged, now: int) -> JobSegment:
     """The lane after a page."""
     counts = dict(Counter(lane.counts) + Counter(done.counts))
-    moved = replace(lane, after=done.through, counts=counts, revision=lane.revision + 1, at=now)
+    changed = replace(lane, after=done.through, counts=counts, revision=lane.revision + 1, at=now)
     if done.through is not None:
         is_round = lane.wrapped and lane.stop is not None and done.through >= lane.stop
-        return replace(moved, done=is_round)
+        return replace(changed, done=is_round)
     if lane.stop is None or lane.wrapped:
-        return replace(moved, done=True)
-    return replace(moved, wrapped=True)
+        return replace(changed, done=True)
+    return replace(changed, wrapped=True)
 
 
-class Doorbell:
+class SegmentQueue:
     """Rings for lanes by messages of a standard queue. A ring that fails is told to ``warn``, and loses nothing."""
 
     def __init__(self, application: str, url: str, warn: Callable[[str], None], client: Any = None) -> None:
@@ -187,13 +187,15 @@ class Doorbell:
         self.warn = warn
         self.client = client or queue_client(url)
 
-    def ring(self, rung: Iterable[Rung], enough_time: Callable[[], bool] = lambda: True) -> list[Rung]:
+    def enqueue(
+        self, queued: Iterable[QueuedSegment], enough_time: Callable[[], bool] = lambda: True
+    ) -> list[QueuedSegment]:
         """Sends a message for each lane, ten a call, as long as there is time; returns the lanes that it did not send.
 
         A call takes 11 seconds at most. Whether a message is delivered once, twice or late is the queue's matter.
         """
-        left: list[Rung] = []
-        once = list(dict.fromkeys(rung))
+        left: list[QueuedSegment] = []
+        once = list(dict.fromkeys(queued))
         for first in range(0, len(once), MESSAGES_MAX):
             each = once[first : first + MESSAGES_MAX]
             left += self._sent(each) if enough_time() else each
@@ -201,11 +203,11 @@ class Doorbell:
             self.warn(f"{len(left)} lanes of fan-outs were not rung for. {REMEDY}")
         return left
 
-    def _sent(self, rung: list[Rung]) -> list[Rung]:
+    def _sent(self, queued: list[QueuedSegment]) -> list[QueuedSegment]:
         """Sends some messages in one call; returns the lanes of those that the queue did not take."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        entries = [{"Id": str(number), "MessageBody": self._text(each)} for number, each in enumerate(rung)]
+        entries = [{"Id": str(number), "MessageBody": self._text(each)} for number, each in enumerate(queued)]
         try:
             answer = self.client.send_message_batch(QueueUrl=self.url, Entries=entries)
         except ClientError as error:
@@ -213,21 +215,21 @@ class Doorbell:
                 f"The queue of STREAMFOLD_JOBS did not take a ring ({refusal(error)}). The function needs "
                 "sqs:SendMessage there."
             )
-            return rung
+            return queued
         except BotoCoreError as error:
-            self.warn(f"The queue of STREAMFOLD_JOBS could not be reached ({type(error).__name__}: {told(error)}).")
-            return rung
+            self.warn(f"The queue of STREAMFOLD_JOBS could not be reached ({type(error).__name__}: {redacted(error)}).")
+            return queued
         refused = answer.get("Failed", ())
         if refused:
             self.warn(f"The queue of STREAMFOLD_JOBS did not take a ring ({refused[0]['Code']}).")
-        return [rung[int(each["Id"])] for each in refused]
+        return [queued[int(each["Id"])] for each in refused]
 
-    def _text(self, rung: Rung) -> str:
-        fan_out, lane = rung
+    def _text(self, queued: QueuedSegment) -> str:
+        fan_out, lane = queued
         return json.dumps({"application": self.application, "fan_out": fan_out, "lane": lane})
 
 
-def read_message(text: Any, application: str) -> Rung:
+def read_message(text: Any, application: str) -> QueuedSegment:
     """What a message rings for. Raises ``RecordError`` for one that is none, or of another application."""
     try:
         content = json.loads(text)

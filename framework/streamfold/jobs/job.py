@@ -164,11 +164,11 @@ class Jobs:
         segment is returned as that run left it.
         """
         total = dict(Counter(segment.counts) + Counter(counts))
-        moved = JobSegment(segment.number, after, total, after is None, segment.revision + 1)
+        changed = JobSegment(segment.number, after, total, after is None, segment.revision + 1)
         key = segment_key(self.application, job.id, segment.number)
-        attributes = {"s": text_of(moved), "ttl": self._expires()}
+        attributes = {"s": text_of(changed), "ttl": self._expires()}
         stored = self.engine.swap_state(key, attributes, segment.revision)
-        return moved if stored else self.segment(job, segment.number)
+        return changed if stored else self.segment(job, segment.number)
 
     def end(self, identity: str) -> Job:
         """Ends a job, done or not, and sums up what its segments did. It is kept for ``KEPT_DAYS``."""
@@ -241,14 +241,14 @@ def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
         raise damaged(f"Job {identity}") from None
 
 
-class RunParts(Protocol):
+class RunSegments(Protocol):
     """The parts of a run, by number."""
 
     def left(self) -> list[int]:
         """The parts that are not done."""
         ...
 
-    def run_part(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
+    def run_segment(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
         """Does a part from its cursor on, while ``until`` has time, and returns its cursor.
 
         The cursor moves after each page. A page that is done again changes nothing. Raises what reading and writing
@@ -257,8 +257,8 @@ class RunParts(Protocol):
         ...
 
 
-def run_here(parts: RunParts, done: Callable[[int], None] = lambda _: None) -> None:
+def run_here(parts: RunSegments, done: Callable[[int], None] = lambda _: None) -> None:
     """Carries a run in this process, part after part; ``done`` is told each part that is done."""
     for number in parts.left():
-        parts.run_part(number)
+        parts.run_segment(number)
         done(number)

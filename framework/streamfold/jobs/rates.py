@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from streamfold.engines.deadline import Deadline
-from streamfold.errors import EngineError, told
+from streamfold.errors import EngineError, redacted
 from streamfold.parking import Clients, make_client
 
 UNLIMITED = float("inf")
@@ -199,8 +199,8 @@ def iterator_age(function: str, clients: Clients = make_client) -> ReadAge:
             )
         except (BotoCoreError, ClientError) as error:
             raise EngineError(
-                f"The iterator age of function {function!r} cannot be read from CloudWatch: {told(error)} --max-lag "
-                "needs the permission cloudwatch:GetMetricStatistics."
+                f"The iterator age of function {function!r} cannot be read from CloudWatch: {redacted(error)} "
+                "--max-lag needs the permission cloudwatch:GetMetricStatistics."
             ) from None
         newest = max(found["Datapoints"], key=lambda point: point["Timestamp"], default=None)
         return None if newest is None else newest["Maximum"] / MILLISECONDS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import contains, equal_values, overlaps, time_spec
-from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous, known_prefix, looks_like
+from streamfold.keys.key_part import KeyComponent, KeyValue, is_ambiguous, known_prefix, looks_like
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name, merged
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class Key:
         _check_types(partition, sort, self.table)
         if (sort is None) != (self.table.sort is None):
             raise DeclarationError(_sort_message(partition, sort, self.table))
-        self.partition = KeyPart(partition, self.table.delimiter, PARTITION_BYTES_MAX)
-        self.sort = None if sort is None else KeyPart(sort, self.table.delimiter, SORT_BYTES_MAX)
+        self.partition = KeyComponent(partition, self.table.delimiter, PARTITION_BYTES_MAX)
+        self.sort = None if sort is None else KeyComponent(sort, self.table.delimiter, SORT_BYTES_MAX)
         self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
         self._identity = (*(part.text for part in self.parts), self.table)
         self._hash = hash(self._identity)  # asked for with every row that a handler yields
@@ -216,7 +216,7 @@ class Key:
         """Whether every key of the other template is one of this."""
         if self.partition.is_apart(other.partition) or self.table.name != other.table.name:
             return False
-        if any(map(KeyPart.is_apart, self.parts, other.parts)):
+        if any(map(KeyComponent.is_apart, self.parts, other.parts)):
             return False
         if not other.fields:
             return _has(self, other)
@@ -295,7 +295,7 @@ def _check_kinds(key: Key) -> None:
             raise DeclarationError(f"{key!r}: field {field.name!r} has two kinds, {field} and {other}.")
 
 
-def _holds(part: KeyPart, name: str) -> bool:
+def _holds(part: KeyComponent, name: str) -> bool:
     return any(field.name == name for field in part.fields)
 
 

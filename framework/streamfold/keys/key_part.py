@@ -24,7 +24,7 @@ class FieldMiss(NamedTuple):
     value: KeyValue
 
 
-class KeyPart:
+class KeyComponent:
     """One part (partition or sort) of a template.
 
     What it is matched and compared by is made when that is first asked for: a function sees keys of few templates.
@@ -69,7 +69,7 @@ class KeyPart:
             self._atoms = tuple(chain.from_iterable(atoms))
         return self._atoms
 
-    def is_apart(self, other: "KeyPart") -> bool:
+    def is_apart(self, other: "KeyComponent") -> bool:
         """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
         mine, theirs = self.begins, other.begins
         if not (mine.startswith(theirs) or theirs.startswith(mine)):
@@ -240,7 +240,7 @@ def is_ambiguous(pieces: tuple[str | Field, ...], delimiter: str) -> bool:
     return any(isinstance(piece, str) and delimiter not in piece for piece in between)
 
 
-def known_prefix(part: KeyPart, fields: Mapping[str, Any]) -> tuple[Any, bool]:
+def known_prefix(part: KeyComponent, fields: Mapping[str, Any]) -> tuple[Any, bool]:
     """The beginning of a part as far as the fields are known, and whether that is all of it."""
     if part.attribute_type != "S":
         name = part.fields[0].name

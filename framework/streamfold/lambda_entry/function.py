@@ -18,7 +18,7 @@ from streamfold.engines.call_slots import Threads
 from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, table_id
-from streamfold.errors import NOT_TOLD, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
+from streamfold.errors import REDACTED, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
 from streamfold.lambda_entry.telemetry import log, measuring, observer, start_log
@@ -30,8 +30,8 @@ from streamfold.settings import Settings
 
 if TYPE_CHECKING:
     from streamfold.batch.already_applied import Redelivery
-    from streamfold.jobs.fan_outs import Doorbell
-    from streamfold.runtime import Rung
+    from streamfold.jobs.fan_outs import SegmentQueue
+    from streamfold.runtime import QueuedSegment
 
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
 """Loggers of libraries that log requests, and so items, below INFO (botocore.endpoint, "Making request")."""
@@ -58,7 +58,7 @@ class Function:
         self.settings = settings
         self.client = client or make_client()
         self.engine: DynamoEngine | None = None
-        self.doorbell: Doorbell | None = None
+        self.doorbell: SegmentQueue | None = None
         self.function_arn: object = None  # of the invocation
         self.origins = self._new_origins()
         self.warned: set[object] = set()
@@ -102,7 +102,7 @@ class Function:
         except ManifestError:  # these records are refused: the table's name that they gave is no name for others
             self.origins = self._new_origins()
             raise
-        self.ring(runtime)
+        self.enqueue(runtime)
         report.failures[:0] = malformed
         self.observe(report, len(changes) + len(malformed), self.pace)
         return response_of(report.failures)
@@ -131,19 +131,19 @@ class Function:
             runtime.fans_out = self.settings.jobs is not None
         return runtime
 
-    def ring(self, runtime: Runtime, enough_time: Callable[[], bool] | None = None) -> "list[Rung]":
+    def enqueue(self, runtime: Runtime, enough_time: Callable[[], bool] | None = None) -> "list[QueuedSegment]":
         """Sends a message for each segment that waits; returns those for which none could be sent.
 
         The client of the queue is made when it is first needed: most batches open no fan-out.
         """
-        rung, runtime.rung = runtime.rung, []
-        if not rung or self.settings.jobs is None:
-            return rung
+        queued, runtime.queued = runtime.queued, []
+        if not queued or self.settings.jobs is None:
+            return queued
         if self.doorbell is None:
-            from streamfold.jobs.fan_outs import Doorbell
+            from streamfold.jobs.fan_outs import SegmentQueue
 
-            self.doorbell = Doorbell(self.app.name, self.settings.jobs, self.warn)
-        return self.doorbell.ring(rung, enough_time or runtime.enough_time)
+            self.doorbell = SegmentQueue(self.app.name, self.settings.jobs, self.warn)
+        return self.doorbell.enqueue(queued, enough_time or runtime.enough_time)
 
     def _new_origins(self) -> Origins:
         return Origins(
@@ -222,7 +222,7 @@ def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     try:
         runtime = replace(function.runtime_of(context), parking=None, pace=SendingPace())
         answer = work(runtime, event)
-        function.ring(runtime)
+        function.enqueue(runtime)
         return answer
     except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
         stopped = in_public(error)
@@ -270,7 +270,7 @@ def _warn(text: str) -> None:
 def in_public(error: Exception) -> Exception:
     """The error as Lambda may log it: without its cause, and without content of items."""
     shown = public(reason(error))
-    if shown == NOT_TOLD:
+    if shown == REDACTED:
         stopped: Exception = StreamfoldError(
             f"{type(error).__name__} ended the invocation; what it says may be of an item."
         )

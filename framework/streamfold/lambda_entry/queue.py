@@ -17,7 +17,7 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.function import Function, function_of
 from streamfold.lambda_entry.telemetry import log, log_failures, measuring
 from streamfold.routes.application import Application
-from streamfold.runtime import Rung, Runtime
+from streamfold.runtime import QueuedSegment, Runtime
 from streamfold.settings import Settings
 from streamfold.settings.limits import CALL_SECONDS_MAX
 
@@ -62,13 +62,13 @@ class QueueFunction(Function):
     def _watched(self, runtime: Runtime) -> None:
         """Rings for lanes that stand still, and measures how old the oldest fan-out is."""
         found = watch_open(runtime, still_seconds=STILL_SECONDS)
-        self.ring(runtime, self._time_to_ring(runtime))
-        counts = {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.rung}
+        self.enqueue(runtime, self._time_to_enqueue(runtime))
+        counts = {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.queued}
         log.info("open fan-outs were looked at", extra=counts)
         self.emit(counts)
 
     def _worked(self, messages: Sequence[Mapping[str, Any]], runtime: Runtime) -> Report:
-        report, lanes = Report(), dict[Rung, list[str]]()
+        report, lanes = Report(), dict[QueuedSegment, list[str]]()
         for message in messages:
             identity = message["messageId"]
             try:
@@ -76,29 +76,29 @@ class QueueFunction(Function):
             except RecordError as error:
                 report.failures.append(Failure(identity, "message", None, error))
         begun = runtime.enough_time()
-        for rung, identities in lanes.items():
-            merge(report, self._lane(rung, identities, runtime) if begun else _no_time(rung, identities))
-        handed = [rung for rung in dict.fromkeys(runtime.rung) if rung in lanes]
-        for rung in self.ring(runtime, self._time_to_ring(runtime)):
-            report.failures += _failed(rung, lanes.get(rung, ()), NotStarted(NOT_SENT))
+        for queued, identities in lanes.items():
+            merge(report, self._lane(queued, identities, runtime) if begun else _no_time(queued, identities))
+        handed = [queued for queued in dict.fromkeys(runtime.queued) if queued in lanes]
+        for queued in self.enqueue(runtime, self._time_to_enqueue(runtime)):
+            report.failures += _failed(queued, lanes.get(queued, ()), NotStarted(NOT_SENT))
         self._observe(report, len(lanes), len(handed))
         return report
 
-    def _lane(self, rung: Rung, identities: Sequence[str], runtime: Runtime) -> Report:
+    def _lane(self, queued: QueuedSegment, identities: Sequence[str], runtime: Runtime) -> Report:
         """Works on a lane; its failures bear the ids of its messages."""
         try:
-            report = work_on(runtime, rung)
+            report = work_on(runtime, queued)
         except NotStarted:
-            runtime.ring(rung[0], [rung[1]])
+            runtime.enqueue(queued[0], [queued[1]])
             return Report()
         except EngineUnavailable as error:
-            return Report(failures=_failed(rung, identities, error))
+            return Report(failures=_failed(queued, identities, error))
         report.failures = [
             failure._replace(sequence=identity) for failure in report.failures for identity in identities
         ]
         return report
 
-    def _time_to_ring(self, runtime: Runtime) -> Callable[[], bool]:
+    def _time_to_enqueue(self, runtime: Runtime) -> Callable[[], bool]:
         return lambda: runtime.seconds_left() > self.settings.stop_seconds
 
     def _observe(self, report: Report, lanes: int, handed: int) -> None:
@@ -128,15 +128,15 @@ def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
     return records
 
 
-def _no_time(rung: Rung, identities: Sequence[str]) -> Report:
+def _no_time(queued: QueuedSegment, identities: Sequence[str]) -> Report:
     """The message comes again: to hand over what is never begun would go on for ever."""
     error = NotStarted(f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds.")
-    return Report(failures=_failed(rung, identities, error))
+    return Report(failures=_failed(queued, identities, error))
 
 
-def _failed(rung: Rung, identities: Sequence[str], error: Exception) -> list[Failure]:
+def _failed(queued: QueuedSegment, identities: Sequence[str], error: Exception) -> list[Failure]:
     """The failure of a lane, for each of its messages."""
-    return [Failure(identity, f"fan-out {rung[0]}, lane {rung[1]}", None, error) for identity in identities]
+    return [Failure(identity, f"fan-out {queued[0]}, lane {queued[1]}", None, error) for identity in identities]
 
 
 def handle_queue(app: Application, event: Any, context: Any) -> Response:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from streamfold.batch.report import Report
-from streamfold.derivations import SAYS
+from streamfold.derivations import COUNTED_WORDS
 from streamfold.errors import SettingsError, shown
 from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
@@ -31,7 +31,7 @@ LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """Attributes that every record of ``logging`` has; the others were given as ``extra``."""
 FAILURES_LOGGED_MAX = 20
-WARNINGS = {word: said.log for word, said in SAYS.items() if said.log}
+WARNINGS = {word: message.log for word, message in COUNTED_WORDS.items() if message.log}
 """The warning that a count of a kind is logged with, by the count's name."""
 NEAR_MISS = "records match a handler's key but for a field, and no handler of the key reads them"
 
@@ -48,7 +48,7 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int, Sending
         _start_tracer(service)
 
     def observe(report: Report, records: int, pace: SendingPace) -> None:
-        actions, conflicts = pace.told()
+        actions, conflicts = pace.take_counts()
         counts = {
             "records": records,
             "failed": len({failure.sequence for failure in report.failures}),

@@ -15,12 +15,12 @@ from streamfold.keys.table import STATE
 from streamfold.records.change import ItemKey, item_name, key_text
 from streamfold.records.encoded import CANONICAL, digest
 from streamfold.records.values import Nothing, Number, Value, decode, number_text, value
-from streamfold.routes.aggregates import FORMS, Form, Ordered, ordering_of, shown_of
+from streamfold.routes.aggregates import AGGREGATIONS, Aggregation, Ordered, ordering_of, shown_of
 from streamfold.writes.guarded import ENTRIES, ChangedEntries, DeleteState, EntriesOfRow, PutState, RowKey, StateKey
 
-PART_BYTES_MAX = 4096
+CONTRIBUTION_BYTES_MAX = 4096
 """A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
-LETTERS_KEPT = PART_BYTES_MAX // LETTER_BYTES_MAX
+LETTERS_KEPT = CONTRIBUTION_BYTES_MAX // LETTER_BYTES_MAX
 """Letters of a contribution that is not above it, whatever they are."""
 REFERENCE = "@"
 """Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
@@ -48,7 +48,7 @@ Placed = TypeVar("Placed", bound=tuple[Any, ...])
 """A tuple that begins with a place: ``(place, value)``."""
 
 
-class StoredPart(NamedTuple):
+class StoredContribution(NamedTuple):
     """What a ledger item holds of one handler."""
 
     version: str
@@ -61,7 +61,7 @@ class LedgerItem(NamedTuple):
 
     revision: int  # 0 if there is no item
     live: int  # handlers with something stored
-    parts: Mapping[str, StoredPart]  # by handler
+    parts: Mapping[str, StoredContribution]  # by handler
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
@@ -69,7 +69,7 @@ class LedgerItem(NamedTuple):
             return cls(0, 0, {})
         stored = attributes.get
         parts = {
-            (handler := name[:-2]): StoredPart(version, stored(handler + ".s", ""), stored(handler + ".u", ""))
+            (handler := name[:-2]): StoredContribution(version, stored(handler + ".s", ""), stored(handler + ".u", ""))
             for name, version in attributes.items()
             if name.endswith(".v")
         }
@@ -78,12 +78,12 @@ class LedgerItem(NamedTuple):
 
 def kept_text(text: str) -> str:
     """The text of a contribution as the ledger item holds it: a digest if it is large."""
-    if len(text) <= LETTERS_KEPT or len(text.encode()) <= PART_BYTES_MAX:
+    if len(text) <= LETTERS_KEPT or len(text.encode()) <= CONTRIBUTION_BYTES_MAX:
         return text
     return REFERENCE + sha256(text.encode()).hexdigest()
 
 
-def elsewhere(stored: StoredPart | None) -> bool:
+def elsewhere(stored: StoredContribution | None) -> bool:
     """Whether a contribution is kept in an item of its own."""
     return stored is not None and stored.text.startswith(REFERENCE)
 
@@ -160,7 +160,7 @@ def values_of(contents: Sequence[str]) -> list[Any]:
     return decode({"L": json.loads(f"[{','.join(contents)}]")}, OUTSIDE)  # type: ignore[no-any-return]
 
 
-def in_order(form: Form, placed: Iterable[Placed]) -> list[Placed]:
+def in_order(form: Aggregation, placed: Iterable[Placed]) -> list[Placed]:
     """Entries in the order in which they count."""
     by_source = sorted(placed, key=lambda each: each[0].partition(BEHIND)[2], reverse=form.largest_key)
     return sorted(by_source, key=lambda each: order_of(each[0]), reverse=form.descending)
@@ -191,7 +191,7 @@ def source_text(item: ItemKey) -> str:
     return text
 
 
-def source_parts(text: str) -> list[str] | None:
+def source_components(text: str) -> list[str] | None:
     """The table and the texts of key values that ``source_text`` was made of; None for a text that was cut."""
     if CUT in text:
         return None
@@ -225,7 +225,7 @@ def taken(before: HeldByName, after: HeldByName) -> HeldByName:
     for name, old in before.items():
         new = after[name].entries if name in after else {}
         if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
-            form = FORMS.get(old.ordering.partition(":")[0])
+            form = AGGREGATIONS.get(old.ordering.partition(":")[0])
             first = gone if form is None else [max(gone) if form.descending else min(gone)]
             found[name] = HeldEntries(old.ordering, {order: old.entries[order] for order in first})
     return found
@@ -277,7 +277,7 @@ def _changed(before: HeldEntries | None, after: HeldEntries | None) -> set[str]:
 
 
 @value
-class RowPart(Value):
+class RowContribution(Value):
     """What one item contributes to one row."""
 
     amounts: dict[str, Number]  # to add
@@ -288,17 +288,17 @@ class RowPart(Value):
     life: str = ""  # of a row that expires: the one to which the item contributes (``ledger.lives``)
 
 
-NO_PART = RowPart({}, None, "")
+NO_ROW_CONTRIBUTION = RowContribution({}, None, "")
 KEYS_KEPT_MAX = 1000
 """Keys of rows whose texts are kept: a step asks for each of them several times, and a batch has rows in common."""
 IN_STATE = f'["{STATE.name}",'
 """How the text of a row in the state table begins."""
 ELSEWHERE = f"\n{REFERENCE}"
 """How a text that is kept elsewhere begins on a line of its own."""
-LEFT_STAMP_LETTERS = 8
+STAMP_LETTERS = 8
 """Letters of the stamp before what a step left behind."""
 
-Contribution = dict[RowKey, RowPart]
+Contribution = dict[RowKey, RowContribution]
 """All that one item contributes through one handler, by row."""
 
 
@@ -315,7 +315,7 @@ def stored_text(rows: Contribution) -> str:
     return f"[{','.join(sorted([_stored_row(key, part) for key, part in rows.items()]))}]"
 
 
-def _stored_row(key: RowKey, part: RowPart) -> str:
+def _stored_row(key: RowKey, part: RowContribution) -> str:
     if len(part.amounts) == 1:
         ((name, amount),) = part.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
@@ -365,7 +365,7 @@ def _rows(text: str) -> Contribution:
         key = (table, _untagged(partition), _untagged(sort))
         life = rest.pop() if len(rest) > 1 and isinstance(rest[-1], str) else ""
         entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
-        rows[key] = RowPart(
+        rows[key] = RowContribution(
             {name: decode({"N": text}) for name, text in amounts.items()},
             None,
             rest[0] if rest else "",
@@ -405,6 +405,6 @@ def _untagged(value: Any) -> Any:
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)
 
 
-def left_rows(text: str) -> Contribution:
+def pending_rows(text: str) -> Contribution:
     """The rows and entries that steps left behind, from the ledger's text, which begins with the last step's stamp."""
-    return stored_rows(text[LEFT_STAMP_LETTERS:])
+    return stored_rows(text[STAMP_LETTERS:])

@@ -6,16 +6,16 @@ from typing import Any
 
 from streamfold.keys.table import CONTRIBUTORS, EDGE, OWNER, PLACES, PLAIN_NAMES, is_in_state
 from streamfold.ledger.contribution import (
-    NO_PART,
+    NO_ROW_CONTRIBUTION,
     NOTHING,
     PLAIN_ENTRY,
     Contribution,
     HeldByName,
     Mark,
-    RowPart,
+    RowContribution,
     all_held,
     changed_entries,
-    left_rows,
+    pending_rows,
     stored_text,
     taken,
 )
@@ -105,7 +105,7 @@ def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> No
     for place, write in enumerate(writes):
         key = write.key
         target = target_of(route, key)
-        part = given.after.get(key) or given.before.get(key, NO_PART)
+        part = given.after.get(key) or given.before.get(key, NO_ROW_CONTRIBUTION)
         if isinstance(write, AddRow) and not is_in_state(key):
             if part.life or target is None or target.key.table.ttl:
                 least = write.contributors_min
@@ -121,7 +121,7 @@ def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
     return dict(sorted(amounts.items())) if len(amounts) > 1 else amounts
 
 
-def _differs(previous: RowPart, part: RowPart) -> bool:
+def _differs(previous: RowContribution, part: RowContribution) -> bool:
     """Whether a row has to be written. The digest of a part with plain attributes covers all of the part."""
     if part.plain is not None:
         return previous.digest != part.digest
@@ -162,19 +162,19 @@ def entries_by_row(
     return {key: places for key, places in found.items() if places}
 
 
-def left_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
+def pending_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
     """The text of the rows and entries that a step leaves behind; None if there are none.
 
     ``known`` is the text of what earlier steps left behind and may be unfinished; it is joined.
     """
-    left = {write.key: NO_PART for write in writes if _leaves(write)}
+    left = {write.key: NO_ROW_CONTRIBUTION for write in writes if _leaves(write)}
     for key, part in before.items():
         if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
-            left[key] = RowPart({}, None, "", ordered, life=part.life)
+            left[key] = RowContribution({}, None, "", ordered, life=part.life)
     if not left:
         return None
-    for key, part in left_rows(known).items() if known else ():
-        newer = left.get(key, NO_PART)
+    for key, part in pending_rows(known).items() if known else ():
+        newer = left.get(key, NO_ROW_CONTRIBUTION)
         if not newer.ordered:
             left[key] = part
         elif newer.life == part.life:  # entries of a life before have nothing to show any more
@@ -193,7 +193,7 @@ def entries_between(mark: Mark, before: Contribution, after: Contribution) -> li
 
 def _life(before: Contribution, after: Contribution, key: RowKey) -> str:
     """The life of the row that entries move below: an item that is in a row stays in its life."""
-    return (before[key] if key in before else after.get(key, NO_PART)).life
+    return (before[key] if key in before else after.get(key, NO_ROW_CONTRIBUTION)).life
 
 
 def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
@@ -206,15 +206,15 @@ def _is_whole(route: Route, key: RowKey) -> bool:
     return target is None or target.whole
 
 
-def row_put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowPart) -> PutRow:
+def row_put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowContribution) -> PutRow:
     """The write of a row that is put whole."""
     owner = owner_of(application, route, target_of(route, key), item)
     return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
 
 
 def owner_of(application: str, route: Route, target: Target | None, item: ItemKey) -> str:
-    """The owner of a row that is put whole: the handler; of a contested row, with the source item."""
-    return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.contested else "")
+    """The owner of a row that is put whole: the handler; of a multi_source row, with the source item."""
+    return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.multi_source else "")
 
 
 def source_of(item: ItemKey) -> str:
@@ -222,17 +222,17 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _taken_back(key: RowKey, part: RowPart, *, requires_contributor: bool) -> AddRow:
+def _taken_back(key: RowKey, part: RowContribution, *, requires_contributor: bool) -> AddRow:
     """The addition that takes a part back from a row."""
     amounts = {name: _minus(0, amount) for name, amount in in_order(part.amounts).items() if amount}
     return AddRow(key, amounts, -1, contributors_min=1, removed=part.names, requires_contributor=requires_contributor)
 
 
-def _add(key: RowKey, previous: RowPart | None, now: RowPart) -> AddRow:
+def _add(key: RowKey, previous: RowContribution | None, now: RowContribution) -> AddRow:
     """The addition that leads a row from one part to another; None is no part."""
     if previous is None and not now.plain:  # as most rows are begun
         return AddRow(key, in_order(now.amounts), 1)
-    was, plain = previous or NO_PART, now.plain or {}
+    was, plain = previous or NO_ROW_CONTRIBUTION, now.plain or {}
     replaced = {name: now.amounts[name] for name in was.names if name in now.amounts}
     return AddRow(
         key,
@@ -244,7 +244,7 @@ def _add(key: RowKey, previous: RowPart | None, now: RowPart) -> AddRow:
     )
 
 
-def _removed(was: RowPart, now: RowPart, plain: Mapping[str, Any]) -> tuple[str, ...]:
+def _removed(was: RowContribution, now: RowContribution, plain: Mapping[str, Any]) -> tuple[str, ...]:
     """The plain attributes that are gone, and the cut-offs and places of attributes that are plain now."""
     gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
     # Also of attributes that were not ordered: a row that the item left may have them until it is recomputed.

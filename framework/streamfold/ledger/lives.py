@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.keys.table import LIFE, is_in_state
-from streamfold.ledger.contribution import NOTHING, Contribution, RowPart
+from streamfold.ledger.contribution import NOTHING, Contribution, RowContribution
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, PutRow, RowKey
 
@@ -187,7 +187,7 @@ class Lives:
             return Given(found, before, after, frozenset(born))
         return Given(found, before, found, frozenset(born))
 
-    def _is_gone(self, row: RowKey, part: RowPart, target: Target | None, owner: Owner) -> bool:
+    def _is_gone(self, row: RowKey, part: RowContribution, target: Target | None, owner: Owner) -> bool:
         """Whether a part is known not to be in its row."""
         if part.life == OVER:
             return True

@@ -46,7 +46,7 @@ def source_of(key: StateKey) -> LedgerSource | None:
         return None
 
 
-def part_key(key: StateKey, handler: str) -> StateKey:
+def contribution_key(key: StateKey, handler: str) -> StateKey:
     """The key of the item that holds a handler's large contribution."""
     return StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{handler}")
 
@@ -56,8 +56,8 @@ def is_ledger_key(key: StateKey, application: str) -> bool:
     return key.pk.startswith(f"ledger#{application}#")
 
 
-def ledger_of_part(key: StateKey, application: str, handler: str) -> StateKey | None:
-    """The ledger item that a key of ``part_key`` was made of; None for another key."""
+def ledger_of_contribution(key: StateKey, application: str, handler: str) -> StateKey | None:
+    """The ledger item that a key of ``contribution_key`` was made of; None for another key."""
     if not (key.pk.startswith(f"part#{application}#") and key.sk.endswith(f"#{handler}")):
         return None
     return StateKey(key.pk.replace("part#", "ledger#", 1), key.sk.removesuffix(f"#{handler}"))
@@ -139,7 +139,7 @@ def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 
 
-def forms_key(application: str, place: str) -> StateKey:
+def schema_key(application: str, place: str) -> StateKey:
     """The key of what is known of the attributes of a target, which is named by its table and templates."""
     return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from streamfold.ledger.contribution import (
-    LEFT_STAMP_LETTERS,
     LETTERS_KEPT,
     REFERENCE,
+    STAMP_LETTERS,
     Contribution,
     LedgerItem,
     Mark,
@@ -24,19 +24,19 @@ from streamfold.ledger.difference import (
     difference,
     entries_between,
     in_lives,
-    left_text,
     marked,
     owner_of,
+    pending_text,
 )
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
-from streamfold.ledger.state_keys import part_key
+from streamfold.ledger.state_keys import contribution_key
 from streamfold.records.change import ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, Target
 from streamfold.writes.guarded import (
     DeleteRow,
     DeleteState,
-    LedgerPart,
+    HandlerContribution,
     LedgerWrite,
     PutState,
     RowKey,
@@ -128,7 +128,7 @@ def optimistic(
             large = before.startswith(REFERENCE)
         if not large and (was is now or was == now):  # no row is touched
             tallies.append(tallied(route.name, 0, 0))
-            parts.append(LedgerPart(route.name, step.version, before, before))
+            parts.append(HandlerContribution(route.name, step.version, before, before))
             stored_before += bool(before)
             stored_after += bool(before)
             continue
@@ -142,7 +142,7 @@ def optimistic(
         rows: Sequence[RowWrite] = between
         left = None
         if between.marks or between.leaves:  # most steps need no stamp
-            left = _stamped(key, step, before, left_text(was, now, rows))
+            left = _stamped(key, step, before, pending_text(was, now, rows))
             if between.marks:
                 mark = _mark(key, item, step, before)
                 rows = marked(rows, mark, was, now)
@@ -150,7 +150,7 @@ def optimistic(
         effects += rows
         effects += writes
         tallies.append(tallied(route.name, len(between) - between.removed, between.removed))
-        parts.append(LedgerPart(route.name, step.version, after, before, left))
+        parts.append(HandlerContribution(route.name, step.version, after, before, left))
         stored_before += bool(before)
         stored_after += bool(after)
     expires = not stored_after
@@ -238,13 +238,13 @@ def _from_found(
         effects += [*rows, *writes, *entries]
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
-        leaves = _stamped(key, step, mark.stamp, left_text(was, now, rows, known))
-        parts.append(LedgerPart(route.name, version, after, text, leaves))
+        leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
+        parts.append(HandlerContribution(route.name, version, after, text, leaves))
         live += bool(after) - bool(text)
     gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
-        parts += [LedgerPart(name, part.version, "", part.text) for name, part in gone.items()]
-        effects += [DeleteState(part_key(key, name)) for name, part in gone.items() if elsewhere(part)]
+        parts += [HandlerContribution(name, part.version, "", part.text) for name, part in gone.items()]
+        effects += [DeleteState(contribution_key(key, name)) for name, part in gone.items() if elsewhere(part)]
         live -= len(gone)
     expires = not partial and found.live + live == 0
     guard = LedgerWrite(key, tuple(parts), found.revision, live, expires)
@@ -289,7 +289,7 @@ def _life(key: StateKey, step: Step, expected: str) -> str:
 
 def _stamped(key: StateKey, step: Step, expected: str, left: str | None) -> str | None:
     """What a step leaves behind, with a stamp before it, so that a late ``forget`` does not match a newer step's."""
-    return None if left is None else f"{crc32(_identity(key, step, expected)):0{LEFT_STAMP_LETTERS}x}{left}"
+    return None if left is None else f"{crc32(_identity(key, step, expected)):0{STAMP_LETTERS}x}{left}"
 
 
 def _identity(key: StateKey, step: Step, expected: str) -> bytes:
@@ -343,5 +343,5 @@ def _kept(
     """The text for the ledger item, and the writes of the item that holds a large contribution."""
     kept = kept_text(text)
     if kept.startswith(REFERENCE):
-        return kept, [PutState(part_key(key, route.name), text)]
-    return kept, [DeleteState(part_key(key, route.name))] if was_elsewhere else []
+        return kept, [PutState(contribution_key(key, route.name), text)]
+    return kept, [DeleteState(contribution_key(key, route.name))] if was_elsewhere else []

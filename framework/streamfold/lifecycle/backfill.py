@@ -6,23 +6,31 @@ from math import ceil
 from random import Random
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
-from streamfold.batch.manifest import note_filled, note_filling
-from streamfold.derivations.audit.puts import has_history, opening_row, opening_target
-from streamfold.engines import Engine, Inserted, ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.batch.manifest import note_backfill, note_filled
+from streamfold.derivations.audit.puts import has_history, initial_row, initial_target
+from streamfold.engines import Engine, Inserted, ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.engines.deadline import TRIES_MAX, Deadline
-from streamfold.errors import EngineError, EngineUnavailable, ItemFault, NotStarted, SettingsError, TableThrottled, told
+from streamfold.errors import (
+    EngineError,
+    EngineUnavailable,
+    ItemFault,
+    NotStarted,
+    SettingsError,
+    TableThrottled,
+    redacted,
+)
 from streamfold.jobs.job import ENDLESS, Job, Jobs, JobSegment, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.page import ItemFailed, PageReport, Pages, Swept
+from streamfold.lifecycle.page import ItemFailed, OrphanScan, PageReport, Pages
 from streamfold.lifecycle.sources import PAGE_ITEMS, wanted_routes
 from streamfold.records.change import ItemKey, item_name
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import PutRow, RowKey
 
-Tell = Callable[["FillingProgress"], None]
+ShowProgress = Callable[["BackfillProgress"], None]
 KeepFailed = Callable[[Sequence[ItemFailed]], None]
 """Is given the failed items of each page, before the run goes on behind them."""
 Metered = Callable[[], tuple[float, float]]
@@ -56,7 +64,7 @@ FAILED = "failed"
 
 
 @dataclass(slots=True)
-class FillingProgress:
+class BackfillProgress:
     """How far a run is."""
 
     read: int = 0  # keys that were read
@@ -71,7 +79,7 @@ class FillingProgress:
 class RunHooks(NamedTuple):
     """What a run calls after each page. The defaults do nothing."""
 
-    tell: Tell = lambda _: None
+    show: ShowProgress = lambda _: None
     keep: KeepFailed = lambda _: None
     lag: Callable[[], str] = lambda: ""  # why the run has to wait for the live stream; "": it does not wait
 
@@ -163,10 +171,10 @@ def _sample(engine: Engine, table: Table, random: Random, wanted: int, items: in
 
 
 @dataclass(slots=True)
-class OpeningPages:
+class InitialHistoryPages:
     """Writes the first rows of pages of items, for some audits."""
 
-    sweep: ClassVar[None] = None  # what is gone has no first row
+    scan_orphans: ClassVar[None] = None  # what is gone has no first row
     runtime: Runtime
     routes: Collection[Route]
 
@@ -195,11 +203,11 @@ class OpeningPages:
         """The row that an item lacks; None if it has a history, or no row can be made of it."""
         table = self.runtime.application.tables[item[0]]
         with ItemFault() as fault:
-            row = opening_row(route, table, image, fields, self.runtime.clock(), self.runtime.settings.audit_key)
+            row = initial_row(route, table, image, fields, self.runtime.clock(), self.runtime.settings.audit_key)
         if fault.error is not None:
             report.failed.append(ItemFailed(item, route.name, fault.error))
             return None
-        target = opening_target(route, row)
+        target = initial_target(route, row)
         if target is None:
             raise SettingsError(
                 f"Audit {route.name!r} keeps the rows of one item in many partitions: whether an item has a history "
@@ -212,7 +220,7 @@ class OpeningPages:
 
 
 def _unwritten(why: str | None) -> EngineError:
-    because = "." if why is None else f": {told(why)}"
+    because = "." if why is None else f": {redacted(why)}"
     return EngineError(f"The first row of its history could not be written{because}")
 
 
@@ -223,7 +231,7 @@ class Reconciling(Protocol):
     def runtime(self) -> Runtime: ...
 
     @property
-    def sweep(self) -> Callable[[Sequence[ItemKey]], Swept] | None:
+    def scan_orphans(self) -> Callable[[Sequence[ItemKey]], OrphanScan] | None:
         """Tells the items that are gone behind keys of the state, which are reconciled too; None: they are not."""
         ...
 
@@ -238,11 +246,11 @@ class KeySource(Protocol):
 
     def name_of(self, number: int) -> str: ...
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage: ...
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage: ...
 
 
-class Filling:
-    """Carries out one job, at its rates as far as ``metered`` tells what was used. Its segments are ``RunParts``."""
+class BackfillRun:
+    """Carries out one job, at its rates as far as ``metered`` tells what was used. Its segments are ``RunSegments``."""
 
     def __init__(
         self,
@@ -259,7 +267,7 @@ class Filling:
         self.jobs = jobs
         self.job = job
         self.pages = pages
-        self.tables = [*tables] if pages.sweep is None else [*tables, STATE]
+        self.tables = [*tables] if pages.scan_orphans is None else [*tables, STATE]
         self.export = export
         self.of = export.parts if export else job.segments // len(self.tables)
         self.page_items = page_items
@@ -267,14 +275,14 @@ class Filling:
         self.sharing = 1
         self.pace = Pace(pages.runtime, *self._rates(job), clock=pages.runtime.clock, meanwhile=self._look)
         self.hooks = hooks
-        self.progress = FillingProgress(segments=job.segments)
+        self.progress = BackfillProgress(segments=job.segments)
         self.looked = -float("inf")
 
     @property
     def engine(self) -> Engine:
         return self.pages.runtime.engine
 
-    def run(self) -> FillingProgress:
+    def run(self) -> BackfillProgress:
         """Does what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
         self.progress.done = self.job.segments - len(self.left())
         run_here(self, self._done)
@@ -292,7 +300,7 @@ class Filling:
     def left(self) -> list[int]:
         return [segment.number for segment in self.jobs.left(self.job)]
 
-    def run_part(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
+    def run_segment(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
         segment = self.jobs.segment(self.job, number)
         table, part = self._part(number)
         source = self.export if self.export and table is not STATE else self.engine
@@ -308,7 +316,7 @@ class Filling:
             segment = self.jobs.advance(self.job, segment, page.after, counts)
             self.count(len(page.keys), report)
             self.pace.spend(*self.metered())
-            self.hooks.tell(self.progress)
+            self.hooks.show(self.progress)
         return segment
 
     def file_of(self, number: int) -> str | None:
@@ -357,8 +365,8 @@ class Filling:
 
     def _swept(self, keys: Sequence[ItemKey]) -> Sequence[ItemKey]:
         """The items whose source is gone, of those that the state keeps something for."""
-        assert self.pages.sweep is not None  # or else the state would be none of the tables
-        gone, unkeyed = self.pages.sweep(keys)
+        assert self.pages.scan_orphans is not None  # or else the state would be none of the tables
+        gone, unkeyed = self.pages.scan_orphans(keys)
         self.progress.unkeyed += unkeyed
         return gone
 
@@ -388,7 +396,7 @@ class Filling:
                     f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and would still: {waits}."
                 )
             self.progress.waits = waits
-            self.hooks.tell(self.progress)
+            self.hooks.show(self.progress)
             self.pages.runtime.wait(PAUSE_SECONDS)
         self.progress.waits = ""
 
@@ -420,7 +428,7 @@ def new_job(
     """
     names = ",".join(table.name for table in tables)
     job = jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
-    note_filling(jobs.application, jobs.engine, jobs.deadline.tries(), job.handlers, job.id)
+    note_backfill(jobs.application, jobs.engine, jobs.deadline.tries(), job.handlers, job.id)
     return job
 
 
@@ -455,7 +463,7 @@ def job_export(runtime: Runtime, job: Job) -> Export | None:
     return open_export(place, table, runtime.settings.real_name(table.name))
 
 
-def job_parts(runtime: Runtime, job: Job, *, sharing: int = 1, **more: Any) -> Filling:
+def job_segments(runtime: Runtime, job: Job, *, sharing: int = 1, **more: Any) -> BackfillRun:
     """The parts of a job, of whose rates ``sharing`` processes have a share. ``more``: what ``Filling`` takes.
 
     Raises ``SettingsError`` where the code here does not have the job's handlers, where one of them is switched off, or
@@ -471,7 +479,7 @@ def job_parts(runtime: Runtime, job: Job, *, sharing: int = 1, **more: Any) -> F
     tables = [app.tables[name] for name in job.table.split(",")]
     pages = Pages(runtime, job.handlers, always=job.what == REBUILD)
     given = {"export": job_export(runtime, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
-    parts = Filling(Jobs.of(runtime), job, pages, tables, **given)
+    parts = BackfillRun(Jobs.of(runtime), job, pages, tables, **given)
     parts.share(sharing)
     return parts
 

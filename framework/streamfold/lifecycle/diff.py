@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import RecordError
-from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution, RowPart, alone
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution, RowContribution, alone
+from streamfold.ledger.schema import Schema
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
@@ -18,7 +18,7 @@ from streamfold.records.values import decode, encode, same
 from streamfold.routes.application import Application
 from streamfold.writes.guarded import RowKey
 
-RowsByPlace = Mapping[str, StoredItem]
+RowsByKey = Mapping[str, StoredItem]
 """Rows by their keys as JSON, with the attributes that readers would see if the item were their only one."""
 
 CHANGES_KEPT = 10_000
@@ -36,7 +36,7 @@ class RaisedError(NamedTuple):
 class SideRows(NamedTuple):
     """What one version of the code makes of one item, by handler."""
 
-    rows: Mapping[str, RowsByPlace]
+    rows: Mapping[str, RowsByKey]
     raised: Mapping[str, RaisedError]
 
     def line(self) -> str:
@@ -51,19 +51,19 @@ class SideRows(NamedTuple):
 
 
 def side_rows(
-    app: Application, forms: Forms, table: str, image: StoredItem, handlers: Collection[str] | None = None
+    app: Application, schema: Schema, table: str, image: StoredItem, handlers: Collection[str] | None = None
 ) -> SideRows:
     """What handlers make of a stored item; those of views, indexes and derived attributes.
 
     forms: of attributes, as far as they are known; it learns.
     handlers: only these; None: all.
     """
-    rows: dict[str, RowsByPlace] = {}
+    rows: dict[str, RowsByKey] = {}
     raised: dict[str, RaisedError] = {}
     for route, fields in _listeners(app, table, image):
         if not route.kind.contributes or (handlers is not None and route.name not in handlers):
             continue
-        made = derived(route, image_of(image), fields, forms)
+        made = derived(route, image_of(image), fields, schema)
         if made.error is None:
             rows[route.name] = _shown(made.rows)
         else:
@@ -88,7 +88,7 @@ def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[An
     return [(each.route, fields) for each, fields in app.listeners(item)]
 
 
-def _shown(rows: Contribution) -> RowsByPlace:
+def _shown(rows: Contribution) -> RowsByKey:
     return {_place(row): _visible(part) for row, part in rows.items()}
 
 
@@ -97,7 +97,7 @@ def _place(row: RowKey) -> str:
     return to_json([table, *(None if value is None else encode(value) for value in values)])  # type: ignore[arg-type]
 
 
-def _visible(part: RowPart) -> StoredItem:
+def _visible(part: RowContribution) -> StoredItem:
     """The attributes of a row of one contribution. A sum of 0 and none are alike."""
     values: dict[str, Any] = {name: amount for name, amount in part.amounts.items() if amount}
     values |= part.plain or {}
@@ -163,10 +163,12 @@ class CodeDiff:
     forms: the forms of attributes that the state knows. The new code is held against them, as a function is.
     """
 
-    def __init__(self, app: Application, engine: Engine, forms: Forms, handlers: Collection[str], old: OldRows) -> None:
+    def __init__(
+        self, app: Application, engine: Engine, schema: Schema, handlers: Collection[str], old: OldRows
+    ) -> None:
         self.app = app
         self.engine = engine
-        self.forms = forms
+        self.schema = schema
         self.handlers = handlers
         self.old = old
         self.items = 0
@@ -180,7 +182,7 @@ class CodeDiff:
         old = self.old([(item[0], image) for item, image in sources.items()])
         for (item, image), before in zip(sources.items(), old, strict=True):
             self.items += 1
-            self._compare(item, before, side_rows(self.app, self.forms, item[0], image, self.handlers))
+            self._compare(item, before, side_rows(self.app, self.schema, item[0], image, self.handlers))
         return len(sources)
 
     @property
@@ -201,7 +203,7 @@ class CodeDiff:
         known = self.raised[side].setdefault((handler, error.type), RaisedItems(handler, error, item))
         known.items += 1
 
-    def _rows(self, item: ItemKey, handler: str, old: RowsByPlace, new: RowsByPlace) -> None:
+    def _rows(self, item: ItemKey, handler: str, old: RowsByKey, new: RowsByKey) -> None:
         places = dict.fromkeys((*old, *new))
         pairs = ((row_at(place), old.get(place), new.get(place)) for place in places)
         changes = [RowChange(item, handler, *pair) for pair in pairs]

@@ -13,15 +13,15 @@ from streamfold.ledger.contribution import (
     Contribution,
     HeldEntries,
     LedgerItem,
-    RowPart,
+    RowContribution,
     partition,
     place,
     source_text,
     stored_rows,
     stored_text,
 )
-from streamfold.ledger.forms import Forms
 from streamfold.ledger.lives import as_stored
+from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key, source_of
 from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
@@ -54,7 +54,7 @@ class NamedEntry(NamedTuple):
     key: StateKey
 
 
-def entry_keys(application: str, handler: str, item: ItemKey, row: RowKey, part: RowPart) -> Iterator[StateKey]:
+def entry_keys(application: str, handler: str, item: ItemKey, row: RowKey, part: RowContribution) -> Iterator[StateKey]:
     """The keys of the entries that an item has below a row."""
     for name, held in part.ordered.items():
         where = partition(application, handler, name, row, part.life)
@@ -85,7 +85,7 @@ def rows_lacking_entries(app: Application, engine: Engine, ledgers: Sequence[Sta
 
 
 def missing_entries(
-    app: Application, engine: Engine, handler: str, item: ItemKey | None, row: RowKey, part: RowPart
+    app: Application, engine: Engine, handler: str, item: ItemKey | None, row: RowKey, part: RowContribution
 ) -> list[StateKey]:
     """The entries that an item has below a row by its ledger item, and that are not there."""
     keys = [] if item is None else list(entry_keys(app.name, handler, item, row, part))
@@ -115,7 +115,7 @@ class Explaining(NamedTuple):
 
     app: Application
     engine: Engine
-    forms: Forms  # the forms of attributes that the state knows
+    schema: Schema  # the forms of attributes that the state knows
 
 
 def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
@@ -148,7 +148,7 @@ def time_of(version: str) -> str | None:
 
 
 def entry_values(
-    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowPart
+    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowContribution
 ) -> dict[str, list[Any]]:
     """The values that an item has below a row, by attribute; "" is the name of all plain attributes together."""
     if not part.ordered or item is None:
@@ -176,5 +176,5 @@ def _explained(by: Explaining, route: Route, fields: Fields, image: Any, held: L
         return ItemExplained(route, {}, {})
     stored = held.parts.get(route.name)
     text, version = (stored.text, stored.version) if stored else ("", "")
-    expected, error = derived(route, image, fields, by.forms)
+    expected, error = derived(route, image, fields, by.schema)
     return ItemExplained(route, expected, stored_rows(text), version, error)

@@ -16,12 +16,12 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, NamedTuple, cast
 
-from streamfold.engines import ScanPage, ScanPlace, Segment, StoredItem
+from streamfold.engines import ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
-from streamfold.replay.files import PIECE_BYTES, bounded_lines, fits_at_once
+from streamfold.replay.files import PIECE_BYTES, bounded_lines, parses_at_once
 from streamfold.settings.readers import read_path
 
 FILES = "manifest-files.json"
@@ -88,7 +88,7 @@ class Export:
     def name_of(self, number: int) -> str:
         return self.files[number].name
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """Some keys of a data file, which is a segment: the place is the number of a line."""
         del table
         first, found = int(after or 0), self._keys_of(part.number)
@@ -130,7 +130,7 @@ class Export:
 
     def _line(self, file: DataFile, number: int, text: bytes | None) -> ExportLine:
         try:
-            if text is None or not fits_at_once(text):
+            if text is None or not parses_at_once(text):
                 raise ValueError("it is longer than any item")
             found = json.loads(text.decode())
             image: StoredItem | None = found.get("Item") or found.get("NewImage")

@@ -14,12 +14,18 @@ from typing import Any, NamedTuple
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import check_application
 from streamfold.commit.outcome import explained
-from streamfold.derivations.attributes.write_back import Own, due, shown_by, stored_on
+from streamfold.derivations.attributes.write_back import Own, pending_update, shown_by, stored_on
 from streamfold.derivations.audit.history import item_now, newest_is_damaged
 from streamfold.derivations.audit.kind import audit_routes, plain_row, recorded_of
 from streamfold.derivations.derivation import derivation
-from streamfold.derivations.feed.kind import FUTURE_SECONDS_MAX, before_place, options_of, place_from, post_seconds
-from streamfold.derivations.feed.pairs import EDGES, NEVER, POSTS, Mirror, Mirrors, Pair, Sided, made
+from streamfold.derivations.feed.kind import (
+    FUTURE_SECONDS_MAX,
+    options_of,
+    position_prefix,
+    post_seconds,
+    sort_position_from,
+)
+from streamfold.derivations.feed.posts import EDGES, NEVER, POSTS, PostAndEdge, Sided, StoredCopies, StoredCopy, made
 from streamfold.derivations.feed.spreading import EDGE, UNTIL, pull_key
 from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
@@ -57,7 +63,7 @@ LOADED_ITEMS = 2_000
 class Followed(NamedTuple):
     """An edge, and up to which post its reader pulls the author."""
 
-    edge: Mirror
+    edge: StoredCopy
     fields: Fields
     pulled: str | None  # the place of the last post that is pulled; "": all are; None: none is
 
@@ -66,10 +72,10 @@ class FeedRows:
     """Compares the rows of one feed. ``found`` takes what differs, what is counted, and what the handler fails on.
 
     moment: of the store, epoch seconds: what is too old then is passed over.
-    keeps_mirrors: the store has the state too, which tells what was posted and is gone.
+    keeps_copies: the store has the state too, which tells what was posted and is gone.
     """
 
-    def __init__(self, runtime: Runtime, route: Route, moment: float, *, keeps_mirrors: bool) -> None:
+    def __init__(self, runtime: Runtime, route: Route, moment: float, *, keeps_copies: bool) -> None:
         self.app = runtime.application
         self.engine = runtime.engine
         self.route = route
@@ -77,8 +83,8 @@ class FeedRows:
         (self.into,) = route.into
         self.moment = moment
         self.oldest = moment - self.options.keep_seconds
-        self.keeps_mirrors = keeps_mirrors
-        self.mirrors = Mirrors(runtime, route)
+        self.keeps_copies = keeps_copies
+        self.copies = StoredCopies(runtime, route)
         self.found = VerifiedRows()
 
     def verify(self) -> VerifiedRows:
@@ -92,13 +98,13 @@ class FeedRows:
         return self.found
 
     def _items(self, side: str) -> Iterator[ItemKey]:
-        for key in scanned(self.engine, self.mirrors.key_of(side).table):
+        for key in scanned(self.engine, self.copies.key_of(side).table):
             if self._is_of(side, key):
                 yield key
 
     def _is_of(self, side: str, item: ItemKey) -> bool:
         """Whether changes of an item reach the feed as a post, or as an edge."""
-        key = self.mirrors.key_of(side)
+        key = self.copies.key_of(side)
         reached = any(each.route.name == self.route.name for each, _ in self.app.listeners(item))
         return reached and item[0] == key.table.name and key.match_values(*item[1:]) is not None
 
@@ -106,7 +112,7 @@ class FeedRows:
         stored = self.engine.read_sources(keys)
         for key in keys:
             if (edge := _there(key, stored.get(key))) is not None:
-                fields = self.mirrors.fields_of(EDGES, key)
+                fields = self.copies.fields_of(EDGES, key)
                 yield Followed(edge, fields, self._pulled_to(fields))
 
     def _pulled_to(self, fields: Fields) -> str | None:
@@ -116,29 +122,29 @@ class FeedRows:
         row = self.engine.read_rows([key]).get(key, {})
         return str(row.get(UNTIL, "")) if row.get(CONTRIBUTORS) and EDGE in row else None
 
-    def _posts(self, followed: Followed) -> Iterator[list[Mirror]]:
+    def _posts(self, followed: Followed) -> Iterator[list[StoredCopy]]:
         """The posts of the author that are there and young enough, page by page."""
-        key = self.mirrors.key_of(POSTS)
-        partition, begins = key.partition.compose(followed.fields), before_place(key, self.options.order)
-        after: Any = place_from(key, self.options.order, self.oldest - 1)
+        key = self.copies.key_of(POSTS)
+        partition, begins = key.partition.compose(followed.fields), position_prefix(key, self.options.order)
+        after: Any = sort_position_from(key, self.options.order, self.oldest - 1)
         while after is not None:
             page = self.engine.page(key.table, partition, begins, after, PAGE_ITEMS)
             posts = (_there(_key_of(key, item), item) for item in page.items)
             yield [post for post in posts if post is not None and self._is_judged(post, followed)]
             after = page.after
 
-    def _is_judged(self, post: Mirror, followed: Followed) -> bool:
+    def _is_judged(self, post: StoredCopy, followed: Followed) -> bool:
         """Whether a post is pushed to a reader: neither too old, nor pulled, nor of a time that is to come."""
         if not self._is_of(POSTS, post.item) or _is_pulled(str(post.item[2]), followed.pulled):
             return False
-        seconds = post_seconds(self.route, self.mirrors.fields_of(POSTS, post.item))
+        seconds = post_seconds(self.route, self.copies.fields_of(POSTS, post.item))
         return self.oldest <= seconds <= self.moment + FUTURE_SECONDS_MAX
 
-    def _pairs(self, followed: Followed, posts: Sequence[Mirror]) -> None:
-        wanted: dict[RowKey, tuple[Mirror, ShownRow | None]] = {}
+    def _pairs(self, followed: Followed, posts: Sequence[StoredCopy]) -> None:
+        wanted: dict[RowKey, tuple[StoredCopy, ShownRow | None]] = {}
         for post in posts:
             with ItemFault() as fault:
-                put = made(self.route, Pair(post, followed.edge), fresh=False)
+                put = made(self.route, PostAndEdge(post, followed.edge), fresh=False)
             if fault.error is not None:
                 self.found.failed.append(ItemFailed(post.item, self.route.name, explained(self.route, fault.error)))
                 continue
@@ -151,15 +157,15 @@ class FeedRows:
             if not alike(shown, expected) and not (shown is None and self._fell_behind(post)):
                 self.found.different.append(RowDifference(row, shown, expected))
 
-    def _fell_behind(self, post: Mirror) -> bool:
+    def _fell_behind(self, post: StoredCopy) -> bool:
         """Whether a follow may have left out a post, with so many newer ones. The state tells those that are gone."""
         place, most = str(post.item[2]), self.options.most
-        sided = Sided(POSTS, post.item, self.mirrors.fields_of(POSTS, post.item))
-        if self.keeps_mirrors:
-            partition = self.mirrors.partition(POSTS, sided.fields)
-            return len(self.mirrors.page(POSTS, partition, Entries("", most, place))) >= most
-        key = self.mirrors.key_of(POSTS)
-        begins = before_place(key, self.options.order)
+        sided = Sided(POSTS, post.item, self.copies.fields_of(POSTS, post.item))
+        if self.keeps_copies:
+            partition = self.copies.partition(POSTS, sided.fields)
+            return len(self.copies.page(POSTS, partition, Entries("", most, place))) >= most
+        key = self.copies.key_of(POSTS)
+        begins = position_prefix(key, self.options.order)
         newer = self.engine.page(key.table, key.partition.compose(sided.fields), begins, place, most)
         return len(newer.items) >= most
 
@@ -184,7 +190,7 @@ class FeedRows:
                 self.found.different.append(RowDifference(row, shown, None))
 
     def _composed(self, side: str, fields: Fields) -> ItemKey:
-        key = self.mirrors.key_of(side)
+        key = self.copies.key_of(side)
         return (key.table.name, *key.compose(fields))
 
     def _shown(self, row: ShownRow | None) -> ShownRow | None:
@@ -201,9 +207,9 @@ class FeedRows:
         return {name: value for name, value in row.items() if name not in own and not hidden(name)}
 
 
-def _there(item: ItemKey, stored: StoredItem | None) -> Mirror | None:
+def _there(item: ItemKey, stored: StoredItem | None) -> StoredCopy | None:
     """An item as a feed mirrors it; None for one that is gone."""
-    return Mirror(NEVER, item, dict(stored), gone=False) if stored and image_of(stored) else None
+    return StoredCopy(NEVER, item, dict(stored), gone=False) if stored and image_of(stored) else None
 
 
 def _key_of(key: Key, stored: StoredItem) -> ItemKey:
@@ -272,7 +278,7 @@ class OtherRows:
         return found
 
     def _feed(self, route: Route) -> VerifiedRows:
-        return FeedRows(self.runtime, route, self.runtime.clock(), keeps_mirrors=True).verify()
+        return FeedRows(self.runtime, route, self.runtime.clock(), keeps_copies=True).verify()
 
     def _attributes(self, route: Route) -> VerifiedRows:
         """The items that attributes are derived onto, beside the stored attributes of all handlers."""
@@ -289,7 +295,7 @@ class OtherRows:
         rows = self.engine.read_rows([row for by_handler in places.values() for row in by_handler.values()])
         for key, by_handler in places.items():
             shown = {whose: shown_by(rows.get(row)) for whose, row in by_handler.items()}
-            update = due(self.own, key, items.get(key), shown).update
+            update = pending_update(self.own, key, items.get(key), shown).update
             if update is not None:
                 expected = {name: value for name, value in update.values.items() if name != DERIVED}
                 names = {*expected, *update.removed} & items[key].keys()
@@ -427,7 +433,7 @@ def verify_exports(
         rows = RowsVerifier(runtime, routes, live=False).verify()
         moment = datetime.fromisoformat(time).timestamp() if time else runtime.clock()
         for route in _joining(routes):
-            by = FeedRows(runtime, route, moment, keeps_mirrors=STATE.name in exports)
+            by = FeedRows(runtime, route, moment, keeps_copies=STATE.name in exports)
             rows.add(by.verify())
         items = _verified(runtime, routes) if STATE.name in exports else None
     return VerifiedExports(time, rows, items)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.process import finish
-from streamfold.batch.visits import HandlerPart, ItemParts, Visit, Visits, stand_in
+from streamfold.batch.visits import Visit, VisitedHandler, VisitedItem, Visits, synthetic_change
 from streamfold.commit.outcome import Outcome
-from streamfold.commit.pending import Unfinished
-from streamfold.commit.plan import Chunk, exceeds_transaction, pack
+from streamfold.commit.pending import PendingWork
+from streamfold.commit.plan import Transaction, exceeds_transaction, pack
 from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.ledger.contribution import BEFORE_ALL, stored_text
 from streamfold.ledger.step import Step
@@ -90,9 +90,9 @@ class PageReport:
         self.pending += other.pending
 
 
-def _write_units(chunk: Chunk) -> int:
+def _write_units(transaction: Transaction) -> int:
     """The write units of a transaction: two for each KB of an item (Developer Guide, transaction-apis)."""
-    return sum(UNITS_OF_A_TRANSACTION * ceil(_bytes(write) / WRITE_BYTES) for write in chunk.writes)
+    return sum(UNITS_OF_A_TRANSACTION * ceil(_bytes(write) / WRITE_BYTES) for write in transaction.writes)
 
 
 def _bytes(write: GuardedWrite) -> int:
@@ -106,7 +106,7 @@ def _difference(visit: Visit, step: Step) -> Difference:
     return Difference(visit.parts.item, step.route.name, visit.stored(step), stored_text(visit.after(step)), seen)
 
 
-class Swept(NamedTuple):
+class OrphanScan(NamedTuple):
     """What keys of the state tell."""
 
     gone: Sequence[ItemKey]  # items whose source is not there
@@ -137,13 +137,13 @@ class Pages:
         if self.delivered is None:
             self.delivered = not self.runtime.store.is_local
 
-    def sweep(self, keys: Sequence[ItemKey]) -> Swept:
+    def scan_orphans(self, keys: Sequence[ItemKey]) -> OrphanScan:
         """Of the items that these state items are kept for, those whose source is gone."""
         app = self.runtime.application
         known = ItemKeys(app, self.runtime.engine, [route for route in app.routes if route.name in self.handlers])
         found = [item for key in keys if (item := known.of_ledger(key)) is not None]
         found += self._kept_items([StateKey(str(pk), str(sk)) for _, pk, sk in keys])
-        return Swept(list(known.gone(found)), sum(known.is_untold(key) for key in keys))
+        return OrphanScan(list(known.gone(found)), sum(known.is_untold(key) for key in keys))
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
         """Leads these items to their sources. Raises ``EngineError`` where sources or state may not be read."""
@@ -154,27 +154,27 @@ class Pages:
             self._others(works, report)
         return report
 
-    def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[ItemParts], list[Work]]:
+    def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[VisitedItem], list[Work]]:
         """The parts of ledger items, and the work of kinds that keep none."""
-        ledgers: list[ItemParts] = []
+        ledgers: list[VisitedItem] = []
         works: list[Work] = []
         for item in dict.fromkeys(items):
-            groups: dict[str, list[HandlerPart]] = {}
+            groups: dict[str, list[VisitedHandler]] = {}
             others: list[Work] = []
             for each, fields in self.runtime.application.listeners(item):
                 route = each.route
                 if route.name not in self.handlers or not derivation(route).reconciles:
                     continue
                 if route.kind.contributes:
-                    groups.setdefault(route.group, []).append(HandlerPart(route, fields))
-                elif each.role == SOURCE or not self.sources_only or derivation(route).leads_all_roles:
+                    groups.setdefault(route.group, []).append(VisitedHandler(route, fields))
+                elif each.role == SOURCE or not self.sources_only or derivation(route).reconciles_all_roles:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(groups or others)
-            ledgers += [ItemParts(item, group, parts) for group, parts in groups.items()]
+            ledgers += [VisitedItem(item, group, parts) for group, parts in groups.items()]
             works += others
         return ledgers, works
 
-    def _ledgers(self, wanted: Sequence[ItemParts], report: PageReport) -> None:
+    def _ledgers(self, wanted: Sequence[VisitedItem], report: PageReport) -> None:
         """Visits items, and writes what differs."""
         if not wanted:
             return
@@ -185,7 +185,7 @@ class Pages:
             dry_run=self.dry_run,
         )
         units: list[Unit] = []
-        alone: list[ItemParts] = []  # too much for one transaction: handler by handler, page by page
+        alone: list[VisitedItem] = []  # too much for one transaction: handler by handler, page by page
         for visit in visits.read(wanted):
             differing = [step for step in visit.steps if self._is_written(visit, step)]
             unit = visits.unit(visit, differing) if differing else None
@@ -206,7 +206,7 @@ class Pages:
             report.write_units += sum(map(_write_units, pack(units, self.runtime.chunk_actions)))
         else:
             outcome = visits.commit(units)
-            outcome += finish((), (), self._finishing(visits.unfinished))
+            outcome += finish((), (), self._finishing(visits.pending_work))
             self._count(outcome, report)
         for each in alone:
             for part in each.parts:
@@ -236,19 +236,20 @@ class Pages:
             if self.dry_run:
                 continue
             scanned = [
-                work._replace(changes=(stand_in(work.item, bounds.get(work.item[0], BEFORE_ALL)),)) for work in own
+                work._replace(changes=(synthetic_change(work.item, bounds.get(work.item[0], BEFORE_ALL)),))
+                for work in own
             ]
             kind = derivation(own[0].route)
-            self._count(kind.reconcile_all(scanned, self._finishing(Unfinished())), report)
+            self._count(kind.reconcile_all(scanned, self._finishing(PendingWork())), report)
 
     def _kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
         """Of these state items, the items that kinds without a ledger keep them for."""
-        finishing = self._finishing(Unfinished())
+        finishing = self._finishing(PendingWork())
         routes = [route for route in self.runtime.application.routes if route.name in self.handlers]
         return [item for route in routes for item in derivation(route).kept_items(route, keys, finishing)]
 
-    def _finishing(self, unfinished: Unfinished) -> Finishing:
-        return Finishing(self.runtime, lambda failed: failed, unfinished)
+    def _finishing(self, pending_work: PendingWork) -> Finishing:
+        return Finishing(self.runtime, lambda failed: failed, pending_work)
 
     def _count(self, outcome: Outcome, report: PageReport) -> None:
         report.rows += sum(tally.written + tally.removed for tally in outcome.tallies.values())

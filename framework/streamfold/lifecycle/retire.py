@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, Manifest
-from streamfold.batch.stored_schema import forget_forms
+from streamfold.batch.stored_schema import drop_schema
 from streamfold.derivations import kept_words
 from streamfold.engines import StoredItem
 from streamfold.engines.deadline import TRIES_MAX
@@ -21,7 +21,7 @@ from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.contribution import LedgerItem, elsewhere
-from streamfold.ledger.state_keys import is_ledger_key, ledger_of_part, part_key, source_of
+from streamfold.ledger.state_keys import contribution_key, is_ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import pages
@@ -37,14 +37,14 @@ NOT_TAKEN_BACK = "The state still holds what it contributes: no source of the ha
 BUSY = f"Others changed it at each of {TRIES_MAX} tries."
 
 
-class PartKept(NamedTuple):
+class ContributionKept(NamedTuple):
     """A part that could not be dropped."""
 
     key: StateKey  # of the ledger item
     why: str
 
 
-class PartFound(NamedTuple):
+class ContributionFound(NamedTuple):
     """A ledger item with a part of the handler, or the item of its own that holds a large contribution."""
 
     key: StateKey  # of the ledger item
@@ -60,7 +60,7 @@ class RetireReport:
     stored: int = 0  # of these, parts that contribute something
     rows: int = 0  # writes and removals of rows
     dropped: int = 0
-    kept: list[PartKept] = field(default_factory=list)
+    kept: list[ContributionKept] = field(default_factory=list)
 
 
 class TakenOut(ABC):
@@ -99,19 +99,19 @@ class Retirement(TakenOut):
     remove: bool
     report: RetireReport = field(default_factory=RetireReport)
 
-    def pages(self) -> Iterator[Sequence[PartFound]]:
+    def pages(self) -> Iterator[Sequence[ContributionFound]]:
         """The parts in the state, some at a time. They are counted."""
         for page in pages(found_in_state(self.runtime.engine, self._part)):
             self.report.parts += sum(not found.apart for found in page)
             self.report.stored += sum(found.stores and not found.apart for found in page)
             yield page
 
-    def retire(self, page: Sequence[PartFound]) -> None:
+    def retire(self, page: Sequence[ContributionFound]) -> None:
         """Takes some parts out of the state. Doing it again changes nothing."""
         failed = self._take_back(page) if self.remove else {}
         for found in page:
             if found.key in failed:
-                self.report.kept.append(PartKept(found.key, failed[found.key]))
+                self.report.kept.append(ContributionKept(found.key, failed[found.key]))
             else:
                 self._drop(found)
 
@@ -124,17 +124,17 @@ class Retirement(TakenOut):
                 if route.name == self.handler
                 for target in route.targets
             ]
-            forget_forms(self.runtime, self.handler, targets)
+            drop_schema(self.runtime, self.handler, targets)
 
-    def _part(self, stored: StoredItem) -> PartFound | None:
+    def _part(self, stored: StoredItem) -> ContributionFound | None:
         key, name = state_key(stored), self.handler
         if is_ledger_key(key, self.runtime.application.name) and name + ".v" in stored:
             stores = bool(stored.get(name + ".s", {}).get("S")) or name + ".u" in stored
-            return PartFound(key, stores, apart=False)
-        ledger = ledger_of_part(key, self.runtime.application.name, name)
-        return None if ledger is None else PartFound(ledger, stores=True, apart=True)
+            return ContributionFound(key, stores, apart=False)
+        ledger = ledger_of_contribution(key, self.runtime.application.name, name)
+        return None if ledger is None else ContributionFound(ledger, stores=True, apart=True)
 
-    def _take_back(self, page: Sequence[PartFound]) -> dict[StateKey, str]:
+    def _take_back(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:
         """Leads what the items contribute to nothing; returns why it could not be done, by ledger item."""
         sources = {found.key: source_of(found.key) for found in page if found.stores}
         items = [source.item for source in sources.values() if source is not None]
@@ -145,7 +145,7 @@ class Retirement(TakenOut):
             key: errors[source.item] for key, source in sources.items() if source is not None and source.item in errors
         }
 
-    def _drop(self, found: PartFound) -> None:
+    def _drop(self, found: ContributionFound) -> None:
         """Takes a part out of its ledger item, and then away what is kept of it in an item of its own.
 
         Both are found again by the next run if this one dies between them.
@@ -157,13 +157,13 @@ class Retirement(TakenOut):
                 self._drop_own(found, large=found.apart)
                 return
             if self.remove and (part.text or part.left):
-                self.report.kept.append(PartKept(found.key, NOT_TAKEN_BACK))
+                self.report.kept.append(ContributionKept(found.key, NOT_TAKEN_BACK))
                 return
             if self.runtime.engine.swap_state(found.key, self._without(stored), int(stored["r"])):
                 self.report.dropped += 1
                 self._drop_own(found, large=found.apart or elsewhere(part))
                 return
-        self.report.kept.append(PartKept(found.key, BUSY))
+        self.report.kept.append(ContributionKept(found.key, BUSY))
 
     def _without(self, stored: dict[str, Any]) -> dict[str, Any]:
         """A ledger item without the handler's part; it expires if nothing is left that is stored."""
@@ -174,9 +174,11 @@ class Retirement(TakenOut):
             left.setdefault("ttl", self.runtime.expires_at)
         return {**left, "live": live}
 
-    def _drop_own(self, found: PartFound, *, large: bool) -> None:
+    def _drop_own(self, found: ContributionFound, *, large: bool) -> None:
         if large:
-            self.runtime.engine.transact([DeleteState(part_key(found.key, self.handler))], self.runtime.expires_at)
+            self.runtime.engine.transact(
+                [DeleteState(contribution_key(found.key, self.handler))], self.runtime.expires_at
+            )
 
 
 def check_retirable(
@@ -269,7 +271,7 @@ class KeptRetirement(TakenOut):
                 self.report.dropped += len(some)
             else:
                 self.report.kept += [
-                    PartKept(key, "The store refused to delete it; run the command again.") for key in some
+                    ContributionKept(key, "The store refused to delete it; run the command again.") for key in some
                 ]
 
     def end(self) -> None:

@@ -6,7 +6,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest
-from streamfold.batch.visits import HandlerPart, ItemParts, Visits
+from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.engines import StoredItem
 from streamfold.errors import EngineError
@@ -78,28 +78,28 @@ class Changed(EngineError):  # noqa: N818 - as the other reasons to try again
     """What was found out about a row does not hold any more."""
 
 
-class RowLeft(NamedTuple):
+class RemainingRow(NamedTuple):
     """A row that was not mended."""
 
     row: RowKey
     why: str
 
 
-class RowsMended(NamedTuple):
+class RowsCorrected(NamedTuple):
     """What became of rows."""
 
-    mended: list[RowKey]
-    left: list[RowLeft]
+    corrected: list[RowKey]
+    left: list[RemainingRow]
 
 
-class RowsLed(NamedTuple):
+class RowsReconciled(NamedTuple):
     """What became of the rows of handlers whose items were led to their sources."""
 
     compared: VerifiedRows
-    mended: RowsMended
+    corrected: RowsCorrected
 
 
-def lead_rows(runtime: Runtime, handlers: Collection[str]) -> RowsLed:
+def reconcile_rows(runtime: Runtime, handlers: Collection[str]) -> RowsReconciled:
     """Makes the rows of these handlers what all of their items add up to, once a rebuild has led the ledger there.
 
     The ledger may agree with every source while a row does not: somebody removed the row, others made it again, and
@@ -108,11 +108,11 @@ def lead_rows(runtime: Runtime, handlers: Collection[str]) -> RowsLed:
     """
     routes = [route for route in wanted_routes(runtime.application, handlers) if route.kind.contributes]
     if not routes:
-        return RowsLed(VerifiedRows(), RowsMended([], []))
+        return RowsReconciled(VerifiedRows(), RowsCorrected([], []))
     verifier = RowsVerifier(runtime, routes, live=not runtime.store.is_local)
     found = verifier.verify()
     rows = [*(each.row for each in found.different), *verifier.suspected]
-    return RowsLed(found, RowMending(runtime, verifier.expiring).mend(rows))
+    return RowsReconciled(found, RowCorrection(runtime, verifier.expiring).correct(rows))
 
 
 class Marked(NamedTuple):
@@ -122,20 +122,20 @@ class Marked(NamedTuple):
     before: StoredRow | None  # the row before it was marked
 
 
-class RowMending:
+class RowCorrection:
     """Mends rows of one application."""
 
     def __init__(self, runtime: Runtime, expiring: Collection[str] = ()) -> None:
         self.runtime, self.engine = runtime, runtime.engine
-        self.by = by = Explaining(runtime.application, runtime.engine, runtime.known.forms)
+        self.by = by = Explaining(runtime.application, runtime.engine, runtime.known.schema)
         self.expiring = expiring  # the places of targets whose rows expire
-        self.found = RowsMended([], [])
+        self.found = RowsCorrected([], [])
         self.others = OtherWriters(by.app.name)
         self.added: set[RowKey] = set()  # rows of whole targets to which several items contribute
         self.marked: dict[RowKey, Marked] = {}
         self.held: dict[RowKey, Contributors] = {}  # what was found of rows since they were marked
 
-    def mend(self, rows: Collection[RowKey]) -> RowsMended:
+    def correct(self, rows: Collection[RowKey]) -> RowsCorrected:
         """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
         with localcontext(EXACT):
             _, busy = stable(
@@ -203,7 +203,7 @@ class RowMending:
                 continue
             try:
                 self._mend(row, stored.get(row), held)
-                self.found.mended.append(row)
+                self.found.corrected.append(row)
             except Changed:
                 again.append(row)
             except EngineError as error:
@@ -212,7 +212,7 @@ class RowMending:
 
     def _leave(self, row: RowKey, why: str) -> None:
         """Leaves a row as it is, without the mark."""
-        self.found.left.append(RowLeft(row, why))
+        self.found.left.append(RemainingRow(row, why))
         if (marked := self.marked.pop(row, None)) is None:
             return
         if marked.before is None:
@@ -276,7 +276,7 @@ class RowMending:
         """A fence on an item whose state agrees with its source, and what the handler makes of the item."""
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
         visits = Visits(runtime=self.runtime)
-        (visit,) = visits.read([ItemParts(item, route.group, [HandlerPart(route, fields)])])
+        (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
         for failed in visit.failed:
             raise failed.error
         (step,) = visit.steps
@@ -295,7 +295,7 @@ class RowMending:
 
     def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
         """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
-        sums, moved = sums_of(held), self._moved(row, held)
+        sums, changed = sums_of(held), self._moved(row, held)
         if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers go as they are added: a first contribution may come at the same time
@@ -307,14 +307,14 @@ class RowMending:
             {name: stored[name] for name in (OWNER, *totals) if name in stored},
             tuple(name for name in totals if name not in stored),
             # What is made of older entries must not be written later.
-            {STAMP: token_hex(16)} if moved or STAMP in stored else {},
+            {STAMP: token_hex(16)} if changed or STAMP in stored else {},
             {name: amount for name, amount in amounts.items() if amount or name not in stored},
             (OWNER, *_strange(self.by.app, row, stored, held, sums)),
         )
         self._send([correction])
         if not held:
             self.engine.remove_empty([row])
-        for error in recompute(self.runtime, {row: moved} if moved else {}).values():
+        for error in recompute(self.runtime, {row: changed} if changed else {}).values():
             raise EngineError(str(error))
 
     def _moved(self, row: RowKey, held: Iterable[Contributor]) -> EntriesOfRow:
@@ -335,7 +335,7 @@ def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collec
     """Raises ``EngineError`` for a row of which the state does not tell what it should be."""
     if not routes:
         raise EngineError("No handler here contributes to it: it is left as it is.")
-    left = left_in(left_of(routes, by.forms), row)
+    left = left_in(left_of(routes, by.schema), row)
     if retired := [name for name in sorted(left) if stored is not None and stored.get(name)]:
         raise EngineError(
             f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "

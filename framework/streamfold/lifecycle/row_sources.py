@@ -11,8 +11,16 @@ from streamfold.derivations.audit.kind import READERS
 from streamfold.engines import Entries, StoredItem
 from streamfold.errors import KeyValueError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, STATE, is_in_state
-from streamfold.ledger.contribution import BEHIND, PLAIN_ENTRY, REFERENCE, RowPart, partition, source_parts, stored_rows
-from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_part, source_of
+from streamfold.ledger.contribution import (
+    BEHIND,
+    PLAIN_ENTRY,
+    REFERENCE,
+    RowContribution,
+    partition,
+    source_components,
+    stored_rows,
+)
+from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import Explaining, explain_item, missing_entries, read_ledger, state_key
 from streamfold.lifecycle.rows import left_in, left_of
 from streamfold.records.change import ItemKey
@@ -25,7 +33,7 @@ ENTRIES_MAX = 10_000
 """Entries of one attribute that are read."""
 NAMES_MAX = 20
 """Rows whose names are looked for in a text before it is read."""
-HeldParts = dict[tuple[str, StateKey], Route]
+HeldContributions = dict[tuple[str, StateKey], Route]
 """Ledger items that may hold a contribution, by handler."""
 
 
@@ -37,7 +45,7 @@ class Contributor:
     item: ItemKey | None  # None for a key that is too long for the state to tell
     key: StateKey  # of the ledger item
     version: str
-    part: RowPart
+    part: RowContribution
     revision: int = 0  # of the ledger item, which every write of it raises
 
 
@@ -80,11 +88,11 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
     """Finds the contributions to a row. ``scan``: reads all of the state where they are not found otherwise."""
     routes = row_routes(by, row)
     stored = by.engine.read_rows([row]).get(row)
-    held: HeldParts = {}
+    held: HeldContributions = {}
     for route in routes:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
-    left = left_in(left_of(routes, by.forms), row) & (stored or {}).keys()
+    left = left_in(left_of(routes, by.schema), row) & (stored or {}).keys()
     found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), left=left)
     owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
     if not owned and (stored is None or found.counted != len(found.contributors)):
@@ -138,7 +146,7 @@ def owning_items(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]
 
 def _item_of(route: Route, text: str) -> ItemKey | None:
     """The item that an entry names; None if its key was cut."""
-    parts = source_parts(text)
+    parts = source_components(text)
     for source in route.sources:
         if parts is not None and parts[0] == source.table.name and len(parts) == len(source.parts) + 1:
             pairs = zip(source.parts, parts[1:], strict=True)
@@ -152,7 +160,7 @@ def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
     held, stored = contributors_of(by, rows), by.engine.read_rows(rows)
     agree = set()
     for row in rows:
-        left = left_in(left_of(row_routes(by, row), by.forms), row) & stored.get(row, {}).keys()
+        left = left_in(left_of(row_routes(by, row), by.schema), row) & stored.get(row, {}).keys()
         found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), left=left)
         with localcontext(EXACT):
             _compare(by, found)
@@ -179,7 +187,7 @@ def contributors_of(
     """What all items contribute to some rows. Reads all of the state; ``see`` is called with each of its items."""
     routes = {row: row_routes(by, row) for row in rows}
     asked = list({route.name: route for own in routes.values() for route in own}.values())
-    held: dict[RowKey, HeldParts] = {row: {} for row in rows}
+    held: dict[RowKey, HeldContributions] = {row: {} for row in rows}
     names = {_named(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
     for stored in by.engine.state_items():
         if see is not None:
@@ -204,11 +212,11 @@ def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Ite
             text = stored.get(f"{route.name}.s", {}).get("S", REFERENCE)
             if not text.startswith(REFERENCE):
                 yield route, key, text
-        elif (ledger := ledger_of_part(key, application, route.name)) is not None:
+        elif (ledger := ledger_of_contribution(key, application, route.name)) is not None:
             yield route, ledger, stored["s"]["S"]
 
 
-def _contributors(by: Explaining, row: RowKey, held: HeldParts) -> Iterator[Contributor]:
+def _contributors(by: Explaining, row: RowKey, held: HeldContributions) -> Iterator[Contributor]:
     for (name, key), route in held.items():
         ledger = read_ledger(by, key)
         stored = ledger.parts.get(name)

@@ -16,8 +16,8 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.ledger.contribution import BEFORE_ALL, LedgerItem, RowPart
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.contribution import BEFORE_ALL, LedgerItem, RowContribution
+from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.explain import Explaining, entries_of, rows_lacking_entries
 from streamfold.lifecycle.exports import ExportLine
@@ -97,10 +97,10 @@ def is_target(routes: Iterable[Route], key: RowKey) -> bool:
 Left = Sequence[tuple[Key, frozenset[str]]]
 
 
-def left_of(routes: Iterable[Route], forms: Forms) -> Left:
+def left_of(routes: Iterable[Route], schema: Schema) -> Left:
     """The targets in whose rows retired handlers have left attributes that nobody else makes; these stay."""
     targets = dict.fromkeys(target for route in routes for target in route.into)
-    return [(target, names) for target in targets if (names := forms.left_by_retired(target))]
+    return [(target, names) for target in targets if (names := schema.retired_names(target))]
 
 
 def left_in(left: Left, row: RowKey) -> frozenset[str]:
@@ -141,14 +141,14 @@ class RowsVerifier:
         self.app = runtime.application
         self.engine = runtime.engine
         self.routes = verified_routes(self.app, routes)
-        self.left = left_of(self.routes, runtime.known.forms)
+        self.left = left_of(self.routes, runtime.known.schema)
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
         self.suspected: Collection[RowKey] = ()  # rows that moved whenever they were looked at, and differed
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
         self.expiring = set(runtime.known.lives.targets)  # places of targets whose rows expire
-        self.moved: set[RowKey] = set()  # rows that were others before or during the last fold
+        self.changed: set[RowKey] = set()  # rows that were others before or during the last fold
         self.watched: deque[RowKey] = deque()  # the rows that the last fold is about, the next to be looked at first
         self.before: Mapping[RowKey, ShownRow | None] = {}  # what they were before it
 
@@ -162,7 +162,7 @@ class RowsVerifier:
                 self._compared,
                 looks_max=FOLDS_MAX,
                 tolerance_seconds=self.tolerance_seconds,
-                is_same=lambda before, now: before == now and now.row not in self.moved,
+                is_same=lambda before, now: before == now and now.row not in self.changed,
             )
             self.found.moving, self.suspected = len(suspected), suspected.keys()
         else:
@@ -172,16 +172,16 @@ class RowsVerifier:
 
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
         """The rows that differ from a new fold; ``only`` these are looked at, and must be as they were before it."""
-        self.moved, self.watched = set(), deque(only or ())
+        self.changed, self.watched = set(), deque(only or ())
         self.before = self._shown(self.watched)
         with self._folded(only) as folded:
             found: dict[RowKey, RowDifference] = {}
             for rows in pages(only) if only is not None else self._all_rows(folded):
                 shown, expected = self._shown(rows), self._shown(rows, folded)
                 self.found.rows += len(rows) if only is None else 0
-                self._note_moved(shown)
+                self._note_changed(shown)
                 for row in rows:
-                    if not alike(shown[row], expected[row]) or row in self.moved or row in self.lacking:
+                    if not alike(shown[row], expected[row]) or row in self.changed or row in self.lacking:
                         found[row] = RowDifference(row, shown[row], expected[row])
             return self._without_expired(found)
 
@@ -197,7 +197,7 @@ class RowsVerifier:
         from streamfold.lifecycle.row_sources import rows_that_agree  # it says why rows are as they are, by these
 
         there = [row for row in rows if found[row].shown is not None]
-        agree = rows_that_agree(Explaining(self.app, self.engine, self.runtime.known.forms), there)
+        agree = rows_that_agree(Explaining(self.app, self.engine, self.runtime.known.schema), there)
         left_out = {row for row in rows if found[row].shown is None} | agree
         return {row: each for row, each in found.items() if row not in left_out}
 
@@ -209,11 +209,13 @@ class RowsVerifier:
     def _watch(self) -> None:
         """Looks at some of the rows that a fold is about: one may be another meanwhile, and then as before again."""
         some = [self.watched.popleft() for _ in range(min(WATCHED_ROWS, len(self.watched)))]
-        self._note_moved(self._shown(some))
-        self.watched.extend(row for row in some if row not in self.moved)
+        self._note_changed(self._shown(some))
+        self.watched.extend(row for row in some if row not in self.changed)
 
-    def _note_moved(self, shown: Mapping[RowKey, ShownRow | None]) -> None:
-        self.moved.update(row for row, now in shown.items() if row in self.before and not alike(self.before[row], now))
+    def _note_changed(self, shown: Mapping[RowKey, ShownRow | None]) -> None:
+        self.changed.update(
+            row for row, now in shown.items() if row in self.before and not alike(self.before[row], now)
+        )
 
     def _all_rows(self, folded: EmbeddedEngine) -> Iterator[list[RowKey]]:
         """The rows of the handlers' targets, in the table or in the fold, each once."""
@@ -237,12 +239,12 @@ class RowsVerifier:
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
             with closing(EmbeddedEngine(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
                 runtime = self.runtime.on(folded, actions=ACTIONS, handlers=frozenset(names), parking=None)
-                led = Pages(runtime, names)
+                reconciling = Pages(runtime, names)
                 self.found.failed = []
                 self.lacking = set()
                 for table in source_tables(self.routes):
                     for keys in pages(scanned(self.engine, table)):
-                        self._fold(led, folded, [key for key in keys if not self._is_folded(key)], only)
+                        self._fold(reconciling, folded, [key for key in keys if not self._is_folded(key)], only)
                         self._watch()
                 run_chains(runtime, folded)
                 yield folded
@@ -252,23 +254,23 @@ class RowsVerifier:
         return self.app.derived(key) and is_target(self.routes, key)
 
     def _fold(
-        self, led: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey], only: Collection[RowKey] | None
+        self, reconciling: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey], only: Collection[RowKey] | None
     ) -> None:
         wanted = [key for key in keys if self.app.listeners(key)]
         sources = self.engine.read_sources(wanted) if wanted else {}
         if only is not None:
-            forms = led.runtime.known.forms
-            sources = {key: image for key, image in sources.items() if self._leads_to(key, image, forms, only)}
+            schema = reconciling.runtime.known.schema
+            sources = {key: image for key, image in sources.items() if self._leads_to(key, image, schema, only)}
         with folded.batch():  # a page is one transaction of the file, whose items are read and written once
             folded.put_sources((key, image, "0") for key, image in sources.items())
-            self.found.failed += led.reconcile(sources).failed
-        self.expiring |= led.runtime.known.lives.targets
+            self.found.failed += reconciling.reconcile(sources).failed
+        self.expiring |= reconciling.runtime.known.lives.targets
         self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
 
-    def _leads_to(self, item: ItemKey, image: StoredItem, forms: Forms, only: Collection[RowKey]) -> bool:
+    def _leads_to(self, item: ItemKey, image: StoredItem, schema: Schema, only: Collection[RowKey]) -> bool:
         """Whether an item adds to one of these rows, perhaps by a row that is a source; or a handler raises on it."""
         made = (
-            derived(each.route, image_of(image), fields, forms)
+            derived(each.route, image_of(image), fields, schema)
             for each, fields in self.app.listeners(item)
             if each.route in self.routes
         )
@@ -326,19 +328,19 @@ def _both(one: Sequence[T], other: Sequence[T]) -> Sequence[T]:
 
 
 def contributed(
-    app: Application, routes: Sequence[Route], forms: Forms, line: ExportLine
+    app: Application, routes: Sequence[Route], schema: Schema, line: ExportLine
 ) -> Iterator[tuple[RowKey, RowSum]]:
     """What an item of an export adds to rows; and the item itself, if it is a row of these routes."""
     if line.image is None:
         return
     if is_target(routes, line.key):
         yield line.key, RowSum(shown=line.image)
-    parts: dict[RowKey, list[RowPart]] = {}
+    parts: dict[RowKey, list[RowContribution]] = {}
     image = image_of(line.image)
     for each, fields in app.listeners(line.key):
         if each.route not in routes:
             continue
-        made, error = derived(each.route, image, fields, forms)
+        made, error = derived(each.route, image, fields, schema)
         for row, part in made.items():
             parts.setdefault(row, []).append(part)
         if error is not None:
@@ -348,7 +350,7 @@ def contributed(
         yield row, _summed(line, found)
 
 
-def _summed(line: ExportLine, parts: Sequence[RowPart]) -> RowSum:
+def _summed(line: ExportLine, parts: Sequence[RowContribution]) -> RowSum:
     assert line.image is not None
     if any(part.plain is not None or part.ordered or part.names for part in parts):
         return RowSum(items=((line.key, line.image),))

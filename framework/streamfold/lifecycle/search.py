@@ -68,7 +68,7 @@ def _alias(runtime: Runtime, root: Root) -> str | None:
 class CopiedPages:
     """Sends the documents of pages of items, without raising their counters."""
 
-    sweep: ClassVar[None] = None  # the index that is built holds nothing of items that are gone
+    scan_orphans: ClassVar[None] = None  # the index that is built holds nothing of items that are gone
     runtime: Runtime
     index: SearchIndex
     aliases: Aliases
@@ -211,11 +211,11 @@ class Rebuild:
     def _in_phase(self, *phases: str) -> IndexMark:
         mark = self.mark
         if mark.phase not in phases:
-            raise SettingsError(told_phase(self.index.alias, mark))
+            raise SettingsError(phase_text(self.index.alias, mark))
         return mark
 
 
-def told_phase(alias: str, mark: IndexMark) -> str:
+def phase_text(alias: str, mark: IndexMark) -> str:
     """Where a rebuild is, and which commands lead on."""
     command = f"streamfold search rebuild {alias}"
     if mark.phase in (BUILDING, BOTH):
@@ -252,7 +252,7 @@ class TakeOver:
         own = read_mark(self.runtime.application.name, self.runtime.engine, self.index.alias)
         for alias, found in ((self.alias, mark), (self.index.alias, own)):
             if found.phase or found.old:
-                raise SettingsError(told_phase(alias, found))
+                raise SettingsError(phase_text(alias, found))
         old, new = only_behind(self.aliases, self.alias), only_behind(self.aliases, self.index.alias)
         self.aliases.name_own(old)
         return self._write(mark._replace(live=new, old=old, handler=self.replaced, phase=TAKEN))

@@ -134,7 +134,9 @@ def check_named(found: Manifest, routes: Iterable[Route], *, offline: bool) -> N
             raise SettingsError(f"Handler {route.name!r} is retired in this state: expected another name.")
 
 
-def check_gate(found: Manifest, routes: Iterable[Route], settings: Settings, now: float, *, offline: bool) -> None:
+def check_deployment_delay(
+    found: Manifest, routes: Iterable[Route], settings: Settings, now: float, *, offline: bool
+) -> None:
     """Raises ``SettingsError`` where code that does not know a handler may still be running.
 
     An item is read once. A record of it that older code acknowledges after that would be lost to the handler: older

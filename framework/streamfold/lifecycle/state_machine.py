@@ -10,7 +10,7 @@ from typing import Any
 from streamfold.batch.process import check_application
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs
-from streamfold.lifecycle.backfill import REBUILD, Filling, end_job, job_parts, job_to_carry
+from streamfold.lifecycle.backfill import REBUILD, BackfillRun, end_job, job_segments, job_to_carry
 from streamfold.lifecycle.exports import S3
 from streamfold.runtime import Runtime
 
@@ -31,7 +31,7 @@ def definition() -> str:
     return files("streamfold.lifecycle").joinpath(ASL).read_text("utf-8")
 
 
-def place_in_s3(place: str) -> dict[str, str]:
+def location_in_s3(place: str) -> dict[str, str]:
     """The bucket and key of a manifest. Raises ``SettingsError`` for one in a folder, which no function can read."""
     bucket, _, key = place.removeprefix(S3).partition("/")
     if not place.startswith(S3) or not key:
@@ -50,11 +50,11 @@ def work(runtime: Runtime, event: Any) -> WorkAnswer:
     if number is None:
         return _ended(runtime, identity)
     jobs = Jobs.of(runtime)
-    parts = job_parts(runtime, job_to_carry(jobs, identity), sharing=sharing)
+    parts = job_segments(runtime, job_to_carry(jobs, identity), sharing=sharing)
     _check_file(parts, number, event.get(FILE))
     before = jobs.segment(parts.job, number)
     try:
-        cursor = parts.run_part(number, runtime)
+        cursor = parts.run_segment(number, runtime)
     except NotStarted:
         cursor = jobs.segment(parts.job, number)
     if not cursor.done and cursor.revision == before.revision:
@@ -82,7 +82,7 @@ def _ended(runtime: Runtime, identity: str) -> WorkAnswer:
     """Ends a job; again, if this was called before and the answer was lost."""
     jobs = Jobs.of(runtime)
     job = jobs.read(identity)
-    left = job_parts(runtime, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
+    left = job_segments(runtime, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
     if left:
         raise SettingsError(f"{len(left)} parts of job {identity} are not done: part {left[0]} is the first.")
     if job is not None and job.what == REBUILD:
@@ -90,15 +90,15 @@ def _ended(runtime: Runtime, identity: str) -> WorkAnswer:
     return {JOB: identity, DONE: True, "counts": dict(end_job(runtime, identity).counts)}
 
 
-def _check_file(parts: Filling, number: int, file: Any) -> None:
+def _check_file(parts: BackfillRun, number: int, file: Any) -> None:
     """Raises ``SettingsError`` where a line of the manifest is not the file that the job has as this part."""
     if number >= parts.job.segments:
         raise SettingsError(f"Job {parts.job.id} has parts 0 to {parts.job.segments - 1}: expected one of them.")
     if file is None:
         return
-    told = str(file.get(DATA_FILE)) if isinstance(file, dict) else str(file)
+    message = str(file.get(DATA_FILE)) if isinstance(file, dict) else str(file)
     name = parts.file_of(number)
-    if name is None or told.rpartition("/")[2] != name.rpartition("/")[2]:
+    if name is None or message.rpartition("/")[2] != name.rpartition("/")[2]:
         raise SettingsError(
-            f"Part {number} of job {parts.job.id} is {name}, and the manifest has {told}: expected its own."
+            f"Part {number} of job {parts.job.id} is {name}, and the manifest has {message}: expected its own."
         )

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
-from streamfold.errors import SettingsError, parts_text, shown
+from streamfold.errors import SettingsError, joined_key, shown
 from streamfold.keys.key import Key
 from streamfold.proofs.choices import Budget, Choices, Drawn, Script, Scripted, shortened
 from streamfold.proofs.coverage import TakenExample, by_reason, missing, not_injected, taken, unproved
@@ -220,9 +220,9 @@ def _run_and_count(
     attribute_names(handlers.app, driver.given)  # likewise
     problem = difference_of(driver, expected)
     proof.histories += 1
-    proof.changes += len(driver.told)
+    proof.changes += len(driver.delivered)
     proof.deliveries += driver.deliveries
-    proof.events.update(change.event for change in driver.told)
+    proof.events.update(change.event for change in driver.delivered)
     proof.offered |= choices.offered
     proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
     if problem or proof.histories == 1:
@@ -251,16 +251,16 @@ def _story(handlers: FaultyHandlers, scenario: Scenario) -> list[str]:
 
 
 def _problem(
-    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, tell: Callable[[str], None] = lambda _: None
+    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, log: Callable[[str], None] = lambda _: None
 ) -> str | None:
-    return difference_of(_driver(handlers, scenario, choices, tell))
+    return difference_of(_driver(handlers, scenario, choices, log))
 
 
 def _driver(
-    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, tell: Callable[[str], None] = lambda _: None
+    handlers: FaultyHandlers, scenario: Scenario, choices: Choices, log: Callable[[str], None] = lambda _: None
 ) -> Driver:
     shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source)
-    return Driver(handlers, shards, choices, scenario.actions, tell, pace=scenario.pace)
+    return Driver(handlers, shards, choices, scenario.actions, log, pace=scenario.pace)
 
 
 def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str | None:
@@ -277,7 +277,7 @@ def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str |
     if found == expected:
         return None
     keys = sorted((key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)), key=str)
-    lines = [f"  {parts_text(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
+    lines = [f"  {joined_key(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
     more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
     return "\n".join(["Rows are not what the declarations say:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
 

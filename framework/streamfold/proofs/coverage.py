@@ -13,8 +13,8 @@ from streamfold.derivations.derivation import Planning, Work, derivation, derive
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import shortened
 from streamfold.keys.key import Key
-from streamfold.ledger.forms import Forms
-from streamfold.proofs.handlers import is_called, told, with_functions
+from streamfold.ledger.schema import Schema
+from streamfold.proofs.handlers import failure_message, is_called, with_functions
 from streamfold.proofs.histories import Shape, changes_of
 from streamfold.records.change import Change
 from streamfold.records.values import EXACT
@@ -129,23 +129,23 @@ def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
 
 def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[str, Any]) -> str:
     """Why an item cannot be processed when it is put and removed; empty where it can."""
-    forms = Forms()  # one item says nothing of the types of another's values
+    schema = Schema()  # one item says nothing of the types of another's values
     history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
     with localcontext(EXACT):
         for change in changes_of(app, history)[0]:
             for route, found in app.sources(change.item):
                 try:
                     if is_called(route):
-                        _derive(app, route, change, found, forms)
+                        _derive(app, route, change, found, schema)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is said
-                    return told(route, change.name, error)
+                    return failure_message(route, change.name, error)
     return ""
 
 
-def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], forms: Forms) -> None:
+def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], schema: Schema) -> None:
     if route.kind.contributes:
         for image in (change.old, change.new):
-            derived(route, image, fields, forms).checked()
+            derived(route, image, fields, schema).checked()
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
         runtime = Runtime(app, MemoryEngine(app), Settings())

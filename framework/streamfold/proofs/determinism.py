@@ -128,14 +128,14 @@ def _shifted_clock(name: str) -> Callable[[], float]:
 
 
 def _shifted_told(name: str) -> Callable[..., Any]:
-    tell, now, localtime = getattr(time, name), time.time, time.localtime
+    log, now, localtime = getattr(time, name), time.time, time.localtime
     wanted = 2 if name == "strftime" else 1
 
     def told(*given: Any) -> Any:
         if len(given) == wanted:
-            return tell(*given)
+            return log(*given)
         seconds = now() + SHIFT_SECONDS
-        return tell(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
+        return log(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
 
     return told
 

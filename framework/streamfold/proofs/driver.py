@@ -12,17 +12,17 @@ from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.commit.outcome import Failure, Held
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, NotStarted, RecordError, parts_text
+from streamfold.errors import EngineUnavailable, NotStarted, RecordError, joined_key
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.proofs.choices import Choices
-from streamfold.proofs.faults import ChosenLanes, FaultyEngine
+from streamfold.proofs.faults import ChosenSlots, FaultyEngine
 from streamfold.proofs.handlers import FaultyHandlers, ProofParking
 from streamfold.proofs.histories import arriving
 from streamfold.proofs.invariants import InvariantBroken, Invariants
@@ -40,39 +40,39 @@ from streamfold.proofs.oracle import (
     read_rows,
     stored_items,
 )
-from streamfold.proofs.store import PLACE, Contents, Documents, ProofStore, WriterLane, Writers, proof_store
+from streamfold.proofs.store import PLACE, Contents, Documents, ProofStore, Writer, Writers, proof_store
 from streamfold.records.change import Change
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.mapping import Died
-from streamfold.testing.twin import changes_items, tells_of_conflict
+from streamfold.testing.twin import changes_items, reports_conflict
 
 if TYPE_CHECKING:
     from streamfold.app import App
 
-BELLS = ("bell-lost", "bell-twice")
+QUEUE_FAULTS = ("bell-lost", "bell-twice")
 FAN_OUT_ROUNDS_MAX = 20
 """Times that open fan-outs are rung for at the end: each may open others."""
 
 
-def answer_bells(runtime: Runtime, choices: Choices) -> None:
+def answer_queue(runtime: Runtime, choices: Choices) -> None:
     """Works on what an invocation rang for, or on nothing, or twice; a lane that fails stays open."""
-    if not runtime.rung:
+    if not runtime.queued:
         return
-    option = choices.choose("bell", BELLS)
+    option = choices.choose("bell", QUEUE_FAULTS)
     if option == "bell-lost":
-        runtime.rung.clear()
-    rung = [*runtime.rung] if option == "bell-twice" else []
+        runtime.queued.clear()
+    queued = [*runtime.queued] if option == "bell-twice" else []
     run_fan_outs(runtime)
-    runtime.rung += rung
+    runtime.queued += queued
     run_fan_outs(runtime)
 
 
 def answer_all(runtime: Runtime) -> bool:
     """Rings until no fan-out is open; returns whether one was. Raises ``HandlerFails`` if one cannot be done."""
     for number in range(FAN_OUT_ROUNDS_MAX):
-        if not ring_open(runtime):
+        if not enqueue_open(runtime):
             return number > 0
         for failure in run_fan_outs(runtime).failures:
             raise HandlerFails(str(failure)) from failure.error
@@ -94,7 +94,7 @@ class Invoker:
         handlers: FaultyHandlers,
         choices: Choices,
         actions: int,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
         proof: ProofStore,
         store: MemoryEngine,
         now: float = NOW,
@@ -103,12 +103,12 @@ class Invoker:
         self.app = handlers.app
         self._other_app: App | None = None
         self.choices = choices
-        self.tell = tell
+        self.log = log
         self.settings = Settings(chunk_actions=actions, archive=PLACE)
         self.store = store
         self.store.source_tables.update(self.app.source_tables)
         self.writers: Writers | None = None
-        self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.tell)
+        self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.log)
         self._parking = ProofParking(self.app)
         self.opened: dict[str, Any] = {
             PLACE: Contents(proof, self.engine.archive),
@@ -120,7 +120,7 @@ class Invoker:
         self._broken: InvariantBroken | None = None
         self.now = now
         self.deliveries = 0
-        self._running: list[WriterLane | None] = []  # what is going on, the innermost last; None: no lane's
+        self._running: list[Writer | None] = []  # what is going on, the innermost last; None: no lane's
         self._repairs_failed: list[Repaired] = []
         self._acknowledged: set[str] = set()  # versions of removals
         self._over: dict[str, int] = {}  # how many records the tables had told when a removal was over
@@ -146,17 +146,17 @@ class Invoker:
         try:
             runtime = self._invocation(calls)
             failures = process_changes(runtime, batch).failures
-            answer_bells(runtime, self.choices)
+            answer_queue(runtime, self.choices)
             if self.app.chained:
                 self.engine.retry(self.settings.group)
                 failures = [*failures, *run_chains(runtime, self.engine).failures]
         except (Died, EngineUnavailable) as died:
-            self.tell(f"  the invocation ends: {type(died).__name__}")
+            self.log(f"  the invocation ends: {type(died).__name__}")
             self.known.clear()
             self.pace = SendingPace()
             return None
         if self.writers:
-            self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.told))
+            self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.delivered))
         return failures
 
     def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], place: int) -> None:
@@ -184,14 +184,14 @@ class Invoker:
             known=self.known.setdefault(self.app, Knowledge()),
             parking=self._parking,
             source_items=self.writers is not None,
-            slots=ChosenLanes(lambda: self.choices, self._break),
+            slots=ChosenSlots(lambda: self.choices, self._break),
             pace=self.pace,
             seconds_left=lambda: 0.0 if last is not None and self.engine.calls >= last else float("inf"),
         )
 
     def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
         """Leads what an item's ledger handlers keep to what the table says now; a repair that dies is left."""
-        self.tell(f"  repair of {change.name}")
+        self.log(f"  repair of {change.name}")
         self._running.append(None)
         try:
             repairs = Repair(self._invocation()).item(change.item, version=version, changes=[change])
@@ -242,16 +242,16 @@ class Driver(Invoker):
         shards: Sequence[Sequence[Change]],
         choices: Choices,
         actions: int,
-        tell: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
         store: MemoryEngine | None = None,
         pace: int = 0,
     ) -> None:
         self.given = [change for changes in shards for change in changes]
         proof = proof_store(handlers.app)
-        super().__init__(handlers, choices, actions, tell, proof, store or proof, _latest(self.given))
+        super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given))
         if store is None and changes_items(self.app):
             self.lanes = _lanes([], shards)
-            self.writers = Writers(proof, self.lanes, choices, tell, pace)
+            self.writers = Writers(proof, self.lanes, choices, log, pace)
         else:
             self.lanes = _lanes([arriving(changes, choices) for changes in shards], [])
         self._batch: list[Change] = []
@@ -259,39 +259,39 @@ class Driver(Invoker):
 
     def run(self) -> ExpectedRows:
         """Delivers everything, sets everything right, and returns the rows."""
-        self.handlers.mend()
+        self.handlers.recover()
         while lanes := [lane for lane in self.lanes if not lane.done and lane.invocations < INVOCATIONS_MAX]:
             self._invoke(min(lanes, key=lambda lane: lane.invocations))
         self._settle()
         if self._broken is not None:
             raise self._broken
-        rows = read_rows(self.app, self.store.rows, self.told) | outside_rows(self.app, self.opened[PLACE])
+        rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[PLACE])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
 
     @property
-    def told(self) -> Sequence[Change]:
+    def delivered(self) -> Sequence[Change]:
         """The changes that a run leads to, each once: as they were given, or as the tables of the run tell of them."""
-        return [each.change for each in self.writers.store.told] if self.writers else self.given
+        return [each.change for each in self.writers.store.delivered] if self.writers else self.given
 
     def expected(self) -> ExpectedRows:
         """What the run has to lead to, told after it.
 
         Raises ``ItemsWrong`` where a handler removed an item that no declaration removes, or left one.
         """
-        folded = folded_rows(self.app, history_of(self.told).items)
-        rows = expected_all(self.app, self.told, folded)
+        folded = folded_rows(self.app, history_of(self.delivered).items)
+        rows = expected_all(self.app, self.delivered, folded)
         if self.writers is None:
             return rows
-        check_cascades(self.app, self.writers.store.told, self._over)
-        return rows | expected_items(self.app, self.writers.store.told, self._derived_names, folded)
+        check_cascades(self.app, self.writers.store.delivered, self._over)
+        return rows | expected_items(self.app, self.writers.store.delivered, self._derived_names, folded)
 
     @cached_property
     def _derived_names(self) -> set[str]:
         """The names of all attributes that handlers derived onto an item. Asked for when all writes were made."""
         assert self.writers is not None
-        return attribute_names(self.app, [change for change, own, _ in self.writers.store.told if own])
+        return attribute_names(self.app, [change for change, own, _ in self.writers.store.delivered if own])
 
-    def _invoke(self, lane: WriterLane) -> None:
+    def _invoke(self, lane: Writer) -> None:
         lane.invocations += 1
         how = self.choices.choose("delivery", DELIVERY)
         if how == "repair" and lane.position < len(lane.changes):
@@ -315,19 +315,19 @@ class Driver(Invoker):
             self._give_up(lane)
         if how in ("rewound", "checkpoint-lost"):
             lane.position = max(0, lane.position - REWIND_RECORDS) if how == "rewound" else 0
-            self.tell(f"{lane.name}: {how}, back to record {lane.position + 1}")
+            self.log(f"{lane.name}: {how}, back to record {lane.position + 1}")
 
     def _write(self, batch: Sequence[Change]) -> None:
         """The table has what its stream delivers; a batch that comes again does not lead it back."""
         if self.writers is None:
             self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
 
-    def _deliver(self, lane: WriterLane, batch: list[Change], how: str | None) -> int:
+    def _deliver(self, lane: Writer, batch: list[Change], how: str | None) -> int:
         """Delivers a batch, and returns how many of its records are through."""
         first = lane.position + 1
-        self.tell(f"{lane.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
+        self.log(f"{lane.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
         if option := self.choices.choose("handler", self.handlers.options):
-            self.tell(f"  {option.partition(' ')[2]}: {option.partition(' ')[0]}")
+            self.log(f"  {option.partition(' ')[2]}: {option.partition(' ')[0]}")
             self.handlers.break_down(option)
         delivered = [change for change in batch for _ in range(2)] if how == "each-record-twice" else batch
         if how == "shuffled":
@@ -350,13 +350,13 @@ class Driver(Invoker):
         if not 0 < len(self._running) <= INSIDE_MAX:
             return
         others = [lane for lane in self.lanes if not lane.done and lane not in self._running]
-        first = len(self._running) == 1 and isinstance(self._running[0], WriterLane)
+        first = len(self._running) == 1 and isinstance(self._running[0], Writer)
         waiting = self.writers.waiting if self.writers else []
         possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
         option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
         if option is None:
             return
-        self.tell("  (")
+        self.log("  (")
         if option == "other-shard":
             overtaken, self._overtaken = self._overtaken, None
             self._invoke(others[0])
@@ -369,10 +369,10 @@ class Driver(Invoker):
             self._repair(self._batch[0])
         elif self.writers:
             self.writers.write(waiting[0], 1)
-        self.tell(f"  ) {option} meanwhile")
+        self.log(f"  ) {option} meanwhile")
 
-    def _give_up(self, lane: WriterLane) -> None:
-        self.tell(f"{lane.name}: record {lane.position + 1} is given up")
+    def _give_up(self, lane: Writer) -> None:
+        self.log(f"{lane.name}: record {lane.position + 1} is given up")
         lane.given_up.append(lane.changes[lane.position])
         lane.position += 1
         lane.attempts = 0
@@ -386,7 +386,7 @@ class Driver(Invoker):
             if self.writers:
                 self.writers.write(lane, len(lane.waiting))
         self.engine.choices = self.choices = Choices()
-        self.handlers.mend()
+        self.handlers.recover()
         if end != "late-writes-land-last":
             self.engine.land_all()
         given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._parking.parked]
@@ -403,7 +403,7 @@ class Driver(Invoker):
                 break
         self._process(())
 
-    def _deliver_rest(self, lane: WriterLane) -> None:
+    def _deliver_rest(self, lane: Writer) -> None:
         self._process(lane.rest())
 
     def _deliver_what_follows(self) -> None:
@@ -424,7 +424,7 @@ class Driver(Invoker):
     def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
         """Ledgers are repaired, claims and audit rows are replayed; or all is, as long as no tombstone has expired."""
         if changes:
-            self.tell(f"{len(changes)} given up records are redriven{f', {how}' if how else ''}")
+            self.log(f"{len(changes)} given up records are redriven{f', {how}' if how else ''}")
         if how == "redriven-shuffled":
             changes = _shuffled(changes)
         for _ in range(2 if how == "redriven-twice" else 1):
@@ -438,7 +438,7 @@ class Driver(Invoker):
     def _process(self, changes: Sequence[Change]) -> None:
         failures = self._attempt(changes)
         for failure in failures or ():
-            if not isinstance(failure.error, Held | NotStarted) and not tells_of_conflict(self.app, failure):
+            if not isinstance(failure.error, Held | NotStarted) and not reports_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
 
 
@@ -451,10 +451,10 @@ def _latest(changes: Iterable[Change]) -> float:
     return latest
 
 
-def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[WriterLane]:
+def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Writer]:
     """A lane for each shard that has changes, which arrived as they are, or wait until the application writes them."""
-    lanes = [WriterLane(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
-    lanes += [WriterLane(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
+    lanes = [Writer(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
+    lanes += [Writer(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
     return lanes
 
 
@@ -467,7 +467,7 @@ def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
 
 
 def _unrepaired(failed: Repaired) -> str:
-    name = parts_text(failed.item[1:])
+    name = joined_key(failed.item[1:])
     return f"handler {failed.handler!r}, repair of item {name}: {type(failed.error).__name__}: {failed.error}"
 
 

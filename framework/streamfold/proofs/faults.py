@@ -14,14 +14,14 @@ from streamfold.engines import (
     Inserted,
     OwnRecord,
     Page,
+    ScanCursor,
     ScanPage,
-    ScanPlace,
     Segment,
     StoredItem,
 )
 from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, parts_text
+from streamfold.errors import EngineUnavailable, joined_key
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.proofs.choices import Choices
@@ -32,7 +32,7 @@ from streamfold.writes.guarded import (
     CONFLICT,
     VALIDATION,
     GuardedWrite,
-    PutPair,
+    PutPostRow,
     PutRow,
     Reason,
     Refused,
@@ -46,7 +46,7 @@ call that was believed dead, while the caller goes on or after it died."""
 FAULTS: Mapping[str, tuple[str, ...]] = {
     "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
     "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
-    "put_pairs": ("half-applied", "applied-twice", *ANSWERS),
+    "put_post_rows": ("half-applied", "applied-twice", *ANSWERS),
     "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
     "forget": ("applied-twice", *ANSWERS),
     "count_up": ("half-applied", "applied-twice", *ANSWERS),
@@ -74,7 +74,7 @@ DESCRIBED = {
 """What calls are called whose place does not matter."""
 PLACED = {
     "insert_rows": "insertion of",
-    "put_pairs": "write of rows",
+    "put_post_rows": "write of rows",
     "remove_empty": "removal of empty rows",
     "count_up": "count of",
     "read_state": "read of",
@@ -109,13 +109,13 @@ class FaultyEngine:
         choices: Choices,
         meanwhile: Callable[[], None],
         checked: Callable[[], None],
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         self.engine = engine
         self.choices = choices
         self.meanwhile = meanwhile
         self.checked = checked
-        self.tell = tell
+        self.log = log
         self.calls = 0
         self.late: list[Late] = []
         self.is_local = engine.is_local
@@ -129,8 +129,8 @@ class FaultyEngine:
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         return cast("Inserted", self._call("insert_rows", rows))
 
-    def put_pairs(self, pairs: Sequence[PutPair]) -> list[RowKey]:
-        return cast("list[RowKey]", self._call("put_pairs", pairs))
+    def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
+        return cast("list[RowKey]", self._call("put_post_rows", posts))
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
@@ -170,7 +170,7 @@ class FaultyEngine:
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         return cast("Page", self._call("page", table, partition, begins, after, limit))
 
-    def scan(self, table: Table, part: Segment, after: ScanPlace | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         return cast("ScanPage", self._call("scan", table, part, after, limit))
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
@@ -192,14 +192,14 @@ class FaultyEngine:
 
     def _call(self, name: str, *arguments: Any) -> Any:
         self.calls += 1
-        self._land_what_is_due()
+        self._land_late_ones()
         self.meanwhile()
         kind = "read_state" if name == "read_consistently" else name
         options = [fault for fault in FAULTS[kind] if fault != "stale-read" or name == "read_state"]
         fault = self.choices.choose(kind, options)
         if fault is None:
             return self._carry_out(name, *arguments)
-        self.tell(f"  {_described(name, arguments)}: {fault}")
+        self.log(f"  {_described(name, arguments)}: {fault}")
         return getattr(self, "_" + fault.replace("-", "_"))(name, *arguments)
 
     def _carry_out(self, name: str, *arguments: Any) -> Any:
@@ -216,13 +216,13 @@ class FaultyEngine:
             if isinstance(key, StateKey):
                 self.before[key] = self.engine.state.get(key)
 
-    def _land_what_is_due(self) -> None:
+    def _land_late_ones(self) -> None:
         for late in [late for late in self.late if late.at is not None and late.at <= self.calls]:
             self.late.remove(late)
             self._land(late)
 
     def _land(self, late: Late) -> None:
-        self.tell(f"  {_described(late.name, late.arguments)}, believed dead, lands")
+        self.log(f"  {_described(late.name, late.arguments)}, believed dead, lands")
         self._carry_out(late.name, *late.arguments)
 
     def _refused(self, name: str, writes: Sequence[GuardedWrite], expires_at: int) -> Refused:  # noqa: ARG002
@@ -240,7 +240,7 @@ class FaultyEngine:
             inserted = self._carry_out(name, done)
             return Inserted([*inserted.missing, *(row.key for row in left)], inserted.known, inserted.refused)
         answer = self._carry_out(name, done, *rest) if done else ()
-        if name == "put_pairs":
+        if name == "put_post_rows":
             return [*answer, *(row.key for row in left)]
         if name == "count_up":
             return dict(answer)
@@ -302,7 +302,7 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
 
 
 def _place(key: RowKey | StateKey) -> str:
-    return parts_text(key if isinstance(key, StateKey) else key[1:])
+    return joined_key(key if isinstance(key, StateKey) else key[1:])
 
 
 LANES = 3
@@ -319,7 +319,7 @@ class Begun(NamedTuple):
     places: frozenset[object]
 
 
-class ChosenLanes(CallSlots):
+class ChosenSlots(CallSlots):
     """Call slots of a proof. ``broken`` is told when two calls that touch one item are in flight together."""
 
     def __init__(self, choices: Callable[[], Choices], broken: Callable[[InvariantBroken], None]) -> None:
@@ -332,7 +332,7 @@ class ChosenLanes(CallSlots):
 
 
 class _ChosenFlight(Flight):
-    def __init__(self, lanes: ChosenLanes) -> None:
+    def __init__(self, lanes: ChosenSlots) -> None:
         super().__init__()
         self._lanes = lanes
         self._waiting: list[Begun] = []

@@ -43,7 +43,7 @@ class FaultyHandlers:
         self.yielded: set[str] = set()
         self.off: set[str] = set()
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """From here on no handler raises, and all are switched on."""
         self.off.clear()
         self.once.clear()
@@ -121,11 +121,11 @@ def is_called(route: Route) -> bool:
     return route.function is not None and (alone or route.kind.gets_items) and not derivation(route).outside
 
 
-def told(route: Route, item: str, error: Exception) -> str:
+def failure_message(route: Route, item: str, error: Exception) -> str:
     """What is said of a handler that raised: its name, its line, the item and the whole error."""
     place = raised_at(route, error) or route.declared_at
-    told = inexact(route, error) if isinstance(error, DecimalException) else error
-    return f"handler {route.name!r} ({place}), item {item}: {type(told).__name__}: {told}"
+    failure_message = inexact(route, error) if isinstance(error, DecimalException) else error
+    return f"handler {route.name!r} ({place}), item {item}: {type(failure_message).__name__}: {failure_message}"
 
 
 NamedObject = tuple[str, str, str]

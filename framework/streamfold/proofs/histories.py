@@ -95,8 +95,8 @@ def item_keys(app: App) -> list[Key]:
     """The keys of all items that handlers read or write: sources, children of cascades, bearers of attributes."""
     keys: dict[Key, None] = {}
     for route in app.routes:
-        heard = (each.key for each in route.kind.listens(route))
-        keys.update(dict.fromkeys((*heard, *route.kind.touches(route))))
+        subscribed = (each.key for each in route.kind.subscriptions(route))
+        keys.update(dict.fromkeys((*subscribed, *route.kind.touches(route))))
     return list(keys)
 
 

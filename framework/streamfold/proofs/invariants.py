@@ -20,7 +20,7 @@ from streamfold.app import App
 from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.ledger.contribution import LEFT_STAMP_LETTERS
+from streamfold.ledger.contribution import STAMP_LETTERS
 from streamfold.records.change import item_name
 from streamfold.records.encoded import digest
 from streamfold.records.values import WIDE, decode_number
@@ -29,7 +29,7 @@ from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
 TEXTS_KEPT_MAX = 4096
 ENTRIES_MAX = 1000
 """More than any history puts below a row."""
-EntryPlace = tuple[str, str]
+EntryKey = tuple[str, str]
 """The partition of entries below a row, and the text that orders one of them."""
 
 
@@ -68,7 +68,7 @@ class EntryInvariants:
     def __init__(self, application: str, engine: MemoryEngine) -> None:
         self.application = application
         self.engine = engine
-        self.named: dict[StateKey, list[EntryPlace]] = {}
+        self.named: dict[StateKey, list[EntryKey]] = {}
         self.expected: dict[str, Counter[str]] = defaultdict(Counter)  # by partition
 
     def wrong(self, touched: Iterable[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
@@ -89,7 +89,7 @@ class EntryInvariants:
                 return f"{partition} holds {dict(found)}, but the ledger items name {dict(named)}"
         return None
 
-    def _places(self, by_handler: Mapping[str, str]) -> Iterator[EntryPlace]:
+    def _places(self, by_handler: Mapping[str, str]) -> Iterator[EntryKey]:
         for handler, text in by_handler.items():
             for given in contributed_rows(text):
                 for name, (_, entries) in given.held.items():
@@ -180,7 +180,7 @@ class Invariants:
     def _notes(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
         """Takes an item's notes as they are; returns the rows that it noted before."""
         before = self.noted.pop(key, set())
-        texts = [text[LEFT_STAMP_LETTERS:] for name, text in item.items() if name.endswith(".u")]
+        texts = [text[STAMP_LETTERS:] for name, text in item.items() if name.endswith(".u")]
         self.noted[key] = {row for text in texts for row, *_ in contributed_rows(text)}
         self.notes.subtract(before)
         self.notes.update(self.noted[key])

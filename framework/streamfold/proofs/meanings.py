@@ -64,7 +64,7 @@ MEANINGS: Mapping[str, str] = {
 STORE = tuple(dict.fromkeys(fault for options in faults.FAULTS.values() for fault in options))
 DELIVERY = (
     *histories.ARRIVAL,
-    *driver.BELLS,
+    *driver.QUEUE_FAULTS,
     *driver.BATCHES,
     *driver.DELIVERY,
     *driver.MEANWHILE,

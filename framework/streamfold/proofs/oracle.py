@@ -15,11 +15,11 @@ from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import Expected, History, Values, fields_of
 from streamfold.engines import StoredItem
-from streamfold.errors import parts_text
+from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.proofs.folds import claimed_row, folded_row
-from streamfold.proofs.handlers import told
-from streamfold.proofs.store import ProofStore, Told
+from streamfold.proofs.handlers import failure_message
+from streamfold.proofs.store import DeliveredChange, ProofStore
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, hidden, without_derived
 from streamfold.records.values import DIGITS_MAX, EXACT, encode
@@ -156,7 +156,7 @@ def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Valu
         return folded_row(yielded)
     except DecimalException as error:
         raise HandlerFails(
-            f"row {parts_text(key[1:])}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not "
+            f"row {joined_key(key[1:])}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not "
             f"hold exactly ({type(error).__name__}), the most that DynamoDB stores: the record that comes last would "
             "fail for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so "
             "far."
@@ -168,7 +168,7 @@ def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[An
     try:
         return list(each_effect(route.name, route.function(subject, **route.asked(fields))))
     except Exception as error:
-        raise HandlerFails(told(route, parts_text(item[1:]), error)) from error
+        raise HandlerFails(failure_message(route, joined_key(item[1:]), error)) from error
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,16 +188,18 @@ class ItemsWrong(AssertionError):  # noqa: N818 - what it says
     """A handler removed an item that no declaration removes, or left one that goes with its parent."""
 
 
-def expected_items(app: App, told: Sequence[Told], names: set[str], folded: FoldedRows | None = None) -> ExpectedRows:
+def expected_items(
+    app: App, delivered: Sequence[DeliveredChange], names: set[str], folded: FoldedRows | None = None
+) -> ExpectedRows:
     """The source items at the end: each as the application wrote it last, and what is derived onto it.
 
     ``names`` are those of all derived attributes, ``folded`` the folded rows of the last images, where they are known.
     """
-    newest = {change.item: change.new for change, *_ in told}
+    newest = {change.item: change.new for change, *_ in delivered}
     if folded is None:
         folded = folded_rows(app, newest)
     there = {item for item, image in newest.items() if image}
-    own = {change.item: Image(without_derived(change.new.raw)) for change, is_own, _ in told if is_own}
+    own = {change.item: Image(without_derived(change.new.raw)) for change, is_own, _ in delivered if is_own}
     own = {item: image for item, image in own.items() if item in there}
     with localcontext(EXACT):
         derived = _derived(app, {**own, **folded})
@@ -209,7 +211,9 @@ def stored_items(store: ProofStore, names: set[str]) -> ExpectedRows:
     return {item: _item_shown(without_derived(image), _borne(image), names) for item, image in store.sources()}
 
 
-def check_cascades(app: App, told: Sequence[Told], ended: Mapping[str, int] = MappingProxyType({})) -> None:
+def check_cascades(
+    app: App, delivered: Sequence[DeliveredChange], ended: Mapping[str, int] = MappingProxyType({})
+) -> None:
     """Raises ``ItemsWrong`` where a handler removed what none of its parents takes along, or left what one does.
 
     A child that was written while its parent is away may go or stay, because nobody knows what it was meant for; but
@@ -219,7 +223,7 @@ def check_cascades(app: App, told: Sequence[Told], ended: Mapping[str, int] = Ma
     # partitions are not looked at, or a proof of many items would take most of its time here.
     there: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
     gone: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
-    for place, (change, own, follows) in enumerate(told):
+    for place, (change, own, follows) in enumerate(delivered):
         here, away = there[change.item[:2]], gone[change.item[:2]]
         if change.new:
             away.pop(change.item, None)
@@ -227,7 +231,7 @@ def check_cascades(app: App, told: Sequence[Told], ended: Mapping[str, int] = Ma
             continue
         if not own and not any(_is_child(app, parent, change.item) for parent in away):
             raise ItemsWrong(f"{change.name} was removed by a cascade, though no parent of it was gone")
-        if not own and here[change.item] >= ended.get(follows, len(told)):
+        if not own and here[change.item] >= ended.get(follows, len(delivered)):
             raise ItemsWrong(f"{change.name} was removed by a cascade that had come to its end before it was written")
         here.pop(change.item, None)
         away[change.item] = place
@@ -235,7 +239,7 @@ def check_cascades(app: App, told: Sequence[Told], ended: Mapping[str, int] = Ma
         here = there[parent[:2]]
         left = [child for child, written in here.items() if written < place and _is_child(app, parent, child)]
         if left:
-            kept, removed = parts_text(left[0][1:]), parts_text(parent[1:])
+            kept, removed = joined_key(left[0][1:]), joined_key(parent[1:])
             raise ItemsWrong(f"{kept} is still there, though {removed} was removed behind it")
 
 
@@ -244,7 +248,7 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
     bearing = app.listeners(item, called=False)
     names = ", ".join(repr(each.route.name) for each, _ in bearing) or "those that write to it"
     return (
-        f"handlers {names}, item {parts_text(item[1:])}: they still wrote to it after {rounds} rounds in which all "
+        f"handlers {names}, item {joined_key(item[1:])}: they still wrote to it after {rounds} rounds in which all "
         "records had been delivered. What they derive has to follow from the item's own attributes alone."
     )
 
@@ -285,10 +289,10 @@ def _item_shown(own: Mapping[str, Any], derived: DerivedAttributes, names: set[s
     """
     kept = {name: value for name, (_, value) in derived.items() if value != ZERO}
     shown = {name: value for name, value in own.items() if name not in names and not hidden(name)}
-    said: dict[str, list[str]] = {}
+    message: dict[str, list[str]] = {}
     for name in sorted(kept):
-        said.setdefault(derived[name][0], []).append(name)
-    return {**shown, **kept, DERIVED: encode({whose: set(some) for whose, some in said.items()})} if kept else shown
+        message.setdefault(derived[name][0], []).append(name)
+    return {**shown, **kept, DERIVED: encode({whose: set(some) for whose, some in message.items()})} if kept else shown
 
 
 def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:

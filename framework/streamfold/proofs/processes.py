@@ -33,7 +33,7 @@ HASHES = (
 )
 MEMORY = "a new process gives another thing: it remembers other calls, or what it goes by differs between processes"
 
-ElsewherePlace = tuple[str, str]
+ModulePath = tuple[str, str]
 ElsewhereAnswer = list[list[str] | None]
 """What each call yields, as texts in their order; None where it raises."""
 
@@ -109,7 +109,7 @@ class Elsewhere:
         return ":".join(self.place or ())
 
 
-def place_of(app: App) -> ElsewherePlace | None:
+def place_of(app: App) -> ModulePath | None:
     """The module and the name by which another process finds an application; None where there is none.
 
     A module that imports it from another, as tests do, is named only where no other has it.
@@ -176,8 +176,8 @@ def _yielded(call: Call) -> list[str] | None:
 
 def _text(effect: Any) -> str:
     values = {**getattr(effect, "values", {}), **(getattr(effect, "attributes", None) or {})}
-    told = ", ".join(f"{name}={_value(value)}" for name, value in sorted(values.items()))
-    return f"{type(effect).__name__} {getattr(effect, 'target', None)!r} {told} {getattr(effect, 'wins', None)!r}"
+    message = ", ".join(f"{name}={_value(value)}" for name, value in sorted(values.items()))
+    return f"{type(effect).__name__} {getattr(effect, 'target', None)!r} {message} {getattr(effect, 'wins', None)!r}"
 
 
 def _value(value: Any) -> str:

@@ -151,19 +151,19 @@ class Recording:
         return found
 
     def _problem(
-        self, items: Sequence[PlacedItem], script: Script, run: Run, tell: Callable[[str], None] = lambda _: None
+        self, items: Sequence[PlacedItem], script: Script, run: Run, log: Callable[[str], None] = lambda _: None
     ) -> str | None:
-        return difference_of(self._driver(_shards(items), Scripted(script), run.actions, tell, run.pace))
+        return difference_of(self._driver(_shards(items), Scripted(script), run.actions, log, run.pace))
 
     def _driver(
         self,
         shards: Sequence[Sequence[Change]],
         choices: Choices,
         actions: int,
-        tell: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
         pace: int = 0,
     ) -> Driver:
-        return Driver(self.handlers, shards, choices, actions, tell, pace=pace)
+        return Driver(self.handlers, shards, choices, actions, log, pace=pace)
 
     def _probes(self) -> Iterator[Change]:
         """Some changes for every set of handlers that takes them."""

@@ -44,7 +44,7 @@ PLACE = "file:proof"
 """What archives of a run are told of their place, which is no folder."""
 
 
-class Told(NamedTuple):
+class DeliveredChange(NamedTuple):
     """A record of the tables, in the order of all writes, and whether the application wrote (``own``) or a handler.
 
     ``follows`` is the version of the record that led a cascade to a removal.
@@ -67,7 +67,7 @@ class ProofStore(MemoryEngine):
         super().__init__(tables, wanted)
         self.accepts = accepts
         self.archived: dict[str, bytes] = {}
-        self.told: list[Told] = []
+        self.delivered: list[DeliveredChange] = []
         self.take: Callable[[Change], None] = lambda _: None
         self._last: dict[ItemKey, Change] = {}
 
@@ -105,17 +105,17 @@ class ProofStore(MemoryEngine):
             base = max(stored, write.version)
         if not _equal(before, after):
             found = copy(self._last[write.key])
-            found.sequence, found.expired = str(FIRST_SEQUENCE + len(self.told)), False
+            found.sequence, found.expired = str(FIRST_SEQUENCE + len(self.delivered)), False
             self._write(found, _following(base, found), before, after, own=False)
             if isinstance(write, DeleteSource):
-                self.told[-1] = self.told[-1]._replace(follows=write.version)
+                self.delivered[-1] = self.delivered[-1]._replace(follows=write.version)
 
     def _write(
         self, given: Change, version: str, before: StoredItem | None, after: StoredItem | None, *, own: bool
     ) -> None:
         self._sources[given.item] = (version, after)
         change = self._last[given.item] = _as_found(given, version, before, after)
-        self.told.append(Told(change, own))
+        self.delivered.append(DeliveredChange(change, own))
         self.take(change)
 
 
@@ -196,7 +196,7 @@ def drawn_pace(app: App, random: Random) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class WriterLane:
+class Writer:
     """One shard: its changes in order, the place up to which they are through, and those that were given up.
 
     ``waiting`` is what the application has not written yet, where records are made as it writes.
@@ -224,19 +224,19 @@ class Writers:
     """Carries out what the application writes, and gives the records of all writes to the lanes of their items."""
 
     def __init__(
-        self, store: ProofStore, lanes: Iterable[WriterLane], choices: Choices, tell: Callable[[str], None], pace: int
+        self, store: ProofStore, lanes: Iterable[Writer], choices: Choices, log: Callable[[str], None], pace: int
     ) -> None:
         self.store = store
         self.lanes = list(lanes)
         self.choices = choices
-        self.tell = tell
+        self.log = log
         self.pace = pace
         self.store.take = self._take
-        self._lane_of: dict[ItemKey, WriterLane] = {}
+        self._lane_of: dict[ItemKey, Writer] = {}
         self._borne: dict[ItemKey, StoredItem] = {}
         self._newest: dict[ItemKey, str] = {}
 
-    def write(self, lane: WriterLane, count: int) -> None:
+    def write(self, lane: Writer, count: int) -> None:
         """Carries out so many of a lane's next writes."""
         begin = len(lane.changes)
         for _ in range(min(count, len(lane.waiting))):
@@ -248,7 +248,7 @@ class Writers:
         lane.changes[begin:] = arriving(lane.changes[begin:], self.choices)
 
     @property
-    def waiting(self) -> list[WriterLane]:
+    def waiting(self) -> list[Writer]:
         """The lanes to whose items something is still to be written."""
         return [lane for lane in self.lanes if lane.waiting]
 
@@ -260,7 +260,7 @@ class Writers:
         borne = first if how == "put-back-old" else now
         if image is None or how is None or borne is None or DERIVED not in borne:
             return image
-        self.tell(f"{given.name} is put with attributes that were derived onto it, {how}")
+        self.log(f"{given.name} is put with attributes that were derived onto it, {how}")
         names = derived_names(borne) - ({DERIVED} if how == "put-back-unmarked" else set())
         return {**{name: borne[name] for name in sorted(names & borne.keys())}, **image}
 

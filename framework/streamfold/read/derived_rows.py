@@ -25,7 +25,7 @@ from streamfold.routes.shipped_aggregates import COUNT_SUFFIX, SUM_SUFFIX, WINS
 
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""
-TablePlace = BotoTable | tuple[Any, str]
+ReadTable = BotoTable | tuple[Any, str]
 """Where rows lie: boto3's ``Table``, or a client and the table's name."""
 PlainRow = dict[str, Any]
 """A row in plain values."""
@@ -34,7 +34,7 @@ ShardRow = Mapping[str, Any]
 Combine = Mapping[str, Callable[[Sequence[Any]], Any]]
 
 
-def queried(table: TablePlace, query: Mapping[str, Any]) -> Iterator[PlainRow]:
+def queried(table: ReadTable, query: Mapping[str, Any]) -> Iterator[PlainRow]:
     """The items of a query, all pages. A client takes and gives DynamoDB attribute values, a ``Table`` plain ones."""
     if not isinstance(table, tuple):
         for page in table.meta.client.get_paginator("query").paginate(TableName=table.name, **query):
@@ -47,7 +47,7 @@ def queried(table: TablePlace, query: Mapping[str, Any]) -> Iterator[PlainRow]:
         yield from (coded(item, decode) for item in page["Items"])
 
 
-def read_keys(table: TablePlace, keys: Sequence[Mapping[str, Any]]) -> Iterator[PlainRow]:
+def read_keys(table: ReadTable, keys: Sequence[Mapping[str, Any]]) -> Iterator[PlainRow]:
     """The items of keys, in any order."""
     is_client = isinstance(table, tuple)
     client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
@@ -220,7 +220,7 @@ def has_more(row: Mapping[str, Any], name: str) -> bool:
 
 
 def sharded(
-    table: TablePlace,
+    table: ReadTable,
     key: Key,
     shards: int,
     combine: Combine | None = None,
@@ -243,7 +243,7 @@ def sharded(
     return together(found, key.table.attributes, combine or {}) or None
 
 
-def top(table: TablePlace, key: Key, shards: int, name: str, /, **fields: Any) -> list[Any]:
+def top(table: ReadTable, key: Key, shards: int, name: str, /, **fields: Any) -> list[Any]:
     """The list of a ``Top``, as its row has it: ``top(table, LEADERS, 0, "leaders", game="chess")``; [] without one.
 
     ``table`` and ``shards`` are those of ``sharded``; a row without shards has 0. The lists of all shards are one list,
@@ -259,13 +259,13 @@ def top(table: TablePlace, key: Key, shards: int, name: str, /, **fields: Any) -
     return listed
 
 
-def _shards(table: TablePlace, key: Key, shards: int, fields: Mapping[str, Any]) -> list[PlainRow]:
+def _shards(table: ReadTable, key: Key, shards: int, fields: Mapping[str, Any]) -> list[PlainRow]:
     found = _present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)])
     # Writers add to rows that count contributors, and refuse an item of others under such a key: so it is no shard.
     return [row for row in found if CONTRIBUTORS in row and VERSION not in row]
 
 
-def _present(table: TablePlace, key: Key, keys: Sequence[Mapping[str, Any]]) -> list[PlainRow]:
+def _present(table: ReadTable, key: Key, keys: Sequence[Mapping[str, Any]]) -> list[PlainRow]:
     """The rows of keys, but for those that are absent, with the framework's own attributes, in the order of keys."""
     names = key.table.attributes
     found = {tuple(row[name] for name in names): row for row in read_keys(table, keys) if row.get(CONTRIBUTORS) != 0}

@@ -18,19 +18,19 @@ from typing import Any, NamedTuple, Protocol
 
 from streamfold.derivations.feed.kind import (
     FEED_ATTRIBUTE,
-    before_place,
     check_post,
     options_of,
-    place_from,
+    position_prefix,
     post_seconds,
     shown_seconds,
+    sort_position_from,
 )
-from streamfold.derivations.feed.pairs import POSTS, check_room, row_values
+from streamfold.derivations.feed.posts import POSTS, check_room, row_values
 from streamfold.derivations.feed.spreading import EDGE, KEEP, UNTIL, pull_partition
 from streamfold.engines import Engine
 from streamfold.errors import HandlerError, StreamfoldError, public, reason, shown
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.read.derived_rows import PlainRow, TablePlace, coded, plain_item
+from streamfold.read.derived_rows import PlainRow, ReadTable, coded, plain_item
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import Image, hidden, without_derived
 from streamfold.records.values import decode, encode
@@ -51,7 +51,7 @@ LIMIT = 25
 LIMIT_MAX = 1000
 PULLS_MOST = 50
 """Pulled authors that are read for one page."""
-CURSOR_FORM = 1
+CURSOR_FORMAT = 1
 LAST_SECOND = 253_402_300_799
 """Of the year 9999: no text has a later time."""
 
@@ -81,7 +81,7 @@ class Queries(Protocol):
 class BotoQueries:
     """Queries through boto3; ``places`` by the logical name of the table."""
 
-    def __init__(self, places: dict[str, TablePlace]) -> None:
+    def __init__(self, places: dict[str, ReadTable]) -> None:
         self.places = places
 
     def rows(self, asked: Query) -> list[PlainRow]:
@@ -265,7 +265,7 @@ class Merging:
     @property
     def first(self) -> str:
         """The first place of the feed that is young enough."""
-        return place_from(self.route.into[0], self.options.order, self.oldest)
+        return sort_position_from(self.route.into[0], self.options.order, self.oldest)
 
     def is_pulled(self, row: PlainRow) -> bool:
         """Whether a pushed row is shown by what is pulled instead."""
@@ -337,18 +337,18 @@ class _Pulled:
         self.edge_fields = fields
         noted = self.pull.get(KEEP)
         self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else max(0, int(noted)))
-        self.end = before_place(post, options.order) + HIGHEST
+        self.end = position_prefix(post, options.order) + HIGHEST
         if self.merging.begin.before:
             fields = self.merging.route.into[0].match_values(self.merging.partition, self.merging.begin.before)
             assert fields is not None
             time_text = str(options.order.write(fields[options.order.name]))
-            self.end = before_place(post, options.order) + time_text + HIGHEST  # of whichever author it is
+            self.end = position_prefix(post, options.order) + time_text + HIGHEST  # of whichever author it is
         if UNTIL in self.pull:
             self.end = min(self.end, self.pull[UNTIL] + LOWEST)
 
     def page(self, limit: int) -> _Page:
         of, post = self.merging, self.merging.route.sources[0]
-        first = place_from(post, of.options.order, of.begin.now - self.keep_seconds)
+        first = sort_position_from(post, of.options.order, of.begin.now - self.keep_seconds)
         if self.end <= first:  # the last post to pull is too old: no range is asked for that ends before it begins
             return _Page([], "", ended=True)
         found = of.queries.rows(Query(post.table, self.author, first, self.end, limit))
@@ -422,7 +422,7 @@ class Feed(NamedTuple):
 
 
 def feed(
-    table: TablePlace,
+    table: ReadTable,
     timeline: Callable[..., Any],
     /,
     *,
@@ -430,7 +430,7 @@ def feed(
     cursor: str | None = None,
     pulls_most: int = PULLS_MOST,
     now: float | None = None,
-    posts: TablePlace | None = None,
+    posts: ReadTable | None = None,
     **reader: Any,
 ) -> Feed:
     """One page of a reader's feed, newest first: ``feed(table, timeline, reader_id="ada")``.
@@ -486,7 +486,7 @@ def page(
 
 
 def _text(route: Route, partition: str, cursor: Begin) -> str:
-    content = [CURSOR_FORM, route.name, partition, cursor.before, cursor.now]
+    content = [CURSOR_FORMAT, route.name, partition, cursor.before, cursor.now]
     return urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
@@ -494,7 +494,7 @@ def _read(text: str, route: Route, partition: str) -> Begin:
     """The cursor of a text. Raises ``ValueError`` for one that is none, or of another feed or reader."""
     try:
         form, name, reader, before, now = json.loads(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        if form != CURSOR_FORM or not isinstance(before, str) or not 0 <= float(now) <= LAST_SECOND:
+        if form != CURSOR_FORMAT or not isinstance(before, str) or not 0 <= float(now) <= LAST_SECOND:
             raise ValueError
         found = Begin(before, float(now))
     except (TypeError, ValueError, RecursionError, OverflowError):

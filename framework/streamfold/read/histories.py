@@ -9,7 +9,7 @@ from streamfold.derivations.audit.kind import default_target, item_values, plain
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table
-from streamfold.read.derived_rows import PlainRow, TablePlace, queried
+from streamfold.read.derived_rows import PlainRow, ReadTable, queried
 from streamfold.records.change import item_name
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def item_key(item: str, source: Key) -> dict[str, KeyValue] | None:
     return None if values is None else source.attributes(*values)
 
 
-def history(table: TablePlace, source: Key, into: Key | None = None, /, **fields: Any) -> Iterator[PlainRow]:
+def history(table: ReadTable, source: Key, into: Key | None = None, /, **fields: Any) -> Iterator[PlainRow]:
     """The history rows of one item, oldest change first, as plain items: ``history(table, ORDER, order_id="1")``.
 
     ``table`` is boto3's ``Table`` that holds the rows, or a client and the table's name, ``(client, "shop")``; ``into``
@@ -45,7 +45,7 @@ def history(table: TablePlace, source: Key, into: Key | None = None, /, **fields
     return (row for row in found if row is not None and row.get("item") == item and is_of_history(row))
 
 
-def as_of(table: TablePlace, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> ItemAsOf:
+def as_of(table: ReadTable, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> ItemAsOf:
     """One item as it was at a time, as far as its history tells: ``as_of(table, ORDER, time, order_id="1").item``.
 
     ``table`` and ``into`` are those of ``history``. Raises ``ValueError`` for a time without a time zone.
@@ -67,7 +67,7 @@ def archived(
     (``archive_session_metadata``, if it gives none), ``first`` and ``last`` the days (UTC, both included), ``client``
     boto3's client for S3. One day's versions are remembered at a time.
     """
-    from streamfold.derivations.archive.archives import open_place, read_archive
+    from streamfold.derivations.archive.archives import open_location, read_archive
     from streamfold.parking import make_client
 
-    return read_archive(open_place(place, (lambda _: client) if client else make_client), handler, first, last)
+    return read_archive(open_location(place, (lambda _: client) if client else make_client), handler, first, last)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from streamfold.errors import ImageError, RecordError, shown, told
+from streamfold.errors import ImageError, RecordError, redacted, shown
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
@@ -135,9 +135,9 @@ class Change:
             sequence: str = body["SequenceNumber"]
             digits = sequence.isdigit() and sequence.isascii() and len(sequence) in SEQUENCE_LENGTHS
         except (AttributeError, KeyError, TypeError):
-            raise RecordError(missing_parts(record)) from None
+            raise RecordError(missing_fields(record)) from None
         if event not in EVENTS or not digits:
-            raise RecordError(missing_parts(record))
+            raise RecordError(missing_fields(record))
         old, new = body.get("OldImage"), body.get("NewImage")
         if (old and type(old) is not dict and not hasattr(old, "keys")) or (
             new and type(new) is not dict and not hasattr(new, "keys")
@@ -252,9 +252,9 @@ class Change:
         the mark, and how often the framework then corrects it depends on batches.
         """
         derived = derived_names(_raw(self._old), _raw(self._new))
-        return self.unless_alone(self._without(derived, derived))
+        return self.unless_same(self._without(derived, derived))
 
-    def unless_alone(self, own: "Change") -> "Change | None":
+    def unless_same(self, own: "Change") -> "Change | None":
         """``own``, this change without derived attributes; None if nothing else that is visible is known to change."""
         if own is self:
             return None if self.is_hidden else own
@@ -286,7 +286,7 @@ class Change:
         return " / ".join(str(value) for value in self.item[1:] if value is not None)
 
     def _image_message(self, which: str, views: tuple[str, ...]) -> str:
-        asked = f"The {which} image of {told(self.name)} was asked for, but"
+        asked = f"The {which} image of {redacted(self.name)} was asked for, but"
         if self.view is None or self.view in views:
             return f"{asked} the record does not carry it: one of {self.event} and view type {self.view} should."
         return f"{asked} the stream's view type is {self.view}. Switch the stream to NEW_AND_OLD_IMAGES."
@@ -386,12 +386,12 @@ def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) ->
     except RecordError:
         pass
     raise RecordError(
-        f"Record {sequence} is of item {told(' / '.join(map(str, item[1:])))}, and an image in it has the key "
+        f"Record {sequence} is of item {redacted(' / '.join(map(str, item[1:])))}, and an image in it has the key "
         f"{shown(raw)}: expected the key attributes {', '.join(table.attributes)} with the values of 'Keys'."
     )
 
 
-def missing_parts(record: object) -> str:
+def missing_fields(record: object) -> str:
     """What a record lacks, for a message."""
     if not isinstance(record, Mapping):
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
@@ -420,7 +420,7 @@ def item_key(keys: RawImage, table: Table) -> ItemKey:
     except (KeyError, ValueError, AttributeError, TypeError):
         found = ", ".join(map(str, keys)) if hasattr(keys, "items") else repr(keys)
         raise RecordError(
-            f"A record has the key attributes {told(found or 'none')}: table {table.name!r} is declared with "
+            f"A record has the key attributes {redacted(found or 'none')}: table {table.name!r} is declared with "
             f"{', '.join(table.attributes)}. Other names are given with Table({table.name!r}, partition=..., sort=...)."
         ) from None
 
@@ -466,7 +466,7 @@ def item_name(item: ItemKey) -> str:
     return f"sha256:{sha256(name.encode()).hexdigest()}"
 
 
-def item_parts(name: str) -> list[str]:
+def name_components(name: str) -> list[str]:
     """The texts of the key values in an item's name; a digest is returned as it is."""
     return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
 
@@ -475,7 +475,7 @@ def typed(name: str) -> str:
     """The arguments of a command for an item's name: partition and sort, quoted where a shell needs it."""
     from shlex import quote  # only messages for a person need it, and a function's start should not pay for it
 
-    return " ".join(part if re.fullmatch(PLAIN_WORD, part) else quote(part) for part in item_parts(name))
+    return " ".join(part if re.fullmatch(PLAIN_WORD, part) else quote(part) for part in name_components(name))
 
 
 def key_text(value: KeyValue) -> str:

@@ -22,7 +22,7 @@ from decimal import (
 )
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 
-from streamfold.errors import HandlerError, RecordError, shown, told
+from streamfold.errors import HandlerError, RecordError, redacted, shown
 from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import checked_attribute_name
@@ -77,7 +77,7 @@ def number_text(value: int | Decimal) -> str:
         text = text.rstrip("0").rstrip(".") if "." in text else text
         return "0" if text == "-0" else text
     if not value.is_finite():
-        raise HandlerError(f"Number {told(value)} cannot be stored: expected a finite number.")
+        raise HandlerError(f"Number {redacted(value)} cannot be stored: expected a finite number.")
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     bare = text.rstrip("0")
@@ -86,7 +86,7 @@ def number_text(value: int | Decimal) -> str:
     shift = cast("int", exponent) + len(text) - len(bare)
     if len(bare) > DIGITS_MAX or not EXPONENT_MIN <= shift + len(bare) - 1 <= EXPONENT_MAX:
         raise HandlerError(
-            f"Number {told(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "
+            f"Number {redacted(f'{value!s:.60}')} cannot be stored: DynamoDB holds {DIGITS_MAX} digits, from "
             f"1E{EXPONENT_MIN} to 9.99E+{EXPONENT_MAX}. {HOW_TO_ROUND}"
         )
     return format(Decimal((sign, tuple(map(int, bare)), shift)), "f")
@@ -114,11 +114,11 @@ def divide(dividend: Number, divisor: Number, /, *, places: int, rounding: str =
     ``rounding`` is one of decimal's, ``decimal.ROUND_HALF_UP``; the default rounds a tie to the even digit. Raises
     ``HandlerError`` for a divisor of 0, for a float, and for a quotient of more than 38 digits.
     """
-    said = f"divide({shown(dividend)}, {shown(divisor)}, places={shown(places)})"
-    above, below = _exact(dividend, said), _exact(divisor, said)
+    message = f"divide({shown(dividend)}, {shown(divisor)}, places={shown(places)})"
+    above, below = _exact(dividend, message), _exact(divisor, message)
     if not below:
-        raise HandlerError(f"{said} divides by zero: yield nothing for such an item, or say what stands for it.")
-    return _rounded(LONG.divide(above, below), places, rounding, said)
+        raise HandlerError(f"{message} divides by zero: yield nothing for such an item, or say what stands for it.")
+    return _rounded(LONG.divide(above, below), places, rounding, message)
 
 
 def rounded(value: Number, /, *, places: int, rounding: str = ROUND_HALF_EVEN) -> Decimal:
@@ -126,8 +126,8 @@ def rounded(value: Number, /, *, places: int, rounding: str = ROUND_HALF_EVEN) -
 
     A whole number has them too: ``f"{rounded(3, places=2)}"`` is ``3.00``. Takes and raises what ``divide`` does.
     """
-    said = f"rounded({shown(value)}, places={shown(places)})"
-    return _rounded(_exact(value, said), places, rounding, said)
+    message = f"rounded({shown(value)}, places={shown(places)})"
+    return _rounded(_exact(value, message), places, rounding, message)
 
 
 def inexact_text(error: DecimalException) -> str:
@@ -145,22 +145,22 @@ def inexact_text(error: DecimalException) -> str:
     )
 
 
-def _exact(value: Any, said: str) -> Decimal:
+def _exact(value: Any, message: str) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise HandlerError(f"{said} takes {shown(value)} of type {type(value).__name__}: expected int or Decimal.")
+        raise HandlerError(f"{message} takes {shown(value)} of type {type(value).__name__}: expected int or Decimal.")
     if isinstance(value, Decimal) and not value.is_finite():
-        raise HandlerError(f"{said} takes {shown(value)}: expected a finite number.")
+        raise HandlerError(f"{message} takes {shown(value)}: expected a finite number.")
     return Decimal(value)
 
 
-def _rounded(value: Decimal, places: Any, rounding: str, said: str) -> Decimal:
+def _rounded(value: Decimal, places: Any, rounding: str, message: str) -> Decimal:
     if isinstance(places, bool) or not isinstance(places, int) or not 0 <= places < DIGITS_MAX:
-        raise HandlerError(f"{said} has places={shown(places)}: expected a whole number from 0 to {DIGITS_MAX - 1}.")
+        raise HandlerError(f"{message} has places={shown(places)}: expected a whole number from 0 to {DIGITS_MAX - 1}.")
     context = Context(prec=DIGITS_MAX, rounding=rounding, traps=[InvalidOperation])
     try:
         found = value.quantize(Decimal(1).scaleb(-places), context=context)
     except InvalidOperation:
-        raise HandlerError(f"{said} has more than {DIGITS_MAX} digits: expected fewer places.") from None
+        raise HandlerError(f"{message} has more than {DIGITS_MAX} digits: expected fewer places.") from None
     return found or abs(found)  # no minus before a zero
 
 

@@ -92,7 +92,7 @@ def too_long(what: str) -> str:
     return f"the {what} is longer than {LINE_BYTES_MAX:,} bytes: write one record or event a line"
 
 
-def fits_at_once(text: bytes) -> bool:
+def parses_at_once(text: bytes) -> bool:
     """Whether the values of a text, parsed at once, take no more memory than a process can spare."""
     if len(text) <= VALUES_MAX:  # it cannot have more values
         return True
@@ -141,7 +141,7 @@ def _objects(text: bytes) -> Iterator[bytes]:
 
 
 def _element(text: bytes) -> bytes:
-    if not fits_at_once(text):
+    if not parses_at_once(text):
         raise ValueError("a record of it is larger than any of DynamoDB")
     return text
 
@@ -171,7 +171,7 @@ def parsed(texts: Sequence[bytes]) -> Sequence[Any]:
 
     Lines of which only two together are a value would take what stands between them into that value: so each is one.
     """
-    if not all(map(fits_at_once, texts)):
+    if not all(map(parses_at_once, texts)):
         return [UNPARSED] * len(texts)
     together = BETWEEN.join(texts)
     if HALF_SURROGATE not in together:
@@ -218,7 +218,7 @@ def _one_after_another(text: str, error: json.JSONDecodeError) -> list[Any]:
     return values
 
 
-class FileForm(NamedTuple):
+class FileFormat(NamedTuple):
     """How the JSON values of a file are read."""
 
     take: Callable[[Any], Sequence[RawRecord]]  # the objects of one JSON value; raises ``RecordError``
@@ -229,7 +229,7 @@ def _records_of(value: Any) -> list[RawRecord]:
     return [wrapped(record) if is_bare(record) else record for record in records_of(value)]
 
 
-RECORDS = FileForm(_records_of, EXPECTED)
+RECORDS = FileFormat(_records_of, EXPECTED)
 ION = b"$ion_1_0"
 """Begins a line of an export in the format ION (Developer Guide, S3DataExport.Output)."""
 
@@ -265,7 +265,7 @@ class RecordedFiles:
     With ``digested``, ``digest`` tells two files apart by what was read of them so far.
     """
 
-    def __init__(self, paths: Sequence[str], form: FileForm = RECORDS, *, digested: bool = False) -> None:
+    def __init__(self, paths: Sequence[str], form: FileFormat = RECORDS, *, digested: bool = False) -> None:
         self.paths = paths
         self.form = form
         self._digested = digested
@@ -335,14 +335,14 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[NumberedLine | BadLine]:
             yield number, line.removeprefix(BYTE_ORDER_MARK)
 
 
-def read_bytes(name: str, content: bytes, form: FileForm) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def read_bytes(name: str, content: bytes, form: FileFormat) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     """Reads ``content`` as if it were a file of this name."""
     stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
     return _read(name, cast("IO[bytes]", stream), form)
 
 
 def _read(
-    name: str, stream: IO[bytes], form: FileForm, taken: Callable[[bytes], object] | None = None
+    name: str, stream: IO[bytes], form: FileFormat, taken: Callable[[bytes], object] | None = None
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     """The entries of a stream; ``taken`` is told of each line before its entries."""
     lines = _lines(stream, name)
@@ -368,7 +368,7 @@ def _begins_document(line: bytes) -> bool:
 
 
 def _is_open(line: bytes) -> bool:
-    if line.rstrip()[-1:] not in b"{[,:" or not fits_at_once(line):
+    if line.rstrip()[-1:] not in b"{[,:" or not parses_at_once(line):
         return False
     try:
         json.loads(line)
@@ -384,7 +384,7 @@ def _read_document(
     name: str,
     first: NumberedLine,
     lines: Iterator[NumberedLine | BadLine],
-    form: FileForm,
+    form: FileFormat,
     taken: Callable[[bytes], object] | None,
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     number = first[0]  # of the last line, with the empty ones before it
@@ -420,17 +420,17 @@ def _is_bad(entries: FoundRecords) -> bool:
     return any(isinstance(entry, BadLine) for entry in entries)
 
 
-def _of_each_line(name: str, first: int, text: bytes, form: FileForm) -> Iterator[FoundRecords]:
+def _of_each_line(name: str, first: int, text: bytes, form: FileFormat) -> Iterator[FoundRecords]:
     """The entries of each line of a document by itself."""
     for number, line in enumerate(BytesIO(text), first):
         if line.strip():
             yield _records(Line(name, number, len(line)), line, form)
 
 
-def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> FoundRecords:
+def _records(line: Line, text: bytes, form: FileFormat, value: Any = UNPARSED) -> FoundRecords:
     """The records of a line, or of a document, whose value may be known."""
     try:
-        if value is UNPARSED and not fits_at_once(text):
+        if value is UNPARSED and not parses_at_once(text):
             yield from _one_by_one(line, text, form)
             return
         values = values_of(text) if value is UNPARSED else [value]
@@ -449,7 +449,7 @@ def _records(line: Line, text: bytes, form: FileForm, value: Any = UNPARSED) -> 
         yield line, record
 
 
-def _one_by_one(line: Line, text: bytes, form: FileForm) -> FoundRecords:
+def _one_by_one(line: Line, text: bytes, form: FileFormat) -> FoundRecords:
     """The records of a text that takes too much memory at once. Those before what is wrong in it are given."""
     try:
         for element in elements(text):
@@ -459,7 +459,7 @@ def _one_by_one(line: Line, text: bytes, form: FileForm) -> FoundRecords:
         yield _bad_line(line, error, form)
 
 
-def _bad_line(line: Line, error: Exception, form: FileForm) -> BadLine:
+def _bad_line(line: Line, error: Exception, form: FileFormat) -> BadLine:
     if isinstance(error, json.JSONDecodeError):
         at = Line(line.file, line.number + error.lineno - 1)
         return BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure
-from streamfold.derivations import SAYS
+from streamfold.derivations import COUNTED_WORDS
 from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import SettingsError, public
@@ -124,7 +124,7 @@ def handle(app: Application, event: Any) -> Response:
     with closing(_open(app, settings)) as engine:
         runtime = _runtime(app, engine, settings, Knowledge())
         warn_of_others(runtime, engine)
-        ring_open(runtime)  # what an earlier process left
+        enqueue_open(runtime)  # what an earlier process left
         ran = process_to_end(runtime, event)
     for failure in ran.failures:
         log.error("Record failed and comes again: %s", failure)
@@ -143,13 +143,13 @@ def _open(app: Application, settings: Settings) -> EmbeddedEngine:
 def _runtime(app: Application, engine: Engine, settings: Settings, known: Knowledge) -> Runtime:
     """The runtime of a trial: external handlers are not called, nor the buckets of archives written."""
     parking = open_parking(settings.park) if settings.park else None
-    return Runtime(app, engine, settings, known, warn=lambda said: log.warning(public(said)), parking=parking)
+    return Runtime(app, engine, settings, known, warn=lambda message: log.warning(public(message)), parking=parking)
 
 
 def _noted(report: Report) -> Iterator[str]:
     """Lines to log about a batch besides its failures: parked records and counts of the kinds."""
     for handler, count in report.parked.items():
         yield f"{count} records were parked for handler {handler}. The first: {report.first_parked[handler]}"
-    for word, said in SAYS.items():
+    for word, message in COUNTED_WORDS.items():
         for handler, count in report.counts.get(word, {}).items():
-            yield said.text.format(name=handler, count=count)
+            yield message.text.format(name=handler, count=count)

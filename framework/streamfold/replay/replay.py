@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure
@@ -91,10 +91,10 @@ class PlannedWrites:
 
     def add(self, plan: Plan) -> None:
         """Counts the plan of one more batch."""
-        within = [write for chunk in plan.chunks for write in chunk.writes]
+        within = [write for transaction in plan.transactions for write in transaction.writes]
         rows = sum(hasattr(each, "row") for each in plan.deferred)
         behind = len(plan.puts) + rows
-        self.transactions += len(plan.chunks)
+        self.transactions += len(plan.transactions)
         self.writes += len(within) + behind
         self.writes_behind += behind
         added = [write for write in within if isinstance(write, AddRow)]
@@ -103,7 +103,7 @@ class PlannedWrites:
         self.other_steps += len(plan.deferred) - rows
 
 
-class ReplayPlace(NamedTuple):
+class ReplayCursorText(NamedTuple):
     """How far a replay came."""
 
     entries: int  # records and bad lines that were read
@@ -196,8 +196,8 @@ class ReplayCursor:
         self._progress.drop_first(self._name, self._taken)
         self._records, self._taken = self._records - self._taken, 0
         self._progress.add_records(self._name, (each.text for each in kept))
-        place = ReplayPlace(self._entries, self._files.digest(), self._handlers)
-        self._progress.put_place(self._name, to_json(place._asdict()))
+        place = ReplayCursorText(self._entries, self._files.digest(), self._handlers)
+        self._progress.put_cursor(self._name, to_json(place._asdict()))
 
     def stay(self) -> None:
         """Keeps the place where it is from now on: what follows could not be made good from behind it."""
@@ -207,9 +207,9 @@ class ReplayCursor:
         """The files were replayed to their end: the next replay of them begins anew."""
         self._progress.end(self._name)
 
-    def _place(self) -> ReplayPlace | None:
+    def _place(self) -> ReplayCursorText | None:
         text = self._progress.place(self._name) if self._is_kept else None
-        place = ReplayPlace(**json.loads(text)) if text else None
+        place = ReplayCursorText(**json.loads(text)) if text else None
         return place if place and place.handlers == self._handlers else None
 
     def _begin(self) -> None:
@@ -290,7 +290,7 @@ class Replay:
         stream = self.runtime.store.own_stream
         if stream is not None and not self.dry_run:
             stream.retry(self.runtime.settings.group)
-        if not self.dry_run and ring_open(self.runtime):
+        if not self.dry_run and enqueue_open(self.runtime):
             self._chain()  # what an earlier replay left
         with garbage_between_batches() as garbage:
             for batch in self._batches(self._changes(self.cursor.entries(lines) if self.cursor else lines)):

@@ -6,7 +6,7 @@
 | how values join | ``Added``: amounts are added up; ``Ordered``: entries are kept in an order, and some of them count |
 | what a row shows | the sum; or ``show`` of the values that count |
 | how shards merge | sums are added up; or ``kept`` of each shard are put in order, and shown as those of a row are |
-| what the state remembers | ``form``: another form of the attribute is refused (``ledger.forms``) |
+| what the state remembers | ``form``: another form of the attribute is refused (``ledger.schema``) |
 | what proofs compare with | ``fold``, a plain function of all that the sources give, which uses none of the above |
 
 **Added** have an inverse. The ledger stores amounts, and one addition to the row, merged over all sources of a batch,
@@ -33,7 +33,7 @@ from functools import lru_cache
 from types import EllipsisType
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from streamfold.errors import DeclarationError, HandlerError, plain, shown, told
+from streamfold.errors import DeclarationError, HandlerError, plain, redacted, shown
 from streamfold.records.encoded import UNESCAPED
 from streamfold.records.values import EXACT, WHOLE_MAX, WHOLE_MIN, Number, encode, inexact_text, number_text, sortable
 
@@ -71,7 +71,7 @@ OWN = "own/"
 BY, IN_SHARDS = "-by", "-sharded"
 """End such stored forms: values are ordered by another one; the row is one of several shards."""
 STORED_NAME = re.compile("[a-z][a-z0-9_]{0,39}")
-CHANGES_FORM = ("show", "fold", "largest_first", "ties", "in_shards")
+CHANGES_FORMAT = ("show", "fold", "largest_first", "ties", "in_shards")
 """What a class that is stored in the form of another one has in common with it."""
 
 
@@ -82,7 +82,7 @@ class Aggregate:
 
     @abstractmethod
     def form(self) -> str:
-        """How the attribute is made, as precisely as one process distinguishes it (``ledger.forms``)."""
+        """How the attribute is made, as precisely as one process distinguishes it (``ledger.schema``)."""
 
     @abstractmethod
     def folded(self, name: str, given: Sequence[Any]) -> Mapping[str, Any]:
@@ -139,7 +139,7 @@ def checked_number(value: Number, name: str) -> Number:
 # Aggregates of entries.
 
 
-class Form(NamedTuple):
+class Aggregation(NamedTuple):
     """How one of an aggregate's stored forms orders its entries, and what a row keeps of them."""
 
     name: str  # in ledger and rows; it must stay
@@ -158,14 +158,14 @@ class Form(NamedTuple):
         return self.descending == self.largest_key
 
 
-FORMS: dict[str, Form] = {}
+AGGREGATIONS: dict[str, Aggregation] = {}
 """The forms of all aggregates whose classes were imported, by name."""
 
 
 class Ordering(NamedTuple):
     """A form and how many entries of it count, 0 for all; as text in ledger and rows: ``max:1``, ``top:3``."""
 
-    form: Form
+    form: Aggregation
     most: int
     text: str
 
@@ -183,19 +183,19 @@ def ordering(name: str, most: int) -> Ordering:
 def ordering_of(text: str) -> Ordering:
     """The ordering of a text. Raises ``HandlerError`` for the form of an aggregate whose class was not imported."""
     name, _, most = text.partition(":")
-    if name not in FORMS:
+    if name not in AGGREGATIONS:
         raise HandlerError(
             f"Attributes of rows are stored as {name!r}, and this code has no aggregate of that name. Import the "
             "module of its class wherever handlers run. If it is given up, keep the class until the rows of its "
             "handler are rebuilt or retired."
         )
-    return Ordering(FORMS[name], int(most), text)
+    return Ordering(AGGREGATIONS[name], int(most), text)
 
 
 class ShardValue(NamedTuple):
     """What the row of one shard holds of an attribute."""
 
-    form: Form
+    form: Aggregation
     name: str
     shown: Any
     place: str  # of the last entry that counts; "" if all do
@@ -210,13 +210,13 @@ class Ordered(Aggregate):
     them, 1,000 on a row. See ``docs/aggregates.md``.
     """
 
-    __slots__ = ("by", "content", "order", "ordering", "said", "value")
+    __slots__ = ("by", "content", "message", "order", "ordering", "value")
 
     stored_as: ClassVar[str] = ""  # it must stay, whatever the class is called later
     largest_first: ClassVar[bool] = False
     ties: ClassVar[Ties] = SMALLEST_KEY  # which of the sources with equal ``by`` counts first
     in_shards: ClassVar[bool] = False  # rows with ``shards=`` may have it: each then keeps the values that count
-    forms: ClassVar[tuple[Form, ...]] = ()  # of the framework's; those of other classes follow from the above
+    forms: ClassVar[tuple[Aggregation, ...]] = ()  # of the framework's; those of other classes follow from the above
     of_one_source: ClassVar[bool] = False  # it shows the value of one source as it is
     declared_at: ClassVar[str] = ""
 
@@ -224,18 +224,18 @@ class Ordered(Aggregate):
     value: Any
 
     def __init__(self, value: Any, *, by: Moment | EllipsisType = ..., most: int = 0) -> None:
-        def said() -> str:
+        def message() -> str:
             return f"{type(self).__name__}({shown(value)}{'' if by is ... else f', by={shown(by)}'})"
 
         if not self.stored_as:
-            raise HandlerError(f"{said()} has no stored form: give its class a name for rows, stored_as = '...'.")
+            raise HandlerError(f"{message()} has no stored form: give its class a name for rows, stored_as = '...'.")
         if most:
-            check_most(most, ALL_MAX, said)
+            check_most(most, ALL_MAX, message)
         form = OWN + self.stored_as
         self._set(
-            ordering(form, most) if by is ... else ordering(form + BY, most), value if by is ... else by, value, said
+            ordering(form, most) if by is ... else ordering(form + BY, most), value if by is ... else by, value, message
         )
-        check_size(self.content, said, OWN_BYTES_MAX)
+        check_size(self.content, message, OWN_BYTES_MAX)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -243,13 +243,13 @@ class Ordered(Aggregate):
         cls.declared_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         _enter(cls)
 
-    def _set(self, ordering: Ordering, by: Any, value: Any, said: Saying) -> None:
-        self.said = said
+    def _set(self, ordering: Ordering, by: Any, value: Any, message: Saying) -> None:
+        self.message = message
         self.by = by
         self.ordering = ordering
-        self.order = order_text(by, said)
+        self.order = order_text(by, message)
         self.value = value
-        self.content = content_text(value, said)
+        self.content = content_text(value, message)
 
     @staticmethod
     @abstractmethod
@@ -265,7 +265,7 @@ class Ordered(Aggregate):
         """
 
     @classmethod
-    def keep(cls, form: Form, places: Sequence[str], values: Sequence[Any]) -> list[Any]:
+    def keep(cls, form: Aggregation, places: Sequence[str], values: Sequence[Any]) -> list[Any]:
         """What the row of a shard keeps of the entries that count, so that ``kept`` finds them."""
         return list(values) if form.by_value else [list(each) for each in zip(places, values, strict=True)]
 
@@ -294,7 +294,7 @@ class Ordered(Aggregate):
         """The same with another value, at the same position."""
         other = copy(self)
         other.value = value
-        other.content = content_text(value, self.said)
+        other.content = content_text(value, self.message)
         return other
 
     def _content(self) -> tuple[Any, ...]:
@@ -307,10 +307,10 @@ class Ordered(Aggregate):
         return hash(self._content())
 
     def __repr__(self) -> str:
-        return plain(self.said())
+        return plain(self.message())
 
 
-def shown_of(form: Form, values: Sequence[Any]) -> Any:
+def shown_of(form: Aggregation, values: Sequence[Any]) -> Any:
     """What a row shows of the values that count, in their order. Raises ``HandlerError`` where a class fails."""
     return _called(form.aggregate, "show", values)
 
@@ -328,7 +328,7 @@ def _called(aggregate: type[Ordered], function: str, values: Sequence[Any]) -> A
         raise HandlerError(f"{_named(aggregate)}: {function} {inexact_text(error)}") from error
     except Exception as error:  # not the framework's code: its record fails, and no other
         raise HandlerError(
-            f"{_named(aggregate)}: {function} raised {type(error).__name__} on {len(values)} values: {told(error)}"
+            f"{_named(aggregate)}: {function} raised {type(error).__name__} on {len(values)} values: {redacted(error)}"
         ) from error
 
 
@@ -336,7 +336,7 @@ def _enter(aggregate: type[Ordered]) -> None:
     """Enters the forms of a class. Raises ``DeclarationError`` for a class that rows could not tell from another."""
     own, base = vars(aggregate), aggregate.__mro__[1]
     if "forms" not in own and "stored_as" not in own:
-        changed = [name for name in CHANGES_FORM if name in own]
+        changed = [name for name in CHANGES_FORMAT if name in own]
         if changed and (aggregate.forms or aggregate.stored_as):
             raise DeclarationError(
                 f"{_named(aggregate)} has another {changed[0]} than {base.__name__}, and the same form in rows: derive "
@@ -348,18 +348,18 @@ def _enter(aggregate: type[Ordered]) -> None:
             f"{_named(aggregate)} has stored_as = {aggregate.stored_as!r}, and {base.__name__} is stored in a form of "
             "the framework: derive it from Ordered."
         )
-    for form in aggregate.forms or _own_forms(aggregate):
-        known = FORMS.get(form.name)
+    for form in aggregate.forms or _own_schema(aggregate):
+        known = AGGREGATIONS.get(form.name)
         if known is not None and _identity(known.aggregate) != _identity(aggregate):  # or its module is loaded again
             raise DeclarationError(
                 f"{_named(aggregate)} is stored as {aggregate.stored_as!r}, and so is {_named(known.aggregate)}: rows "
                 "would be made by the one or the other. Give one of them another name."
             )
-        FORMS[form.name] = form._replace(aggregate=aggregate)
+        AGGREGATIONS[form.name] = form._replace(aggregate=aggregate)
     ordering_of.cache_clear()
 
 
-def _own_forms(aggregate: type[Ordered]) -> list[Form]:
+def _own_schema(aggregate: type[Ordered]) -> list[Aggregation]:
     """The forms of a class outside of the framework: its values order themselves or not, in shards or not."""
     name: object = aggregate.stored_as
     if not isinstance(name, str) or not STORED_NAME.fullmatch(name):
@@ -378,12 +378,12 @@ def _own_forms(aggregate: type[Ordered]) -> list[Form]:
         raise DeclarationError(
             f"{_named(aggregate)} has ties = {aggregate.ties!r}: expected {TIES[0]!r} or {TIES[1]!r}."
         )
-    found_forms = []
+    found_schema = []
     for stored, by_value in ((OWN + name, True), (OWN + name + BY, False)):
-        form = Form(stored, aggregate.largest_first, aggregate.ties == LARGEST_KEY, by_value=by_value)
+        form = Aggregation(stored, aggregate.largest_first, aggregate.ties == LARGEST_KEY, by_value=by_value)
         sharded = stored + IN_SHARDS
-        found_forms += [form._replace(sharded=sharded), form._replace(name=sharded, keeps=True)]
-    return found_forms
+        found_schema += [form._replace(sharded=sharded), form._replace(name=sharded, keeps=True)]
+    return found_schema
 
 
 def _identity(aggregate: type) -> tuple[str, str]:
@@ -394,16 +394,16 @@ def _named(aggregate: type[Ordered]) -> str:
     return f"Aggregate {aggregate.__name__} ({aggregate.declared_at})"
 
 
-def check_most(most: object, limit: int, said: Saying) -> None:
+def check_most(most: object, limit: int, message: Saying) -> None:
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limit:
         raise HandlerError(
-            f"{said()} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the "
+            f"{message()} keeps {shown(most)} values: expected a whole number from 1 to {limit}. All records of the "
             "handler fail; a test that calls it once shows it. For more values write a row for each, with an index, "
             "and query them."
         )
 
 
-def order_text(value: Any, said: Saying) -> str:
+def order_text(value: Any, message: Saying) -> str:
     """Text for a value that sorts as the values do: its type, then the value, without any letter up to ``#``.
 
     Raises ``HandlerError`` for what does not compare, with what was said about it.
@@ -412,8 +412,8 @@ def order_text(value: Any, said: Saying) -> str:
         hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""
         hint = "; leave it out for an item without a value" if value is None else hint
         raise HandlerError(
-            f"{said()} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: expected a "
-            f"number (int or Decimal), text, bytes, a date or a time{hint}."
+            f"{message()} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: "
+            f"expected a number (int or Decimal), text, bytes, a date or a time{hint}."
         )
     if isinstance(value, (str, date)):
         tag, content = "S", str(encode(value)["S"])
@@ -425,7 +425,7 @@ def order_text(value: Any, said: Saying) -> str:
         counted = " (each of its bytes counts two)" if tag == "B" else ""
         counted = " (each of its letters up to '$' counts three)" if tag == "S" and text != content else counted
         raise HandlerError(
-            f"{said()} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the "
+            f"{message()} is ordered by a value of {size} bytes, {ORDER_BYTES_MAX} at most{counted}: order by the "
             "beginning of it, or by a digest."
         )
     return tag + text
@@ -436,13 +436,15 @@ def order_of_read(value: Any) -> str:
     return order_text(getattr(value, "value", value), lambda: shown(value))
 
 
-def content_text(value: Any, said: Saying) -> str:
+def content_text(value: Any, message: Saying) -> str:
     """The canonical text of a value. Raises ``HandlerError`` where it cannot be stored or is too large."""
     text = UNESCAPED.encode(encode(value))
-    check_size(text, said, VALUE_BYTES_MAX)
+    check_size(text, message, VALUE_BYTES_MAX)
     return text
 
 
-def check_size(text: str, said: Saying, bytes_max: int) -> None:
+def check_size(text: str, message: Saying, bytes_max: int) -> None:
     if len(text) * 4 > bytes_max and (size := len(text.encode())) > bytes_max:
-        raise HandlerError(f"{said()} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it.")
+        raise HandlerError(
+            f"{message()} has a value of {size} bytes, {bytes_max} at most: keep its key, or less of it."
+        )

@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key import Key, NearMiss
-from streamfold.keys.key_part import KeyPart, KeyValue
+from streamfold.keys.key_part import KeyComponent, KeyValue
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, check_variables, is_name, merged
 from streamfold.records.change import ItemKey
 from streamfold.routes.checks import chained, checked_routes
 from streamfold.routes.route import SOURCE, Fields, Route, Target
 
 
-def unknown_handler(said: str, name: str, known: Iterable[str]) -> SettingsError:
+def unknown_handler(message: str, name: str, known: Iterable[str]) -> SettingsError:
     """The error for a handler's name that a setting or an option gives, with the names that are near it."""
     from difflib import get_close_matches  # only needed where a name is wrong
 
     names = list(known)
     near = get_close_matches(name, names)
     expected = " or ".join(near) if near else f"one of {', '.join(names)}"
-    return SettingsError(f"{said} names {name!r}, which is no handler of the application: expected {expected}.")
+    return SettingsError(f"{message} names {name!r}, which is no handler of the application: expected {expected}.")
 
 
 def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
@@ -145,7 +145,7 @@ class Dispatch:
         misses = [key.near_miss(partition, sort) for key in candidates if key not in matched]
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
 
-    def is_alone(self, key: Key) -> bool:
+    def is_sole_writer(self, key: Key) -> bool:
         """Whether no other key fits the first segments of an item that this one matches: such an item misses none."""
         own = self._segments(key)
         fit = [entry.key for segments, entries in self.entries.items() if _meet(own, segments) for entry in entries]
@@ -154,7 +154,7 @@ class Dispatch:
     def _segments(self, key: Key) -> Segments:
         return self._template_segment(key.partition), None if key.sort is None else self._template_segment(key.sort)
 
-    def _template_segment(self, part: KeyPart) -> str | None:
+    def _template_segment(self, part: KeyComponent) -> str | None:
         text = part.pieces[0]
         if not isinstance(text, str):
             return None
@@ -189,7 +189,7 @@ def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
     listeners: dict[Key, list[Listener]] = {}
     for called in (True, False):  # keys of sources come first
         for route in routes:
-            for each in route.kind.listens(route):
+            for each in route.kind.subscriptions(route):
                 if each.called is called and each.key.table.name == table_name:
                     listeners.setdefault(each.key, []).append(Listener(route, each.role, each.called))
     return [DispatchEntry(key, tuple(found)) for key, found in listeners.items()]
@@ -217,10 +217,10 @@ class Application:
         self.retired = _retired(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
-        heard = [each.key for route in self.routes for each in route.kind.listens(route)]
-        self.tables = _tables([*heard, *(key for route in self.routes for key in route.writes)])
+        subscribed = [each.key for route in self.routes for each in route.kind.subscriptions(route)]
+        self.tables = _tables([*subscribed, *(key for route in self.routes for key in route.writes)])
         check_variables(self.tables)
-        self.source_tables = {name: self.tables.get(name, table) for name, table in _tables(heard).items()}
+        self.source_tables = {name: self.tables.get(name, table) for name, table in _tables(subscribed).items()}
         self.dispatch = self._dispatch(lambda name: entries_of(self.routes, name))
         self._known = self._dispatch(
             self._entries([key for route in self.routes for key in (*route.sources, *route.into)])
@@ -301,7 +301,7 @@ class Application:
         """The groups that read each table, sorted."""
         found: dict[str, set[str]] = {}
         for route in self.routes:
-            for each in route.kind.listens(route):
+            for each in route.kind.subscriptions(route):
                 found.setdefault(each.key.table.name, set()).add(route.group)
         return {name: sorted(groups) for name, groups in found.items()}
 

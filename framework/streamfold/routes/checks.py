@@ -45,18 +45,18 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
 
 def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
     """Where a route's target is the source of another: (writer, target, reader)."""
-    heard = [
+    subscribed = [
         (each.key, reader)
         for reader in routes
         if reader.kind.reads_derived
-        for each in reader.kind.listens(reader)
+        for each in reader.kind.subscriptions(reader)
         if each.called
     ]
     return [
         (writer, target, reader)
         for writer in routes
         for target in writer.into
-        for reader in dict.fromkeys([reader for key, reader in heard if key.overlaps(target)])
+        for reader in dict.fromkeys([reader for key, reader in subscribed if key.overlaps(target)])
     ]
 
 

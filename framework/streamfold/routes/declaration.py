@@ -92,7 +92,7 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: i
 
     A parameter with a default need not be a field: it is filled for the sources that have one of its name.
     """
-    if _takes_items_alone(function, given):
+    if _takes_single_items(function, given):
         return ()
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in POSITIONAL:
@@ -104,7 +104,7 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: i
     return tuple(name for name in names if any(name in source.types for source in sources))
 
 
-def _takes_items_alone(function: Callable[..., Any], given: int) -> bool:
+def _takes_single_items(function: Callable[..., Any], given: int) -> bool:
     """Whether a function takes the items and nothing else, as most do: seen without its signature, which takes long."""
     if type(function) is not FunctionType or function.__dict__:  # what wraps another has that one's signature
         return False

@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import Any
 
-from streamfold.errors import HandlerError, shown, told
+from streamfold.errors import HandlerError, redacted, shown
 from streamfold.keys.key import Key
 from streamfold.routes.aggregates import Moment
 
@@ -118,7 +118,7 @@ def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterabl
     names = [each.__name__ for each in expected or (Row,)]
     line = f"return {names[0]}(...)"
     if isinstance(given, Mapping) and all(isinstance(key, str) and key.isidentifier() for key in given):
-        line = f"return {names[0]}({', '.join(f'{told(key)}={shown(value)}' for key, value in given.items())})"
+        line = f"return {names[0]}({', '.join(f'{redacted(key)}={shown(value)}' for key, value in given.items())})"
     if isinstance(given, Coroutine):
         given.close()  # or Python warns of a coroutine that nobody awaited
         line = f"def {name}(item):"

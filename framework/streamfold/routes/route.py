@@ -93,7 +93,7 @@ class Target(Value):
     key: Key
     owned: bool = False  # every row has one source item: the template holds every field of the source's key
     alone: bool = True  # no other handler writes it
-    contested: bool = False  # several sources could make the same row: the row's owner is checked when it is written
+    multi_source: bool = False  # several sources could make the same row: the row's owner is checked when it is written
     tenant: str | None = None  # the field in which a row never differs from its source
 
     @property
@@ -102,7 +102,7 @@ class Target(Value):
         return self.owned and self.alone
 
 
-class Listening(NamedTuple):
+class Subscription(NamedTuple):
     """A key whose changes reach a route."""
 
     key: Key
@@ -124,9 +124,9 @@ class Kind:
     gets_items: ClassVar[bool] = False  # its handler gets an item, not a change
     elsewhere: ClassVar[bool] = False  # its targets may lie in another region
 
-    def listens(self, route: "Route") -> tuple[Listening, ...]:
+    def subscriptions(self, route: "Route") -> tuple[Subscription, ...]:
         """The keys whose changes reach a route, with their roles."""
-        return tuple(map(Listening, route.sources))
+        return tuple(map(Subscription, route.sources))
 
     def writes(self, route: "Route") -> tuple[Key, ...]:
         """The keys of its targets."""
@@ -160,7 +160,7 @@ class Kind:
         del route
         return {}
 
-    def outside_places(self, route: "Route") -> tuple[str, ...]:
+    def outside_locations(self, route: "Route") -> tuple[str, ...]:
         """The places outside of tables that it writes to."""
         del route
         return ()
@@ -187,7 +187,7 @@ class Kind:
     def target(self, route: "Route", key: Key, *, alone: bool) -> Target:
         """The target for a key; ``alone`` if no other handler writes it."""
         owned = all(owns(key, source) for source in route.sources)
-        return Target(key, owned, alone, contested=owned and alone and len(route.sources) > 1)
+        return Target(key, owned, alone, multi_source=owned and alone and len(route.sources) > 1)
 
     def may_share(self, one: "Route", other: "Route") -> bool:
         """Whether two of its routes may write one target."""

@@ -13,8 +13,8 @@ from streamfold.routes.aggregates import (
     SMALLEST_KEY,
     TIES,
     Added,
+    Aggregation,
     Amounts,
-    Form,
     Moment,
     Ordered,
     Ordering,
@@ -132,7 +132,7 @@ class Max(_OfOneSource):
     """
 
     __slots__ = ()
-    forms = (Form("max", descending=True, largest_key=True, by_value=True),)
+    forms = (Aggregation("max", descending=True, largest_key=True, by_value=True),)
 
     def __init__(self, value: Moment) -> None:
         self._set(MAX, value, value, lambda: f"Max({shown(value)})")
@@ -146,7 +146,7 @@ class Min(_OfOneSource):
     """The smallest value of a row's sources; as ``Max``, the other way round."""
 
     __slots__ = ()
-    forms = (Form("min", by_value=True),)
+    forms = (Aggregation("min", by_value=True),)
 
     def __init__(self, value: Moment) -> None:
         self._set(MIN, value, value, lambda: f"Min({shown(value)})")
@@ -156,16 +156,16 @@ class Min(_OfOneSource):
         return min(given, key=_by).value
 
 
-def _chosen(name: str, **more: Any) -> tuple[Form, ...]:
+def _chosen(name: str, **more: Any) -> tuple[Aggregation, ...]:
     """The forms of which a declaration chooses one, by ``smallest=`` and ``ties=``."""
     return tuple(
-        Form(form_name(name, smallest=smallest, ties=ties), not smallest, ties == LARGEST_KEY, **more)
+        Aggregation(aggregation_name(name, smallest=smallest, ties=ties), not smallest, ties == LARGEST_KEY, **more)
         for smallest in (False, True)
         for ties in TIES
     )
 
 
-def form_name(name: str, *, smallest: bool, ties: Ties) -> str:
+def aggregation_name(name: str, *, smallest: bool, ties: Ties) -> str:
     """The name of a form that a declaration chooses."""
     return f"{name}{'-smallest' if smallest else ''}{'-largestkey' if ties == LARGEST_KEY else ''}"
 
@@ -180,10 +180,10 @@ class Latest(_OfOneSource):
     forms = _chosen("latest")
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
-        def said() -> str:
+        def message() -> str:
             return f"Latest({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
 
-        self._set(_ordering("latest", 1, said, smallest=False, ties=ties), by, value, said)
+        self._set(_ordering("latest", 1, message, smallest=False, ties=ties), by, value, message)
 
     @staticmethod
     def fold(given: Sequence[Ordered]) -> Any:
@@ -196,10 +196,10 @@ class First(Latest):
     __slots__ = ()
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
-        def said() -> str:
+        def message() -> str:
             return f"First({shown(value)}, by={shown(by)}{_choice(ties=ties)})"
 
-        self._set(_ordering("latest", 1, said, smallest=True, ties=ties), by, value, said)
+        self._set(_ordering("latest", 1, message, smallest=True, ties=ties), by, value, message)
 
 
 class Top(Ordered):
@@ -220,12 +220,12 @@ class Top(Ordered):
     in_shards = True
 
     def __init__(self, n: int, value: Any, *, by: Moment, smallest: bool = False, ties: Ties = SMALLEST_KEY) -> None:
-        def said() -> str:
+        def message() -> str:
             return f"Top({shown(n)}, {shown(value)}, by={shown(by)}{_choice(smallest=smallest, ties=ties)})"
 
-        check_most(n, TOP_MAX, said)
-        self._set(_ordering("top", n, said, smallest=smallest, ties=ties), by, value, said)
-        check_size(self.content, said, TOP_BYTES_MAX)
+        check_most(n, TOP_MAX, message)
+        self._set(_ordering("top", n, message, smallest=smallest, ties=ties), by, value, message)
+        check_size(self.content, message, TOP_BYTES_MAX)
 
     @staticmethod
     def show(values: Sequence[Any]) -> Any:
@@ -236,7 +236,7 @@ class Top(Ordered):
         return [each.value for each in _best_first(given)][: given[0].ordering.most]
 
     @classmethod
-    def keep(cls, form: Form, places: Sequence[str], values: Sequence[Any]) -> list[Any]:
+    def keep(cls, form: Aggregation, places: Sequence[str], values: Sequence[Any]) -> list[Any]:
         del form, values  # the row shows them
         return list(places)
 
@@ -259,17 +259,17 @@ class Collect(Ordered):
     """
 
     __slots__ = ()
-    forms = (Form("set", by_value=True, once=True, collects=True),)
+    forms = (Aggregation("set", by_value=True, once=True, collects=True),)
     in_shards = True
 
     def __init__(self, value: Moment, *, most: int = 100, into: type = set) -> None:
-        def said() -> str:
+        def message() -> str:
             return f"Collect({shown(value)}, most={shown(most)}, into={getattr(into, '__name__', into)})"
 
         if into not in (set, list):
-            raise HandlerError(f"{said()}: expected into=set or into=list.")
-        check_most(most, COLLECT_MAX, said)
-        self._set(ordering(into.__name__, most), value, value, said)
+            raise HandlerError(f"{message()}: expected into=set or into=list.")
+        check_most(most, COLLECT_MAX, message)
+        self._set(ordering(into.__name__, most), value, value, message)
 
     @staticmethod
     def show(values: Sequence[Any]) -> Any:
@@ -291,7 +291,7 @@ class _Listed(Collect):
     """``Collect(into=list)``: what a list has beside a set."""
 
     __slots__ = ()
-    forms = (Form("list", by_value=True, collects=True),)
+    forms = (Aggregation("list", by_value=True, collects=True),)
 
     @staticmethod
     def show(values: Sequence[Any]) -> Any:
@@ -312,7 +312,7 @@ class Distinct(Ordered):
     """
 
     __slots__ = ()
-    forms = (Form("distinct", by_value=True, once=True),)
+    forms = (Aggregation("distinct", by_value=True, once=True),)
     in_shards = True  # readers who say ``combine=`` have the counts of the shards
 
     def __init__(self, value: Moment) -> None:
@@ -339,7 +339,7 @@ class Winner(_OfOneSource):
     """The plain attributes of the source with the largest ``wins``, together: ``Row(..., wins=...)``."""
 
     __slots__ = ()
-    forms = (Form("wins", descending=True),)
+    forms = (Aggregation("wins", descending=True),)
 
     def __init__(self, attributes: Mapping[str, Any], wins: Moment) -> None:
         self._set(WINS, wins, attributes, lambda: f"Row(wins={shown(wins)})")
@@ -380,10 +380,10 @@ def _choice(*, smallest: object = False, ties: object = SMALLEST_KEY) -> str:
     return "".join(f", {name}={shown(value)}" for name, (value, default) in chosen.items() if value != default)
 
 
-def _ordering(name: str, most: int, said: Saying, *, smallest: Any, ties: Any) -> Ordering:
+def _ordering(name: str, most: int, message: Saying, *, smallest: Any, ties: Any) -> Ordering:
     if not isinstance(smallest, bool) or ties not in TIES:
-        raise HandlerError(f"{said()}: expected smallest=True or False, and ties={TIES[0]!r} or {TIES[1]!r}.")
-    return ordering(form_name(name, smallest=smallest, ties=ties), most)
+        raise HandlerError(f"{message()}: expected smallest=True or False, and ties={TIES[0]!r} or {TIES[1]!r}.")
+    return ordering(aggregation_name(name, smallest=smallest, ties=ties), most)
 
 
 MAX, MIN, DISTINCT = ordering("max", 1), ordering("min", 1), ordering("distinct", 0)
@@ -393,7 +393,7 @@ WINS = ordering("wins", 1)
 
 def claims_in_order(*, smallest: bool, ties: Ties) -> Ordering:
     """The ordering of the claims to a unique row."""
-    return ordering(form_name("claim", smallest=smallest, ties=ties), CLAIMANTS_MAX)
+    return ordering(aggregation_name("claim", smallest=smallest, ties=ties), CLAIMANTS_MAX)
 
 
 # What proofs compare with: sorted by Python, without the texts by which entries are sorted.

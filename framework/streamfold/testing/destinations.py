@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Protocol
 
 from streamfold.errors import SettingsError
-from streamfold.testing.polling import LaneBatch, StreamLane
+from streamfold.testing.polling import PolledBatch, PolledShard
 from streamfold.testing.stream import ACCOUNT, REGION, Clock, TwinRecord
 
 Condition = Literal["RetryAttemptsExhausted", "RecordAgeExceeded"]
@@ -226,10 +226,10 @@ class GivingUp:
         self._metrics = metrics
 
     def take(
-        self, lane: StreamLane, batch: LaneBatch, count: int, condition: Condition, *, unhandled: bool = False
+        self, lane: PolledShard, batch: PolledBatch, count: int, condition: Condition, *, unhandled: bool = False
     ) -> None:
         """Hands over a batch's first records. A destination that fails loses them, for good (seen on AWS)."""
-        given_up = LaneBatch(batch.records[:count], batch.request_id, batch.attempts)
+        given_up = PolledBatch(batch.records[:count], batch.request_id, batch.attempts)
         delivered = False
         if self._destination is not None:
             try:
@@ -242,7 +242,7 @@ class GivingUp:
         self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
 
     def _failed_batch(
-        self, lane: StreamLane, batch: LaneBatch, condition: Condition, *, unhandled: bool
+        self, lane: PolledShard, batch: PolledBatch, condition: Condition, *, unhandled: bool
     ) -> FailedBatch:
         first, last = batch.records[0], batch.records[-1]
         return FailedBatch(

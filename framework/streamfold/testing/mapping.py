@@ -18,7 +18,7 @@ from streamfold.errors import SettingsError
 from streamfold.testing.destinations import Destination, Discarded, GivingUp, Names
 from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.mapping_settings import FOREVER, Filters, MappingSettings
-from streamfold.testing.polling import LaneBatch, Polling, StreamLane
+from streamfold.testing.polling import PolledBatch, PolledShard, Polling
 from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, Clock, StreamTwin, TwinRecord
 
 FAILURES = "batchItemFailures"
@@ -216,15 +216,15 @@ class MappingTwin:
 
     # --- which batch is next ------------------------------------------------------------------------------------------
 
-    def _next_lane(self) -> StreamLane | None:
+    def _next_lane(self) -> PolledShard | None:
         self.expired += self._polling.poll(self.clock.now, self.metrics)
         lanes = self._polling.lanes
-        waiting = [(due, lane) for lane in lanes if (due := lane.due(self.settings)) is not None]
+        waiting = [(due_at, lane) for lane in lanes if (due_at := lane.due_at(self.settings)) is not None]
         if not waiting:
             return None
-        first = min(due for due, _ in waiting)
+        first = min(due_at for due_at, _ in waiting)
         self.clock.advance(max(0.0, first - self.clock.now))
-        ready = [lane for due, lane in waiting if due <= max(first, self.clock.now)]
+        ready = [lane for due_at, lane in waiting if due_at <= max(first, self.clock.now)]
         return self._random.choice(ready) if self._random else min(ready, key=lambda lane: lane.turn)
 
     def _new_id(self) -> str:
@@ -233,18 +233,18 @@ class MappingTwin:
 
     # --- one invocation -----------------------------------------------------------------------------------------------
 
-    def _invoke(self, lane: StreamLane, batch: LaneBatch) -> Invocation:
+    def _invoke(self, lane: PolledShard, batch: PolledBatch) -> Invocation:
         self._turn += 1
         lane.turn = self._turn
         started = self.clock.now
         context = Context(batch.request_id, self.function_arn, self.clock, started + self._timeout_seconds)
         response, error = self._call(batch, context)
         records = tuple(polled.record for polled in batch.records)
-        told = partial(Invocation, lane.shard_id, lane.number, batch.request_id)
+        invoked = partial(Invocation, lane.shard_id, lane.number, batch.request_id)
         if isinstance(error, Throttled):
             self.metrics[FAILED_INVOKE] += len(records)
             self._wait(batch)
-            return told(batch.attempts, records, "throttled", "again", None, error)
+            return invoked(batch.attempts, records, "throttled", "again", None, error)
         batch.attempts += 1
         self.metrics[INVOKED] += len(records)
         timed_out = self.clock.now - started > self._timeout_seconds
@@ -253,9 +253,9 @@ class MappingTwin:
         if failed is not None:
             self.metrics[FAILED_INVOKE] += len(records)
         then = self._settle(lane, batch, failed, unhandled=outcome in ("timeout", "error"))
-        return told(batch.attempts, records, outcome, then, response, error)
+        return invoked(batch.attempts, records, outcome, then, response, error)
 
-    def _call(self, batch: LaneBatch, context: Context) -> tuple[Any, BaseException | None]:
+    def _call(self, batch: PolledBatch, context: Context) -> tuple[Any, BaseException | None]:
         try:
             response = self.function(json.loads(batch.event), context)
             json.dumps(response, default=float)  # what is no JSON is an error too; Lambda's runtime takes Decimals
@@ -263,11 +263,11 @@ class MappingTwin:
             return None, error
         return response, None
 
-    def _first_failed(self, response: Any, batch: LaneBatch) -> int | None:
+    def _first_failed(self, response: Any, batch: PolledBatch) -> int | None:
         """Responses are read only where the mapping says so (Developer Guide, services-ddb-batchfailurereporting)."""
         return first_failed(response, batch.sequences) if self.settings.report_item_failures else None
 
-    def _settle(self, lane: StreamLane, batch: LaneBatch, failed: int | None, *, unhandled: bool) -> Next:
+    def _settle(self, lane: PolledShard, batch: PolledBatch, failed: int | None, *, unhandled: bool) -> Next:
         """What becomes of a batch. The part from the checkpoint on, and each half, is a batch of its own: with a new
         request and all of its retries (seen on AWS), and splitting spends none (Developer Guide,
         services-dynamodb-errors). The left half is finished before the right one begins.
@@ -278,12 +278,12 @@ class MappingTwin:
             lane.batches.pop()
             return "done"
         if failed:
-            lane.batches[-1] = LaneBatch(batch.records[failed:], self._new_id())
+            lane.batches[-1] = PolledBatch(batch.records[failed:], self._new_id())
             return "rest"
         if self.settings.bisect and len(batch.records) > 1:
             middle = len(batch.records) // 2
             halves = (batch.records[middle:], batch.records[:middle])
-            lane.batches[-1:] = [LaneBatch(half, self._new_id()) for half in halves]
+            lane.batches[-1:] = [PolledBatch(half, self._new_id()) for half in halves]
             return "halves"
         if FOREVER < self.settings.retries_max < batch.attempts:
             lane.batches.pop()
@@ -292,13 +292,13 @@ class MappingTwin:
         self._wait(batch)
         return "again"
 
-    def _wait(self, batch: LaneBatch) -> None:
+    def _wait(self, batch: PolledBatch) -> None:
         batch.wait_seconds = min(max(BACKOFF_SECONDS, 2 * batch.wait_seconds), BACKOFF_SECONDS_MAX)
-        batch.due = self.clock.now + batch.wait_seconds
+        batch.due_at = self.clock.now + batch.wait_seconds
 
     # --- records that are given up ------------------------------------------------------------------------------------
 
-    def _drop_old(self, lane: StreamLane, batch: LaneBatch) -> int:
+    def _drop_old(self, lane: PolledShard, batch: PolledBatch) -> int:
         """Gives up the records at a batch's beginning that are older than the age limit, or than the stream keeps;
         those behind them are a new batch. Returns how many.
         """
@@ -309,10 +309,10 @@ class MappingTwin:
             self.expired += count
         if count:
             rest = batch.records[count:]
-            lane.batches[-1:] = [LaneBatch(rest, self._new_id())] if rest else []
+            lane.batches[-1:] = [PolledBatch(rest, self._new_id())] if rest else []
         return count
 
-    def _older(self, batch: LaneBatch, seconds: int) -> int:
+    def _older(self, batch: PolledBatch, seconds: int) -> int:
         horizon = self.clock.now - seconds
         records = batch.records
         return next((place for place, polled in enumerate(records) if polled.created > horizon), len(records))

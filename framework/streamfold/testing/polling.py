@@ -46,7 +46,7 @@ def lane_key(record: TwinRecord) -> str:
     return json.dumps(record["dynamodb"]["Keys"], sort_keys=True)
 
 
-def filtered_form(record: TwinRecord) -> Mapping[str, Any]:
+def filtered_pattern(record: TwinRecord) -> Mapping[str, Any]:
     """A record as filters see it: of one of Kinesis only its data (Developer Guide, with-kinesis-filtering)."""
     return {"data": json.loads(b64decode(record["kinesis"]["data"]))} if is_kinesis(record) else record
 
@@ -68,7 +68,7 @@ class Polled(NamedTuple):
 
 
 @dataclass(slots=True)
-class LaneBatch:
+class PolledBatch:
     """Records that are delivered together, until they succeed, are split or are given up.
 
     ``attempts`` counts invocations; only a batch with the same records has the same ``request_id``.
@@ -78,7 +78,7 @@ class LaneBatch:
     request_id: str
     attempts: int = 0
     wait_seconds: float = 0.0
-    due: float = 0.0
+    due_at: float = 0.0
 
     @property
     def sequences(self) -> list[str]:
@@ -91,7 +91,7 @@ class LaneBatch:
 
 
 @dataclass(slots=True, eq=False)
-class StreamLane:
+class PolledShard:
     """The records of some items of a shard, of which one batch at a time is in flight.
 
     ``batches`` is a stack: its last is the next, its others are what splitting left for later.
@@ -102,7 +102,7 @@ class StreamLane:
     waiting: deque[Polled] = field(default_factory=deque)
     waiting_bytes: int = 0
     waiting_since: float = 0.0
-    batches: list[LaneBatch] = field(default_factory=list)
+    batches: list[PolledBatch] = field(default_factory=list)
     turn: int = 0
 
     def add(self, polled: Polled, now: float) -> None:
@@ -111,22 +111,22 @@ class StreamLane:
         self.waiting.append(polled)
         self.waiting_bytes += size_bytes(polled.text)
 
-    def due(self, settings: MappingSettings) -> float | None:
+    def due_at(self, settings: MappingSettings) -> float | None:
         """When the next batch may go: at once if full, by records or bytes, else when its window ends."""
         if self.batches:
-            return self.batches[-1].due
+            return self.batches[-1].due_at
         if not self.waiting:
             return None
         full = len(self.waiting) >= settings.batch_size or self.waiting_bytes >= EVENT_BYTES_MAX
         return self.waiting_since + (0 if full else settings.window_seconds)
 
-    def batch(self, size: int, now: float, new_id: Callable[[], str]) -> LaneBatch:
+    def batch(self, size: int, now: float, new_id: Callable[[], str]) -> PolledBatch:
         """The batch in flight, or a new one of at most ``size`` records and Lambda's size of an event."""
         if not self.batches:
             records = [self.waiting.popleft() for _ in range(self._fitting(size))]
             self.waiting_bytes -= sum(size_bytes(polled.text) for polled in records)
             self.waiting_since = now
-            self.batches.append(LaneBatch(records, new_id()))
+            self.batches.append(PolledBatch(records, new_id()))
         return self.batches[-1]
 
     def _fitting(self, size: int) -> int:
@@ -138,7 +138,7 @@ class StreamLane:
                 return max(1, count)
         return min(size, len(self.waiting))
 
-    def unfinished(self) -> int | None:
+    def remaining(self) -> int | None:
         """The lowest sequence number that is not through."""
         if self.batches:
             return min(polled.sequence for batch in self.batches for polled in batch.records)
@@ -156,7 +156,7 @@ class Reader:
     def __init__(self, shard: Shard, lanes: int) -> None:
         self.shard = shard
         self.position = -1
-        self.lanes = [StreamLane(shard.id, number) for number in range(lanes)]
+        self.lanes = [PolledShard(shard.id, number) for number in range(lanes)]
 
     def skip(self) -> None:
         """Leaves out what the shard holds by now: LATEST."""
@@ -177,7 +177,7 @@ class Reader:
             created = created_at(record)
             if now - created >= RETENTION_SECONDS:
                 expired += 1
-            elif filters(filtered_form(record)):
+            elif filters(filtered_pattern(record)):
                 self._lane(record).add(Polled(record, self.position, created, TEXT(record)), now)
             else:
                 metrics[FILTERED_OUT] += 1
@@ -185,8 +185,8 @@ class Reader:
 
     def checkpoint(self) -> int:
         """The sequence number up to which everything is through."""
-        unfinished = [number for lane in self.lanes if (number := lane.unfinished()) is not None]
-        return min(unfinished) - 1 if unfinished else self.position
+        remaining = [number for lane in self.lanes if (number := lane.remaining()) is not None]
+        return min(remaining) - 1 if remaining else self.position
 
     def go_back(self, position: int) -> None:
         """Forgets what was polled behind a position, or behind the checkpoint where that is lower."""
@@ -210,7 +210,7 @@ class Reader:
         """Whether some of what was polled is not through."""
         return any(lane.batches or lane.waiting for lane in self.lanes)
 
-    def _lane(self, record: TwinRecord) -> StreamLane:
+    def _lane(self, record: TwinRecord) -> PolledShard:
         """An item's records share a lane."""
         if len(self.lanes) == 1:
             return self.lanes[0]
@@ -250,7 +250,7 @@ class Polling:
         return expired
 
     @property
-    def lanes(self) -> Iterator[StreamLane]:
+    def lanes(self) -> Iterator[PolledShard]:
         """The lanes of all shards."""
         return (lane for reader in self._readers.values() for lane in reader.lanes)
 

@@ -61,7 +61,7 @@ def parking_conflicts(app: App) -> set[str]:
     return {route.name for route in own if contributing(route).parks_conflicts(route)}
 
 
-def tells_of_conflict(app: App, failure: Failure) -> bool:
+def reports_conflict(app: App, failure: Failure) -> bool:
     """Whether a record is to be parked for a conflict of a unique index, for which a rehearsal has no place.
 
     What the index shows is right none the less.
@@ -238,7 +238,7 @@ class Twin:
         if self._keeps_sources:
             self._take_over()  # what other handlers did, also where one fails
         for failure in failures:
-            if not tells_of_conflict(self.app, failure):
+            if not reports_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
 
     def _take_over(self) -> None:

@@ -75,14 +75,14 @@ class All(NamedTuple):
     """All of these hold. ``says``: the condition in a dry run, behind "if"."""
 
     terms: "tuple[Term, ...]" = ()
-    says: str = ""
+    phrase: str = ""
 
 
 class Either(NamedTuple):
     """One of these holds at least. ``says`` as for ``All``."""
 
     terms: "tuple[Term, ...]"
-    says: str = ""
+    phrase: str = ""
 
 
 Requirement = All | Either
@@ -180,7 +180,7 @@ def conditions(write: Any) -> list[str]:
     """The conditions of a write, as a dry run prints them; those without a phrase are omitted."""
     guard = described(write, STATE).guard  # a table decides on no condition
     groups = [guard, *(term for term in guard.terms if isinstance(term, All | Either))]
-    return [group.says for group in groups if group.says]
+    return [group.phrase for group in groups if group.phrase]
 
 
 def _describes(kind: type[W], shape: Callable[[W, Table], WriteShape]) -> Callable[[Any], Any]:
@@ -241,10 +241,10 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
     else:
         removes.append(EXPIRES.name)
     adds = (Attribute("r", ONE), *((Attribute("live", _number("live")),) if write.live else ()))
-    return Description(All(tuple(terms), says="as before"), Update(tuple(sets), tuple(removes), adds))
+    return Description(All(tuple(terms), phrase="as before"), Update(tuple(sets), tuple(removes), adds))
 
 
-def _still_expected(part: guarded.LedgerPart, stored: str) -> tuple[Term, ...]:
+def _still_expected(part: guarded.HandlerContribution, stored: str) -> tuple[Term, ...]:
     """The stored contribution is older, and the one that the effects were computed from.
 
     If only versions were compared, an older change could land behind a removal that was redelivered; if only
@@ -266,7 +266,7 @@ def _still_expected(part: guarded.LedgerPart, stored: str) -> tuple[Term, ...]:
 @_describes(guarded.Claim, lambda write, _: (bool(write.rows),))
 def _claim(write: guarded.Claim, _: Table) -> Description:
     rows = (Attribute("s", _text("rows")),) if write.rows else ()
-    return Description(All((GONE,), says="there is none"), Replace((*rows, EXPIRES)))
+    return Description(All((GONE,), phrase="there is none"), Replace((*rows, EXPIRES)))
 
 
 @_describes(guarded.SwapState, lambda write, _: (bool(write.revision), write.expires))
@@ -284,8 +284,8 @@ def _delete_state(write: guarded.DeleteState, _: Table) -> Description:
     return Description(same, "Delete")
 
 
-@_describes(guarded.PutMirror, lambda write, _: (write.expires is not None,))
-def _mirror(write: guarded.PutMirror, _: Table) -> Description:
+@_describes(guarded.PutStoredCopy, lambda write, _: (write.expires is not None,))
+def _stored_copy(write: guarded.PutStoredCopy, _: Table) -> Description:
     expires = () if write.expires is None else (Attribute("ttl", _number("expires")),)
     attributes = (Attribute("s", _text("text")), Attribute("v", _text("version")), *expires)
     return Description(Either((GONE, Is("v", "<=", _text("version")))), Replace(attributes))
@@ -349,7 +349,7 @@ def _add(write: guarded.AddRow, _: Table) -> Description:
     terms: list[Term] = []
     if write.unversioned:
         # The tombstone of a guarded put would hide the sum.
-        terms.append(All((Absent(VERSION),), says="none put it"))
+        terms.append(All((Absent(VERSION),), phrase="none put it"))
     if write.born:
         # A row that expired and was made again meanwhile has a life of its own: nothing is added to it unseen.
         terms.append(GONE)
@@ -390,11 +390,11 @@ def _delete(write: guarded.DeleteRow, _: Table) -> Description:
 def _guarded_put(write: guarded.GuardedPut, table: Table) -> Description:
     # A row that counts contributors and has no version is one that handlers add to.
     new = All((Absent(VERSION), Absent(CONTRIBUTORS)))
-    terms: tuple[Term, ...] = (Either((new, Is(VERSION, "<", _text("version"))), says="older"),)
+    terms: tuple[Term, ...] = (Either((new, Is(VERSION, "<", _text("version"))), phrase="older"),)
     own: tuple[Attribute, ...] = (Attribute(VERSION, _text("version")),)
     if write.owner is not None:
         # Versions of different items do not compare.
-        owner = Either((Absent(OWNER), Is(OWNER, "=", _text("owner"))), says="it is no other item's")
+        owner = Either((Absent(OWNER), Is(OWNER, "=", _text("owner"))), phrase="it is no other item's")
         terms, own = (*terms, owner), (*own, Attribute(OWNER, _text("owner")))
     if write.attributes is not None:
         return Description(All(terms), Replace((*own, AttributesOf("attributes"))))
@@ -402,8 +402,8 @@ def _guarded_put(write: guarded.GuardedPut, table: Table) -> Description:
     return Description(All(terms), Replace((*own, Attribute(CONTRIBUTORS, ZERO), *expires)))
 
 
-@_describes(guarded.PutPair, lambda write, table: (write.replaces, write.attributes is None, table.ttl))
-def _pair(write: guarded.PutPair, table: Table) -> Description:
+@_describes(guarded.PutPostRow, lambda write, table: (write.replaces, write.attributes is None, table.ttl))
+def _pair(write: guarded.PutPostRow, table: Table) -> Description:
     first, second = _text("versions[0]"), _text("versions[1]")
     older = All((Is(VERSION, "<=", first), Is(PARTNER_VERSION, "<=", second)))
     shown = write.attributes is not None

@@ -125,8 +125,8 @@ class AddRow(Value):
     @property
     def contributors_required(self) -> int | None:
         """How many contributors the row must count before; None: there may be no row."""
-        least = self.contributors_min
-        return max(least or 0, 1 - self.contributors) if self.requires_contributor else least
+        minimum = self.contributors_min
+        return max(minimum or 0, 1 - self.contributors) if self.requires_contributor else minimum
 
     @property
     def may_empty(self) -> bool:
@@ -164,7 +164,7 @@ class GuardedPut(Value):
 
 
 @value
-class PutPair(Value):
+class PutPostRow(Value):
     """Writes a row that was made of two items, with the version of each; only over versions that are not newer.
 
     Refused over a row that has no such versions.
@@ -179,11 +179,11 @@ class PutPair(Value):
     removed: tuple[str, ...] = ()  # attributes that the row may have from before, which saves calls
 
 
-RowWrite = PutRow | DeleteRow | AddRow | GuardedPut | PutPair
+RowWrite = PutRow | DeleteRow | AddRow | GuardedPut | PutPostRow
 
 
 @value
-class LedgerPart(Value):
+class HandlerContribution(Value):
     """One handler's part of a ledger item.
 
     In an optimistic write the stored part must be absent or of an older version, hold ``expected``, bear no fence, and
@@ -202,7 +202,7 @@ class LedgerWrite(Value):
     """Advances the ledger item of one source item: the guard of all effects of that item's handlers."""
 
     key: StateKey
-    parts: tuple[LedgerPart, ...]
+    parts: tuple[HandlerContribution, ...]
     revision: int | None  # that was read and must still be stored, 0: no item; None: optimistic, the parts are compared
     live: int  # added to the number of handlers that have something stored
     expires: bool  # sets the time to live; otherwise removes it
@@ -210,7 +210,7 @@ class LedgerWrite(Value):
     fence: bool = False  # marks the parts as repaired, so that optimistic writes planned before are refused
 
 
-class LeftBehind(NamedTuple):
+class PendingNote(NamedTuple):
     """Rows and entries that one handler's steps left behind, to be finished after the commit."""
 
     key: StateKey  # of the ledger item
@@ -241,7 +241,7 @@ class DeleteState(Value):
     expected: str | None = None  # if given: refused unless the item holds this text
 
 
-class PutMirror(NamedTuple):
+class PutStoredCopy(NamedTuple):
     """Writes a state item with a text and its version. Refused over a newer version."""
 
     key: StateKey
@@ -375,7 +375,7 @@ class NoteVersion(NamedTuple):
 
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
-StateWrite = Guard | PutState | DeleteState | PutMirror | SwapState | CounterWrite
+StateWrite = Guard | PutState | DeleteState | PutStoredCopy | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
 OtherWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp | NoteVersion
 """Writes that no plan holds: each has a call of its own, but for ``NoteVersion``."""
@@ -424,11 +424,11 @@ def estimated_bytes(write: GuardedWrite) -> int:
         return ACTION_BYTES + letters * 2
     if type(write) is PutState:
         return len(write.text) * 2
-    if type(write) is PutMirror:
+    if type(write) is PutStoredCopy:
         return ACTION_BYTES + len(write.text) * 2
     if type(write) is CounterWrite:
         return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
-    if isinstance(write, (PutRow, GuardedPut, PutPair)) and write.attributes:
+    if isinstance(write, (PutRow, GuardedPut, PutPostRow)) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
     if type(write) is DeleteSource:
         return ACTION_BYTES + item_bytes(write.image)
@@ -450,13 +450,13 @@ def _stored(write: GuardedWrite) -> Mapping[str, Any]:
         return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
     if isinstance(write, PutState):
         return {"s": write.text}
-    if isinstance(write, PutMirror):
+    if isinstance(write, PutStoredCopy):
         return {"s": write.text}
     if isinstance(write, CounterWrite):
         return {"ids": [*write.added, *write.removed]}
     if isinstance(write, AddRow):
         return write.values
-    return (write.attributes or {}) if isinstance(write, (PutRow, GuardedPut, PutPair)) else {}
+    return (write.attributes or {}) if isinstance(write, (PutRow, GuardedPut, PutPostRow)) else {}
 
 
 def too_large(writes: Sequence[GuardedWrite]) -> bool:

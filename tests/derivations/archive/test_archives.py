@@ -11,7 +11,7 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.batch.process import process_event
-from streamfold.derivations.archive.archives import ArchivedItem, Folder, open_place, read_archive
+from streamfold.derivations.archive.archives import ArchivedItem, Folder, open_location, read_archive
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.runtime import Runtime
@@ -243,4 +243,4 @@ def test_lines_hold_the_item_as_it_was_stored(app, place):
 
 def test_a_place_that_is_none_is_refused():
     with pytest.raises(SettingsError, match="expected s3://BUCKET/PREFIX, or locally file:FOLDER"):
-        open_place("kept")
+        open_location("kept")

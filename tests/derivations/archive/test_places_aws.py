@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from streamfold import App, Key, Router
 from streamfold.batch.process import process_event
-from streamfold.derivations.archive.archives import Bucket, Folder, open_place
+from streamfold.derivations.archive.archives import Bucket, Folder, open_location
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.read import archived
@@ -24,10 +24,10 @@ A_DAY = 24 * 60 * 60
 @pytest.fixture(params=["folder", "bucket"])
 def place(request, tmp_path):
     if request.param == "folder":
-        return open_place(f"file:{tmp_path}/kept")
+        return open_location(f"file:{tmp_path}/kept")
     request.getfixturevalue("aws")
     boto3.client("s3").create_bucket(Bucket="kept")
-    return open_place("s3://kept/some/prefix")
+    return open_location("s3://kept/some/prefix")
 
 
 def test_contents_are_read_back_in_the_order_of_their_names(place):
@@ -67,7 +67,7 @@ CALLS = [
 @pytest.mark.parametrize(("permission", "call"), CALLS)
 def test_a_bucket_that_is_missing_is_told_with_the_permission_that_is_needed(aws, permission, call):
     with pytest.raises(EngineError, match=f"NoSuchBucket.*{permission} on it to be permitted") as raised:
-        call(open_place("s3://missing/prefix"))
+        call(open_location("s3://missing/prefix"))
     assert not isinstance(raised.value, EngineUnavailable)
 
 
@@ -110,7 +110,7 @@ def test_readers_give_their_own_client(aws):
     router = Router()
     router.archive(Key("SESSION#{session_id}", "METADATA"), to="s3://kept/archive", name="archive")
     app = App("shop", routers=[router])
-    opened = {"s3://kept/archive": open_place("s3://kept/archive")}
+    opened = {"s3://kept/archive": open_location("s3://kept/archive")}
     with closing(MemoryEngine(app.tables.values())) as engine:
         run = Runtime(app, engine, Settings(), outside=True, opened=opened)
         process_event(run, [removal(1, FIRST_OF_MARCH), removal(2, FIRST_OF_MARCH + A_DAY)])

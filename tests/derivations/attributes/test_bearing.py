@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.derivations.attributes.write_back import Own, PutBack, due
+from streamfold.derivations.attributes.write_back import Own, PutBack, pending_update
 from streamfold.keys.table import DERIVED
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
@@ -227,49 +227,51 @@ def stored(marks=None, **attributes):
     ],
 )
 def test_attributes_that_nothing_derives_go_where_their_handler_is_known_and_of_this_application(whose, removed):
-    update = due(OWN, ITEM, stored({whose: {"n"}}, n=1), {}).update
+    update = pending_update(OWN, ITEM, stored({whose: {"n"}}, n=1), {}).update
     assert (update and update.removed) == removed
 
 
 def test_a_copy_says_nothing_of_retired_handlers():
     marked = stored({"shop/gone": {"n"}}, n=1)
-    assert due(OWN, ITEM, marked, {}, retire=False).update is None
+    assert pending_update(OWN, ITEM, marked, {}, retire=False).update is None
 
 
 def test_marks_of_others_stay_beside_those_that_change():
-    update = due(OWN, ITEM, stored({"billing/total": {"owed"}, "shop/open": {"flag"}}, owed=1, flag=1), {}).update
+    update = pending_update(
+        OWN, ITEM, stored({"billing/total": {"owed"}, "shop/open": {"flag"}}, owed=1, flag=1), {}
+    ).update
     assert (update.values, update.removed) == ({DERIVED: {"billing/total": {"owed"}}}, ("flag",))
 
 
 @pytest.mark.parametrize("whose", ["shop/gone", "shop/open"])
 def test_an_attribute_passes_on_to_the_handler_that_derives_it_now(whose):
-    found = due(OWN, ITEM, stored({whose: {"n"}}, n=1), {"shop/total": {"n": 2}, "shop/open": {}})
+    found = pending_update(OWN, ITEM, stored({whose: {"n"}}, n=1), {"shop/total": {"n": 2}, "shop/open": {}})
     assert (found.update.values, found.refused) == ({"n": 2, DERIVED: {"shop/total": {"n"}}}, None)
 
 
 @pytest.mark.parametrize("whose", ["billing/total", "shop/newer"])
 def test_an_attribute_of_another_is_free_once_the_item_has_it_no_more(whose):
     shown = {"shop/total": {"n": 2}}
-    assert due(OWN, ITEM, stored({whose: {"n"}}, n=1), shown).refused is not None
-    assert due(OWN, ITEM, stored({whose: {"n"}}), shown).update.values[DERIVED] == {"shop/total": {"n"}}
+    assert pending_update(OWN, ITEM, stored({whose: {"n"}}, n=1), shown).refused is not None
+    assert pending_update(OWN, ITEM, stored({whose: {"n"}}), shown).update.values[DERIVED] == {"shop/total": {"n"}}
 
 
 def test_an_update_is_made_only_while_the_marks_are_as_they_were_read():
     shown, marks = {"shop/total": {"n": 2}}, {"shop/total": {"n"}}
-    assert due(OWN, ITEM, stored(marks, n=1), shown).update.expected == {"n": 1, DERIVED: marks}
-    assert due(OWN, ITEM, stored(), shown).update.absent == ("n", DERIVED)
+    assert pending_update(OWN, ITEM, stored(marks, n=1), shown).update.expected == {"n": 1, DERIVED: marks}
+    assert pending_update(OWN, ITEM, stored(), shown).update.absent == ("n", DERIVED)
 
 
 @pytest.mark.parametrize("marks", ["text", {"shop/total": "n"}, {"n"}])
 def test_what_the_framework_did_not_write_marks_nothing(marks):
-    assert due(OWN, ITEM, stored(marks, n=1), {}).update.removed == (DERIVED,)
+    assert pending_update(OWN, ITEM, stored(marks, n=1), {}).update.removed == (DERIVED,)
 
 
 @pytest.mark.parametrize(
     ("whose", "value", "goes"), [("shop/total", 1, True), ("shop/total", 2, False), ("x/total", 1, False)]
 )
 def test_an_attribute_put_back_unmarked_goes_while_it_has_the_value_of_that_change(whose, value, goes):
-    found = due(OWN, ITEM, stored(n=1), {}, [PutBack("n", whose, encode(value))])
+    found = pending_update(OWN, ITEM, stored(n=1), {}, [PutBack("n", whose, encode(value))])
     assert (found.update is not None) == goes
 
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold.batch.fan_outs import ring_open, run_chains, run_fan_outs, work_on
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs, work_on
 from streamfold.batch.process import process_event
 from streamfold.derivations.cascade import children
 from streamfold.derivations.cascade import children as lanes
@@ -98,7 +98,7 @@ def test_a_later_removal_leads_the_open_fan_out(app, engine):
     process_event(a_run(app, engine), [removal(7)])
     run = a_run(app, engine)
     assert open_ones(app, engine) == ["cascade"]
-    ring_open(run)
+    enqueue_open(run)
     assert not run_fan_outs(run).failures
     assert (open_ones(app, engine), engine.left()) == ([], [])
 
@@ -116,7 +116,7 @@ def test_children_that_came_back_before_the_cursor_go_with_a_removal_between_two
         return store(fan_outs, job, lane, moved)
 
     run = a_run(app, engine)
-    ring_open(run)
+    enqueue_open(run)
     with patch.object(FanOuts, "_store", removed_again):
         assert not run_fan_outs(run).failures
     assert len(moves) > 2
@@ -127,14 +127,14 @@ def test_children_that_came_back_before_the_cursor_go_with_a_removal_between_two
 def test_a_run_whose_store_holds_no_items_leaves_the_fan_out_open(app, engine):
     process_event(a_run(app, engine), [removal()])
     run = a_run(app, engine, source_items=False)
-    assert not ring_open(run)
+    assert not enqueue_open(run)
     assert (open_ones(app, engine), len(engine.left())) == (["cascade"], 42)
 
 
 def test_a_fan_out_that_is_worked_on_after_its_end_removes_nothing(app, engine):
     run = a_run(app, engine)
     process_event(run, [removal()])
-    again = a_run(app, engine, rung=[*run.rung, *run.rung])
+    again = a_run(app, engine, queued=[*run.queued, *run.queued])
     assert not run_fan_outs(run).failures
     engine.put(*items_of(5), version="v9")
     assert not run_fan_outs(again).failures
@@ -166,7 +166,7 @@ class FannedOut(Faulty):
                 failures = process_event(run, [removal()]).failures
                 self.acknowledged = not failures
             elif self.random.random() < 0.5:
-                ring_open(run)
+                enqueue_open(run)
             self.engine.retry()
             return failures + run_chains(run, self.engine).failures
         except (Died, EngineUnavailable):
@@ -186,7 +186,7 @@ class FannedOut(Faulty):
     def finish(self):
         assert not self.deliver()
         run = a_run(self.app, self.engine)
-        ring_open(run)
+        enqueue_open(run)
         assert not run_chains(run, self.engine).failures
 
 
@@ -226,13 +226,13 @@ def test_a_cascade_that_is_led_to_a_later_removal_before_its_lane_is_read_begins
             process_event(a_run(app, engine), [removal(7)])
         return read(self, job, number)
 
-    ring_open(run := a_run(app, engine))
+    enqueue_open(run := a_run(app, engine))
     with patch.object(FanOuts, "_store", stops):
-        work_on(run, run.rung[0])
-    ring_open(run := a_run(app, engine))
+        work_on(run, run.queued[0])
+    enqueue_open(run := a_run(app, engine))
     with patch.object(FanOuts, "lane", overtaken):
         run_fan_outs(run)
-    ring_open(run := a_run(app, engine))
+    enqueue_open(run := a_run(app, engine))
     run_fan_outs(run)
     assert engine.left() == []
     assert open_ones(app, engine) == []

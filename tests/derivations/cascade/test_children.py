@@ -94,7 +94,7 @@ def play(app, engine, *records, actions=10, **more):
     run = Runtime(app, engine, settings, clock=lambda: CLOCK, pause=lambda _: None, **more)
     report = process_event(run, list(records))
     engine.retry()
-    after = Runtime(app, engine, settings, clock=lambda: CLOCK, source_items=run.source_items, rung=run.rung)
+    after = Runtime(app, engine, settings, clock=lambda: CLOCK, source_items=run.source_items, queued=run.queued)
     merge(report, run_chains(after, engine))
     return report
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from streamfold import App, Key, Router, Row, Table
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_fan_outs
 from streamfold.batch.process import process_event
 from streamfold.derivations.feed.spreading import EDGE, KEEP, PULL, UNTIL
 from streamfold.engines import MemoryEngine
@@ -58,7 +58,7 @@ class Feeds:
         self.clock.advance(1)
         self.engine.put_sources(newest_sources([Origins(self.app.source_tables, Settings()).change(record)]))
         failures = process_event(self.run(), {"Records": [record]}).failures
-        while ring_open(ringing := self.run()):
+        while enqueue_open(ringing := self.run()):
             run_fan_outs(ringing)
         return [failure.error for failure in failures]
 

@@ -9,9 +9,9 @@ import pytest
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.derivations.feed import fan_outs as lanes
-from streamfold.derivations.feed import pairs, spreading
-from streamfold.derivations.feed.fan_outs import FeedLanes
-from streamfold.derivations.feed.pairs import Mirrors
+from streamfold.derivations.feed import posts, spreading
+from streamfold.derivations.feed.fan_outs import FeedSegments
+from streamfold.derivations.feed.posts import StoredCopies
 from streamfold.derivations.feed.spreading import Audiences, Spreading
 from streamfold.engines import Entries
 from streamfold.jobs import fan_outs
@@ -19,7 +19,7 @@ from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.feeds import Merging
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.writes.guarded import PutPair
+from streamfold.writes.guarded import PutPostRow
 from tests.helpers.changed_writes import on_writes
 from tests.helpers.feed_histories import AHEAD_SECONDS, NONE_AHEAD, History, applications, edge_key, post_key, small
 from tests.helpers.records import change, item
@@ -46,7 +46,7 @@ def first_wrong(histories, first=0, **options):
 
 @contextmanager
 def removed_pass_over_removed():
-    def takes(mirror, other, *, keeps=False):
+    def takes(copy, other, *, keeps=False):
         return not other.gone or keeps
 
     with patch.object(spreading, "takes", takes), patch.object(lanes, "takes", takes):
@@ -56,7 +56,7 @@ def removed_pass_over_removed():
 @contextmanager
 def other_side_before_mirror():
     """Only what the other side had before the own mirror was written is visited."""
-    sends, reads = spreading.send, Mirrors.page
+    sends, reads = spreading.send, StoredCopies.page
     known = {}
 
     def read_first(runtime, writes):
@@ -70,14 +70,14 @@ def other_side_before_mirror():
         places = known.pop(side, None)
         return found if places is None else [each for each in found if each[0] in places]
 
-    with patch.object(spreading, "send", read_first), patch.object(Mirrors, "page", page):
+    with patch.object(spreading, "send", read_first), patch.object(StoredCopies, "page", page):
         yield
 
 
 @contextmanager
 def own_image_on_later_pages():
     """A worker whose lane is led to a newer change goes on, with the image that it read first."""
-    reads = FeedLanes._edges
+    reads = FeedSegments._edges
 
     def goes_on(self, job, number, page):
         lane = self.lane(job, number)
@@ -90,33 +90,33 @@ def own_image_on_later_pages():
             lane = found
 
     def edges(self, lane):
-        mirrors = self.mirrors
+        copies = self.copies
         known = self.__dict__.setdefault("known", {})
 
-        def read(asked, real=mirrors.read):
+        def read(asked, real=copies.read):
             return known.setdefault(asked[0].item, real(asked))
 
-        with patch.object(mirrors, "read", read):
+        with patch.object(copies, "read", read):
             return reads(self, lane)
 
-    with patch.object(FeedLanes, "_edges", edges), patch.object(fan_outs.FanOuts, "work", goes_on):
+    with patch.object(FeedSegments, "_edges", edges), patch.object(fan_outs.FanOuts, "work", goes_on):
         yield
 
 
 @contextmanager
 def invisible_pairs_are_not_written():
-    made = pairs.made
+    made = posts.made
 
     def only_shown(*arguments, **named):
         write = made(*arguments, **named)
         return write._replace(replaces=write.replaces or write.attributes is None)
 
-    with patch.object(pairs, "made", only_shown):
+    with patch.object(posts, "made", only_shown):
         yield
 
 
 def guarded_by(newer):
-    return on_writes(PutPair, guard=lambda _: newer)
+    return on_writes(PutPostRow, guard=lambda _: newer)
 
 
 def by_the_post_alone():
@@ -131,9 +131,9 @@ def by_nothing():
 def mode_before_mirror():
     spreads, reads = Spreading.spread, Audiences.read
 
-    def spread(self, heard, fails):
-        self.audiences.early = reads(self.audiences, heard.sided.fields)
-        return spreads(self, heard, fails)
+    def spread(self, subscribed, fails):
+        self.audiences.early = reads(self.audiences, subscribed.sided.fields)
+        return spreads(self, subscribed, fails)
 
     def read(self, fields):
         return self.__dict__.pop("early", None) or reads(self, fields)
@@ -161,7 +161,7 @@ def back_in_one_step():
     def back(self, fields, known):
         if known.mode != "pull":
             return known
-        newest = self.mirrors.page("posts", self.mirrors.partition("posts", fields), Entries("", 1, descending=True))
+        newest = self.copies.page("posts", self.copies.partition("posts", fields), Entries("", 1, descending=True))
         until = newest[0][0] if newest else ""
         return changes(self, fields, known, known._replace(mode="push", until=until, tells=True))
 
@@ -194,7 +194,7 @@ def lane_before_rows():
 
     def work(self, job, number, page):
         def unwritten(lane):
-            with patch.object(pairs.Pairs, "visit", lambda *_, **__: 0):
+            with patch.object(posts.PostRows, "visit", lambda *_, **__: 0):
                 done = page(lane)
             left.append(lane)
             return done
@@ -271,7 +271,7 @@ def shown_after_a_return(made=None):
     audiences = "streamfold.derivations.feed.spreading.Audiences"
     with small():
         pulled_by_one(history)
-        looked = Mirrors.page
+        looked = StoredCopies.page
 
         def looks(self, side, partition, wanted):
             found = looked(self, side, partition, wanted)
@@ -279,7 +279,11 @@ def shown_after_a_return(made=None):
                 deliver(history, 8, post_key("3"), {"text": "three"})  # behind what was found
             return found
 
-        with made() if made else nullcontext(), patch.object(Mirrors, "page", looks), patch(f"{audiences}.flip", stays):
+        with (
+            made() if made else nullcontext(),
+            patch.object(StoredCopies, "page", looks),
+            patch(f"{audiences}.flip", stays),
+        ):
             deliver(history, 7, post_key("2"), {"text": "two"})
             history._end()
     return [number for number, _ in history.shown("v")]
@@ -290,15 +294,15 @@ def shown_where_pulling_ends_meanwhile(made=None):
     history = History(applications(pull_above=2), 0)
     with small():
         pulled_by_one(history)
-        writes = Mirrors.write
+        writes = StoredCopies.write
 
-        def meanwhile(self, sided, mirror, now):
+        def meanwhile(self, sided, copy, now):
             if sided.item[1:] == post_key("3") and not history.items.get(post_key("2")):
                 deliver(history, 7, post_key("2"), {"text": "two"})
                 history._end()
-            return writes(self, sided, mirror, now)
+            return writes(self, sided, copy, now)
 
-        with made() if made else nullcontext(), patch.object(Mirrors, "write", meanwhile):
+        with made() if made else nullcontext(), patch.object(StoredCopies, "write", meanwhile):
             deliver(history, 8, post_key("3"), {"text": "three"})
         history._end()
     return [number for number, _ in history.shown("v")]
@@ -335,7 +339,7 @@ def test_without_pulling_ahead_such_a_post_goes_until_it_is_pushed():
 def shown_after_an_overtaken_follow(made=None):
     """What a reader is shown who followed and left before a post came, where the follow was still being worked on."""
     history = History(applications(), 0)
-    looked, both = Mirrors.page, {"name": "n", "text": "one"}
+    looked, both = StoredCopies.page, {"name": "n", "text": "one"}
 
     def looks(self, side, partition, wanted):
         if side == "posts" and not history.items.get(post_key("1")):
@@ -344,7 +348,7 @@ def shown_after_an_overtaken_follow(made=None):
             deliver(history, 3, post_key("1"), both)
         return looked(self, side, partition, wanted)
 
-    with made() if made else nullcontext(), small(), patch.object(Mirrors, "page", looks):
+    with made() if made else nullcontext(), small(), patch.object(StoredCopies, "page", looks):
         deliver(history, 1, edge_key("v"), both)
     return history.shown("v")
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold.batch.fan_outs import ring_open, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.derivations.feed import fan_outs
 from streamfold.testing.mapping import Died
@@ -13,7 +13,7 @@ from tests.derivations.feed.test_feed_costs import FIRST, application, run
 from tests.helpers.vast_audience import VastAudience
 
 KILLS = 20
-CALLS = ("put_pairs", "swap_state", "read_entries", "read_state")
+CALLS = ("put_post_rows", "swap_state", "read_entries", "read_state")
 
 
 class Killed(VastAudience):
@@ -40,10 +40,10 @@ class Killed(VastAudience):
     def chance(self):
         return 20 / (self.followers / fan_outs.PAGE * 3)
 
-    def put_pairs(self, pairs):
+    def put_post_rows(self, pairs):
         for pair in pairs:
             self.kept[pair.key] = (pair.versions, pair.attributes["text"])
-        return super().put_pairs(pairs)
+        return super().put_post_rows(pairs)
 
 
 def killed(followers, page, seed):
@@ -59,11 +59,11 @@ def is_done(app, engine):
     """One process: it opens the fan-out, or goes on with it; whether nothing was left."""
     one = run(app, engine)
     try:
-        if not engine.kept and not process_changes(one, [FIRST]).failures and not one.rung:
+        if not engine.kept and not process_changes(one, [FIRST]).failures and not one.queued:
             return False
-        ring_open(one)
+        enqueue_open(one)
         assert not run_fan_outs(one).failures
-        return not ring_open(one)
+        return not enqueue_open(one)
     except Died:
         return False
 

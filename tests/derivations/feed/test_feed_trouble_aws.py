@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.fan_outs import run_fan_outs
-from streamfold.derivations.feed import pairs
+from streamfold.derivations.feed import posts as feed_posts
 from streamfold.derivations.feed.spreading import PULL
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineError, HandlerError
@@ -135,8 +135,8 @@ def test_a_row_that_is_contended_is_no_reason_to_park_its_record(inline, tmp_pat
     path = tmp_path / "parked.jsonl"
     feeds = Feeds(None, Settings(park=str(path)), inline=inline, on_error="park")
     feeds.take(feeds.follow("ana"), feeds.follow("cy"), feeds.follow("dee"))
-    monkeypatch.setattr(pairs, "_put", lambda runtime, writes: [write.key for write in writes])
-    monkeypatch.setattr(pairs, "settle", busy)
+    monkeypatch.setattr(feed_posts, "_put", lambda runtime, writes: [write.key for write in writes])
+    monkeypatch.setattr(feed_posts, "apply_again", busy)
     (failure, *_) = feeds.take(feeds.post("p1"))
     assert "Refused 8 times in a row." in str(failure)
     assert not path.exists()

@@ -119,7 +119,7 @@ class Feeds:
         """What a comparison of rows with all pairs finds: nothing."""
         app, engine = self.twin.app, self.twin.engine
         (route,) = app.routes
-        found = FeedRows(Runtime(app, engine, Settings()), route, self.clock.now, keeps_mirrors=True).verify()
+        found = FeedRows(Runtime(app, engine, Settings()), route, self.clock.now, keeps_copies=True).verify()
         assert (found.different, found.failed) == ([], [])
 
 

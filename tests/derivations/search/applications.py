@@ -59,5 +59,5 @@ ALL = {"one item": one_item, "parts": with_parts, "several": several}
 
 def items_of(app):
     """The items that an application's histories are drawn from."""
-    heard = {each.key for route in app.routes for each in route.kind.listens(route)}
-    return {key: given for key, given in ITEMS.items() if key in heard}
+    subscribed = {each.key for route in app.routes for each in route.kind.subscriptions(route)}
+    return {key: given for key, given in ITEMS.items() if key in subscribed}

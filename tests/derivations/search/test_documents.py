@@ -13,7 +13,7 @@ from streamfold.derivations.search.documents import document_text, own_fields, p
 from streamfold.derivations.search.options import index_name, key_id, real_template, setting_name, shortened_id
 from streamfold.derivations.search.sink import ID_BYTES_MAX
 from streamfold.errors import AttributeMissing, HandlerError, SettingsError
-from streamfold.keys.key_part import KeyPart
+from streamfold.keys.key_part import KeyComponent
 
 LINE = Key("ORDER#{order_id}", "LINE#{sku}")
 
@@ -94,14 +94,14 @@ def test_two_items_never_have_one_id(keys):
 
 @given(st.lists(st.text(min_size=1), unique=True, min_size=2))
 def test_two_values_never_name_one_index(values):
-    index = KeyPart("songs-{tenant}", "#", 1000)
+    index = KeyComponent("songs-{tenant}", "#", 1000)
     values = [value for value in values if "#" not in value and len(value) < 20]
     assert len({index_name(index, {"tenant": value}) for value in values}) == len(values)
 
 
 def test_names_of_indexes_have_small_letters_only():
-    assert index_name(KeyPart("songs-{tenant}", "#", 1000), {"tenant": "Ac-me é"}) == "songs-%41c-me%20%c3%a9"
-    two = KeyPart("songs-{a}-{b}", "#", 1000)
+    assert index_name(KeyComponent("songs-{tenant}", "#", 1000), {"tenant": "Ac-me é"}) == "songs-%41c-me%20%c3%a9"
+    two = KeyComponent("songs-{a}-{b}", "#", 1000)
     assert index_name(two, {"a": "x-y", "b": "z"}) != index_name(two, {"a": "x", "b": "y-z"})
 
 
@@ -113,7 +113,7 @@ def test_a_long_id_is_cut_and_told_apart_by_a_digest():
 
 
 def test_a_setting_gives_an_index_another_name_with_the_same_fields():
-    index = KeyPart("songs-{tenant}", "#", 1000)
+    index = KeyComponent("songs-{tenant}", "#", 1000)
     assert setting_name(index) == "songs"
     assert real_template(index, "dev-songs-{tenant}").text == "dev-songs-{tenant}"
     for wrong in ("dev-songs", "Dev-{tenant}", "{tenant"):

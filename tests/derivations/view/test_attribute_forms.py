@@ -10,7 +10,7 @@ from streamfold.batch.stored_schema import NAMES_BYTES_MAX, NAMES_MAX
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.failures.repair import Repair
-from streamfold.ledger.state_keys import forms_key
+from streamfold.ledger.state_keys import schema_key
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.known import Known
@@ -70,7 +70,7 @@ class State:
 
     def kinds(self, target=STATS):
         """What the state holds of a target's attributes, by handler."""
-        key = forms_key("games", target.place)
+        key = schema_key("games", target.place)
         return json.loads(self.engine.read_state([key])[key]["kinds"])
 
 
@@ -186,7 +186,7 @@ def test_a_store_that_does_not_take_it_now_is_asked_again():
     swap, tries = state.engine.swap_state, []
 
     def refusing(key, *given):
-        if key.pk == forms_key("games", "").pk and len(tries) < 2:
+        if key.pk == schema_key("games", "").pk and len(tries) < 2:
             tries.append(key)
             raise EngineUnavailable("not now")
         return swap(key, *given)

@@ -9,7 +9,7 @@ import pytest
 from streamfold import Add, Average, Collect, Count, Delete, Key, Max, Put, Router, Row, Sum
 from streamfold.derivations.on.effects import effects
 from streamfold.errors import HandlerError, plain
-from streamfold.ledger.contribution import RowPart
+from streamfold.ledger.contribution import RowContribution
 from streamfold.writes.guarded import AddRow, GuardedPut
 from tests.helpers.contributions import contribution
 from tests.helpers.records import VERSION_PREFIX, change, image, item
@@ -34,7 +34,9 @@ pytestmark = pytest.mark.usefixtures("exact")
 
 
 def test_an_aggregate_is_contributed_as_an_amount_to_its_row():
-    assert {TOTAL_ROW: RowPart({"total": 5, "lines": 1}, None, "")} == contributed(Row(total=Sum(5), lines=Count()))
+    assert {TOTAL_ROW: RowContribution({"total": 5, "lines": 1}, None, "")} == contributed(
+        Row(total=Sum(5), lines=Count())
+    )
 
 
 def test_an_average_is_contributed_as_a_sum_and_a_count():

@@ -15,11 +15,11 @@ from streamfold.commit import after_commit
 from streamfold.engines import MemoryEngine
 from streamfold.errors import DeclarationError, HandlerError
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.ledger.state_keys import forms_key
+from streamfold.ledger.state_keys import schema_key
 from streamfold.read import rows
 from streamfold.read.derived_rows import together
 from streamfold.records.values import decode
-from streamfold.routes.aggregates import FORMS, ordering_of, shown_of
+from streamfold.routes.aggregates import AGGREGATIONS, ordering_of, shown_of
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Diverged, Twin, check
@@ -197,8 +197,8 @@ def test_shards_that_were_made_for_fewer_values_show_only_as_many():
 def test_a_reader_without_the_class_is_told_to_import_it(monkeypatch):
     games = Games()
     assert games.process(app_of(shards=2), games.play("x", 5)) == []
-    for name in [name for name in FORMS if name.startswith("own/median")]:
-        monkeypatch.delitem(FORMS, name)
+    for name in [name for name in AGGREGATIONS if name.startswith("own/median")]:
+        monkeypatch.delitem(AGGREGATIONS, name)
     ordering_of.cache_clear()
     with pytest.raises(TypeError, match=r"'middle' is made in the form 'own/median-sharded', .* import the class"):
         together(games.rows(SHARDS), PLAY.table.attributes, {})
@@ -233,7 +233,7 @@ def test_shards_of_one_that_cannot_be_merged_are_refused_at_import_with_its_line
 def test_the_state_remembers_it_by_its_own_name():
     games = Games()
     assert games.process(app_of(), games.play("x", 5)) == []
-    key = forms_key("games", STATS.place)
+    key = schema_key("games", STATS.place)
     kinds = json.loads(games.engine.read_state([key])[key]["kinds"])["stats"]
     assert kinds["middle"] == "own/median"
     assert kinds["spread_squares"] == "Sum"
@@ -258,8 +258,8 @@ def test_a_new_process_refuses_another_form_than_what_is_stored(before, after):
 
 def forget(monkeypatch, name):
     """Makes a process in which nobody imported a class."""
-    for form in [form for form in FORMS if form.startswith(f"own/{name}")]:
-        monkeypatch.delitem(FORMS, form)
+    for form in [form for form in AGGREGATIONS if form.startswith(f"own/{name}")]:
+        monkeypatch.delitem(AGGREGATIONS, form)
     ordering_of.cache_clear()
 
 
@@ -311,11 +311,11 @@ STATIC = {"show": staticmethod(len), "fold": staticmethod(len)}
     ],
 )
 def test_a_class_whose_rows_could_be_taken_for_others_is_refused_where_it_is_written(base, body, message):
-    before = dict(FORMS)
+    before = dict(AGGREGATIONS)
     with pytest.raises(DeclarationError, match=re.escape(message)) as caught:
         declared(base, **body)
     assert re.match(r"Aggregate Odd \(.*test_own_aggregates.py:\d+\)", str(caught.value))
-    assert before == FORMS
+    assert before == AGGREGATIONS
 
 
 def test_a_class_that_only_gives_its_values_otherwise_is_stored_as_its_base():
@@ -334,7 +334,7 @@ def test_a_class_that_only_gives_its_values_otherwise_is_stored_as_its_base():
 def test_a_module_that_is_loaded_again_has_the_same_classes():
     for _ in range(2):
         again = declared(stored_as="again", **STATIC)
-    assert FORMS["own/again"].aggregate is again
+    assert AGGREGATIONS["own/again"].aggregate is again
 
 
 def test_a_base_has_no_values():

@@ -12,7 +12,7 @@ from streamfold.derivations.derivation import derived
 from streamfold.derivations.view import rows as view_rows
 from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import stored_text
-from streamfold.ledger.forms import SUM, Forms
+from streamfold.ledger.schema import SUM, Schema
 from tests.helpers.records import image
 from tests.helpers.small_handlers import FIELDS, LINE, ORDER_ITEM, handler, route
 
@@ -38,9 +38,9 @@ KNOWN = {"n": SUM, "total": SUM}
 def made(rows, target, known):
     """What the rows contribute, and what is known of their forms then; or why they are refused."""
     declared = route("view", handler(*rows), ORDER_ITEM, into=target)
-    forms = Forms({target: {"handler": dict(known)}})
+    schema = Schema({target: {"handler": dict(known)}})
     try:
-        return stored_text(derived(declared, image(LINE), FIELDS, forms).checked()), forms.by_target
+        return stored_text(derived(declared, image(LINE), FIELDS, schema).checked()), schema.by_target
     except HandlerError as error:
         return str(error)
 
@@ -48,7 +48,7 @@ def made(rows, target, known):
 @given(ROWS, st.sampled_from(TARGETS), st.sampled_from([KNOWN, {"n": SUM}, {}]))
 def test_rows_are_made_at_once_as_the_closer_look_makes_them(rows, target, known):
     at_once = made(rows, target, known)
-    with patch.object(view_rows, "_sums_alone", lambda *_: None):
+    with patch.object(view_rows, "_sums_only", lambda *_: None):
         assert at_once == made(rows, target, known)
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from streamfold.commit.outcome import Outcome
-from streamfold.derivations.archive.kind import BUCKET, FOLDER, NOT_ARCHIVED, PLACES, Archived, is_place
+from streamfold.derivations.archive.kind import BUCKET, FOLDER, NOT_ARCHIVED, PLACES, Archived, is_location
 from streamfold.derivations.derivation import Finishing
 from streamfold.derivations.expected import Expected, History, Values
-from streamfold.errors import EngineError, EngineUnavailable, RecordError, SettingsError, refusal, told
-from streamfold.parking import Clients, make_client, s3_place
+from streamfold.errors import EngineError, EngineUnavailable, RecordError, SettingsError, redacted, refusal
+from streamfold.parking import Clients, make_client, s3_location
 from streamfold.records.change import Change, item_name
 from streamfold.records.encoded import CANONICAL
 from streamfold.records.values import decode, encode
@@ -40,7 +40,7 @@ MARK_BYTES = 16
 """Size of the digest by which a reader remembers a version: some 100 bytes of memory for each item of a day."""
 
 
-class ArchivePlace(Protocol):
+class ArchiveLocation(Protocol):
     """A place of named contents, names being paths with ``/``."""
 
     def write(self, name: str, content: bytes) -> None:
@@ -138,18 +138,18 @@ class Bucket:
                 raise EngineError(f"{what} The bucket has to be there, and {action} on it to be permitted.") from error
             raise EngineUnavailable(what) from error
         except BotoCoreError as error:
-            raise EngineUnavailable(f"{self} could not be reached ({told(error)}).") from error
+            raise EngineUnavailable(f"{self} could not be reached ({redacted(error)}).") from error
 
     def __str__(self) -> str:
         return f"{BUCKET}{self.bucket}/{self.prefix}"
 
 
-def open_place(text: str, clients: Clients = make_client) -> ArchivePlace:
+def open_location(text: str, clients: Clients = make_client) -> ArchiveLocation:
     """The place of a setting or a declaration. Raises ``SettingsError`` for text that names none."""
-    if not is_place(text):
+    if not is_location(text):
         raise SettingsError(f"The archive {text!r} is no place that is known: {PLACES}.")
     if text.startswith(BUCKET):
-        return Bucket(clients("s3"), *s3_place(text))
+        return Bucket(clients("s3"), *s3_location(text))
     return Folder(text.removeprefix(FOLDER))
 
 
@@ -194,7 +194,7 @@ class Archives:
                 self.outcome.failed += self.finishing.failures(changes, items[0].route, error)
         return self.outcome
 
-    def _place(self, route: Route) -> ArchivePlace | None:
+    def _place(self, route: Route) -> ArchiveLocation | None:
         """The place of a route's items, opened once; None if they are not written."""
         text, declared = self.runtime.settings.archive, str(route.options)
         if text is None and (self.runtime.outside or declared.startswith(FOLDER)):
@@ -202,8 +202,8 @@ class Archives:
         if text is None or self.runtime.outside is False:
             return None
         if text not in self.runtime.opened:
-            self.runtime.opened[text] = open_place(text)
-        place: ArchivePlace = self.runtime.opened[text]
+            self.runtime.opened[text] = open_location(text)
+        place: ArchiveLocation = self.runtime.opened[text]
         return place
 
 
@@ -240,18 +240,18 @@ def _content(items: Sequence[Archived]) -> bytes:
 
 
 def read_archive(
-    place: ArchivePlace | str, handler: str, first: date | None = None, last: date | None = None
+    place: ArchiveLocation | str, handler: str, first: date | None = None, last: date | None = None
 ) -> Iterator[ArchivedItem]:
     """The items that an ``archive`` handler has kept, each once, day by day, from the first day to the last.
 
     ``place`` is what ``to=`` or the setting says. One day's versions are remembered at a time. Raises ``RecordError``
     for a content that is damaged, ``EngineUnavailable`` where the place cannot be read.
     """
-    opened = open_place(place) if isinstance(place, str) else place
-    least, most = _day_of(first), _day_of(last)
+    opened = open_location(place) if isinstance(place, str) else place
+    minimum, most = _day_of(first), _day_of(last)
     for folder in opened.folders(f"{handler}/"):
         day = folder.removeprefix(DATE)
-        if folder.startswith(DATE) and (least is None or least <= day) and (most is None or day <= most):
+        if folder.startswith(DATE) and (minimum is None or minimum <= day) and (most is None or day <= most):
             yield from _day(opened, f"{handler}/{folder}/")
 
 
@@ -262,7 +262,7 @@ def _day_of(bound: date | None) -> str | None:
     return None if bound is None else str(bound)
 
 
-def _day(place: ArchivePlace, folder: str) -> Iterator[ArchivedItem]:
+def _day(place: ArchiveLocation, folder: str) -> Iterator[ArchivedItem]:
     seen: set[bytes] = set()
     for name in place.names(folder):
         if not name.endswith(SUFFIX):
@@ -274,7 +274,7 @@ def _day(place: ArchivePlace, folder: str) -> Iterator[ArchivedItem]:
                 yield item
 
 
-def _lines(place: ArchivePlace, name: str) -> Iterator[bytes]:
+def _lines(place: ArchiveLocation, name: str) -> Iterator[bytes]:
     try:
         with place.read(name) as packed, gzip.GzipFile(fileobj=packed) as stream:
             yield from stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from streamfold.derivations.derivation import Derivation, Planned, Said
+from streamfold.derivations.derivation import CountedWord, Derivation, Planned
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.routes.checks import check_view
 
@@ -28,7 +28,7 @@ NOT_ARCHIVED = "not_archived"
 """Counts items that were written nowhere."""
 
 
-def is_place(text: object) -> bool:
+def is_location(text: object) -> bool:
     """Whether a text names a place where archives can lie."""
     if not isinstance(text, str):
         return False
@@ -37,17 +37,17 @@ def is_place(text: object) -> bool:
     return text.startswith(FOLDER) and text != FOLDER
 
 
-def checked_place(to: str, at: str) -> str:
+def checked_location(to: str, at: str) -> str:
     """The place of an archive. Raises ``DeclarationError`` for a text that names none."""
-    if not is_place(to):
+    if not is_location(to):
         raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
     return to
 
 
-def check_place(route: Route, settings: Settings) -> None:
+def check_location(route: Route, settings: Settings) -> None:
     """Raises ``SettingsError`` for what is no place, and for a folder: it goes when the function's environment does."""
     place = settings.archive or str(route.options)
-    if not is_place(place):
+    if not is_location(place):
         raise SettingsError(f"STREAMFOLD_ARCHIVE={place!r} is no place that is known: {PLACES}.")
     if place.startswith(FOLDER):
         raise SettingsError(
@@ -71,14 +71,14 @@ class Archive(Derivation):
     """Removed items, kept as compressed files by date."""
 
     name = "archive"
-    says: ClassVar[Mapping[str, Said]] = {
-        NOT_ARCHIVED: Said(
+    says: ClassVar[Mapping[str, CountedWord]] = {
+        NOT_ARCHIVED: CountedWord(
             "Archive {name}: {count} removed items are not in its bucket. A replay writes there with --external, and "
             "to a folder with STREAMFOLD_ARCHIVE=file:FOLDER."
         )
     }
 
-    def outside_places(self, route: Route) -> tuple[str, ...]:
+    def outside_locations(self, route: Route) -> tuple[str, ...]:
         return (str(route.options),)
 
     def guard(self, route: Route) -> str:
@@ -94,7 +94,7 @@ class Archive(Derivation):
         return change.event == "REMOVE"
 
     def check_settings(self, route: Route, settings: Settings) -> None:
-        check_place(route, settings)
+        check_location(route, settings)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         from streamfold.derivations.archive.archives import archived_line

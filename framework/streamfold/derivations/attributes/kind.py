@@ -17,7 +17,7 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.table import STATE
 from streamfold.records.change import key_text
 from streamfold.routes.effects import Row
-from streamfold.routes.route import Listening
+from streamfold.routes.route import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,9 +99,9 @@ class Attributes(Expiring):
     yields = (Row,)
     shares_rows = True
 
-    def listens(self, route: Route) -> tuple[Listening, ...]:
+    def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
         # A handler that is switched off is not called; what it derived before is still kept on its items.
-        return (*super().listens(route), Listening(self.writes(route)[0], BEARER, called=False))
+        return (*super().subscriptions(route), Subscription(self.writes(route)[0], BEARER, called=False))
 
     def writes(self, route: Route) -> tuple[Key, ...]:
         return (route.options.of or route.sources[0],)
@@ -141,8 +141,8 @@ class Attributes(Expiring):
 
         del deferred
         items = WriteBack(finishing.runtime)
-        items.moved(finishing.unfinished.state_rows)
-        items.changed(finishing.heard)
+        items.rows_changed(finishing.pending_work.state_rows)
+        items.changed(finishing.subscribed)
         return Outcome(failed=items.write())
 
     def reconciled(

@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import Cause
-from streamfold.commit.transactions import in_lanes, may_pass, read_rows
+from streamfold.commit.transactions import in_slots, may_pass, read_rows
 from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
 from streamfold.derivations.derivation import Work
-from streamfold.derivations.view.rows import Making, fold, row_part
+from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines import Engine
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineError, HandlerError, RecordError, TableThrottled, shown, told
+from streamfold.errors import Contended, EngineError, HandlerError, RecordError, TableThrottled, redacted, shown
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
-from streamfold.ledger.contribution import Contribution, RowPart
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.contribution import Contribution, RowContribution
+from streamfold.ledger.schema import Schema
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, derived_names, without_derived
 from streamfold.records.values import AttributeValue, encode, same
@@ -33,24 +33,24 @@ from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, UpdateSource
 
-Bearing = Mapping[str, Any]
+DerivedByName = Mapping[str, Any]
 Shown = Mapping[str, Mapping[str, Any]]
 """Values of attributes by name, by whose they are."""
 
 
-def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
     stored = stored_of(route)
     assert stored is not None, "an application says where the attributes of its routes are kept"
 
-    def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+    def row(builder: RowBuilder, effect: Row) -> tuple[RowKey, RowContribution]:
         target = target_of(route, effect)
         key, values = split(target, effect, fields)
         marked = {MARK + name: value for name, value in values.items()}
-        return stored.row(key[1:]), row_part(making, target, marked, effect.wins)
+        return stored.row(key[1:]), row_contribution(builder, target, marked, effect.wins)
 
-    return fold(Making(route, forms, fields, mark=MARK), image, fields, row)
+    return fold(RowBuilder(route, schema, fields, mark=MARK), image, fields, row)
 
 
 class Own(NamedTuple):
@@ -85,7 +85,7 @@ def put_back(change: Change) -> list[PutBack]:
     ]
 
 
-def shown_by(stored: Bearing | None) -> dict[str, Any]:
+def shown_by(stored: DerivedByName | None) -> dict[str, Any]:
     """The attributes that a stored row holds, as its item is to show them."""
     if not stored or stored.get(CONTRIBUTORS) == 0:
         return {}
@@ -99,10 +99,10 @@ class Due(NamedTuple):
     refused: HandlerError | None = None
 
 
-def due(
+def pending_update(
     own: Own,
     item: ItemKey,
-    stored: Bearing | None,
+    stored: DerivedByName | None,
     shown: Shown,
     unmarked: Iterable[PutBack] = (),
     *,
@@ -126,7 +126,9 @@ def due(
     return Due(_update(item, stored, values, removed), refused)
 
 
-def _update(item: ItemKey, stored: Bearing, values: Bearing, removed: tuple[str, ...]) -> UpdateSource | None:
+def _update(
+    item: ItemKey, stored: DerivedByName, values: DerivedByName, removed: tuple[str, ...]
+) -> UpdateSource | None:
     """The update, on the condition that what it writes, and whose each attribute is, is still as it was read."""
     differing = {name: value for name, value in values.items() if name not in stored or not _equal(value, stored[name])}
     if not differing and not removed:
@@ -164,7 +166,7 @@ def _clash(item: ItemKey, name: str, first: str, other: str) -> HandlerError:
     )
 
 
-def _is_still(own: Own, unmarked: PutBack, stored: Bearing, marks: Mapping[str, str]) -> bool:
+def _is_still(own: Own, unmarked: PutBack, stored: DerivedByName, marks: Mapping[str, str]) -> bool:
     """Whether an attribute is as the change left it that put it back unmarked, and nobody's by now."""
     name = unmarked.name
     if name not in stored or name in marks or not own.knows(unmarked.whose):
@@ -174,10 +176,10 @@ def _is_still(own: Own, unmarked: PutBack, stored: Bearing, marks: Mapping[str, 
 
 def _said(marks: Mapping[str, str]) -> dict[str, set[str]]:
     """The marks as the item has them."""
-    said: dict[str, set[str]] = {}
+    message: dict[str, set[str]] = {}
     for name, whose in marks.items():
-        said.setdefault(whose, set()).add(name)
-    return said
+        message.setdefault(whose, set()).add(name)
+    return message
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -206,7 +208,7 @@ class WriteBack:
         self.bearers: dict[ItemKey, Bearer] = {}
         self.causes: dict[ItemKey, list[Cause]] = {}
 
-    def moved(self, rows: Mapping[RowKey, Sequence[Cause]]) -> None:
+    def rows_changed(self, rows: Mapping[RowKey, Sequence[Cause]]) -> None:
         """Adds items whose stored attributes a commit changed, or may have changed in an attempt that died."""
         for row, causes in rows.items():
             for change, route in causes:
@@ -214,9 +216,9 @@ class WriteBack:
                 if stored is not None and stored.holds(row):
                     self._note(stored.item(row), change, route).retire = True
 
-    def changed(self, heard: Sequence[Work]) -> None:
+    def changed(self, subscribed: Sequence[Work]) -> None:
         """Adds items that were put or updated: their attributes may be missing or old."""
-        for work in heard:
+        for work in subscribed:
             changes = work.changes
             if changes[-1].event == "REMOVE":
                 continue
@@ -286,7 +288,7 @@ def _round(runtime: Runtime, own: Own, bearers: Bearers, failed: dict[ItemKey, E
     updates: list[tuple[ItemKey, partial[bool]]] = []
     for item, bearer in bearers.items():
         shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
-        found = due(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
+        found = pending_update(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
         if found.update is not None:
             updates.append((item, partial(_refused, runtime.engine, found.update)))
             continue
@@ -294,7 +296,7 @@ def _round(runtime: Runtime, own: Own, bearers: Bearers, failed: dict[ItemKey, E
         if found.refused is not None:
             failed[item] = found.refused
     any_refused = False
-    for item, refused in in_lanes(runtime.slots, updates, stops=lambda error: isinstance(error, TableThrottled)):
+    for item, refused in in_slots(runtime.slots, updates, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(refused, TableThrottled):
             any_refused = True
         elif isinstance(refused, EngineError | HandlerError):
@@ -316,6 +318,6 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     (reason,) = refused.reasons
     if reason is not None and not may_pass(reason):
         raise HandlerError(
-            f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {told(reason.message)}"
+            f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {redacted(reason.message)}"
         )
     return True

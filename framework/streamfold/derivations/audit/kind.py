@@ -12,7 +12,7 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
 from streamfold.keys.table import RESERVED_PREFIX, merged
-from streamfold.records.change import item_parts
+from streamfold.records.change import name_components
 from streamfold.records.values import decode_number
 from streamfold.routes.declaration import target_keys
 from streamfold.routes.route import Target
@@ -113,7 +113,7 @@ def plain_row(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def item_values(source: Key, item: str) -> KeyValues | None:
     """The key values of the item with this name; None for one that is not of the source, or whose name is a digest."""
-    parts = [] if re.fullmatch(DIGEST, item) else item_parts(item)
+    parts = [] if re.fullmatch(DIGEST, item) else name_components(item)
     values = typed_values(source, parts[0], *parts[1:] or (None,)) if 1 <= len(parts) <= 2 else None
     return None if values is None or source.match_values(*values) is None else values
 

@@ -43,7 +43,10 @@ them, which is so for every item that is not nearly as large, or as deep, as Dyn
 not much more than digest and size take."""
 VALUE_LEVEL = 2
 """How deep a value lies in its row, where it was at level 1 in the item: below the image."""
-VERSIONS_FORM, LATEST_FORM = 'Key("DOC#{document_id}", "v{revision:04d}")', 'Key("DOC#{document_id}", "latest")'
+VERSIONS_FORMAT, LATEST_AGGREGATION = (
+    'Key("DOC#{document_id}", "v{revision:04d}")',
+    'Key("DOC#{document_id}", "latest")',
+)
 """What the options look like, for messages."""
 
 
@@ -156,9 +159,9 @@ def _fitting(head: dict[str, Any], key: Mapping[str, Any], values: Mapping[str, 
 def _check_kinds(who: str, versions: Any, latest: Any) -> None:
     if versions is None:
         raise DeclarationError(
-            f"{who} has latest={latest!r} without versions=, whose newest it names: add versions={VERSIONS_FORM}."
+            f"{who} has latest={latest!r} without versions=, whose newest it names: add versions={VERSIONS_FORMAT}."
         )
-    for option, key, form in (("versions", versions, VERSIONS_FORM), ("latest", latest, LATEST_FORM)):
+    for option, key, form in (("versions", versions, VERSIONS_FORMAT), ("latest", latest, LATEST_AGGREGATION)):
         if not isinstance(key, Key) and (option, key) != ("latest", None):
             raise DeclarationError(f"{who} has {option}={key!r}: expected one Key, {option}={form}.")
 

@@ -85,7 +85,7 @@ def _digests(key: bytes, change: Change, target: Key, place: Any, own: Mapping[s
     return digests
 
 
-def opening_row(route: Route, table: Table, image: StoredItem, fields: Fields, at: float, key: bytes | None) -> PutRow:
+def initial_row(route: Route, table: Table, image: StoredItem, fields: Fields, at: float, key: bytes | None) -> PutRow:
     """The first row of an item that was read at a time, in epoch seconds. ``key``: signs it.
 
     Raises ``HandlerError`` and ``KeyValueError`` as the row of a change does.
@@ -111,7 +111,7 @@ def has_history(engine: Engine, target: Key, row: PutRow, item: str) -> bool:
     return any(full is not None and str(full["item"]) == item for full in found)
 
 
-def opening_target(route: Route, row: PutRow) -> Key | None:
+def initial_target(route: Route, row: PutRow) -> Key | None:
     """The target of a row, if the rows of an item lie together there; None if they do not."""
     target = next(target for target in route.into if target.table.name == row.key[0])
     return None if any(field.name == "version" for field in target.partition.fields) else target

@@ -78,7 +78,7 @@ def _digest(key: bytes, kind: str, table: str, encoded: Mapping[str, Any]) -> st
 
 def own_change(change: Change) -> Change | None:
     """A change without derived attributes; None if only these are known to have changed."""
-    return change.unless_alone(change.without_derived())
+    return change.unless_same(change.without_derived())
 
 
 def expiry(recorded: Recorded, change: Change, table: Table) -> dict[str, int]:

@@ -166,8 +166,8 @@ class Children:
                 self._tallies(removed).unchanged += not page
                 break
             children, following = self._page(removed, cursor)
-            moved = following.write(place, cursor.revision)
-            refused = self._send([AbsentSource(removed.newest.item), moved, *children])
+            changed = following.write(place, cursor.revision)
+            refused = self._send([AbsentSource(removed.newest.item), changed, *children])
             if refused is None:
                 rounds, cursor = 0, following._replace(revision=cursor.revision + 1)
                 self._tallies(removed).removed += len(children)
@@ -265,7 +265,7 @@ def _seconds(change: Change) -> float:
         return 0
 
 
-class CascadeLanes:
+class CascadeSegments:
     """Works on the fan-out of one cascade."""
 
     def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:

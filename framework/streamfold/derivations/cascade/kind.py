@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfold.derivations.derivation import Derivation, Planned, Said
+from streamfold.derivations.derivation import CountedWord, Derivation, Planned
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key, check_in_partition, child_fields
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
-    from streamfold.derivations.derivation import Finishing, LaneWork, Planning, Work
+    from streamfold.derivations.derivation import Finishing, Planning, SegmentWork, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.jobs.job import Job
     from streamfold.records.change import Change, ItemKey
@@ -85,13 +85,13 @@ class Cascade(Derivation):
     finishes_last = True
     fans_out = True
     reads_items = True
-    says: ClassVar[Mapping[str, Said]] = {
-        KEPT: Said(
+    says: ClassVar[Mapping[str, CountedWord]] = {
+        KEPT: CountedWord(
             "Cascade {name}: {count} of the removed items exist again and keep their children.",
             log="children were kept, because their parents exist again",
             stale="The parent exists again: its children are kept.",
         ),
-        NOT_CASCADED: Said(
+        NOT_CASCADED: CountedWord(
             "Cascade {name} was not carried out for {count} removed items: the replay did not put source items into "
             "this store; it does with --put-sources, on a loopback endpoint."
         ),
@@ -141,10 +141,10 @@ class Cascade(Derivation):
         del route, history
         return Expected()
 
-    def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
-        from streamfold.derivations.cascade.children import CascadeLanes
+    def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
+        from streamfold.derivations.cascade.children import CascadeSegments
 
-        return CascadeLanes(route, job, finishing)
+        return CascadeSegments(route, job, finishing)
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         own = (key for key in children_of(route) if key.table.name == item[0])

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Outcome
-from streamfold.commit.transactions import in_lanes, is_stale, not_its_row, send
+from streamfold.commit.transactions import in_slots, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
 from streamfold.engines import StoredItem
 from streamfold.errors import (
@@ -129,7 +129,7 @@ class Copies:
         """Writes these copies, side by side where there are call slots for it."""
         away: dict[str, EngineError] = {}
         calls = self._calls(self._current(copies) if self.runtime.late else copies, away)
-        for copy, answer in in_lanes(self.runtime.slots, calls, at=lambda copy: copy.row.key):
+        for copy, answer in in_slots(self.runtime.slots, calls, at=lambda copy: copy.row.key):
             try:
                 self._take(copy, answer)
             except (EngineError, HandlerError) as error:

@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
 from streamfold.derivations.yielded import stopped
-from streamfold.errors import EngineError, EngineUnavailable, is_of_table, told
+from streamfold.errors import EngineError, EngineUnavailable, is_of_table, redacted
 from streamfold.ledger.state_keys import event_key
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
@@ -72,7 +72,7 @@ class ExternalCalls:
             cause = error.__cause__
             if is_of_table(cause):
                 self.away = cause
-            return cause if isinstance(cause, EngineError) else EngineUnavailable(told(error))
+            return cause if isinstance(cause, EngineError) else EngineUnavailable(redacted(error))
         except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
             return error
         return None

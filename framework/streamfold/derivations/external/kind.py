@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from streamfold.derivations.derivation import Planned, Said
+from streamfold.derivations.derivation import CountedWord, Planned
 from streamfold.derivations.on.kind import OnChanges
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class External(OnChanges):
 
     name = "external"
     outside = True
-    says: ClassVar[Mapping[str, Said]] = {
-        SKIPPED: Said("External handler {name} was not called for {count} records; --external calls it.")
+    says: ClassVar[Mapping[str, CountedWord]] = {
+        SKIPPED: CountedWord("External handler {name} was not called for {count} records; --external calls it.")
     }
 
     def guard(self, route: Route) -> str:

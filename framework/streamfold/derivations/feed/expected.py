@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from streamfold.derivations.expected import Expected, History, Stored, Values
 from streamfold.derivations.feed.kind import options_of, post_seconds
-from streamfold.derivations.feed.pairs import joined_text
+from streamfold.derivations.feed.posts import joined_text
 from streamfold.derivations.feed.spreading import EDGE, PULL, UNTIL
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS
@@ -71,12 +71,12 @@ def _items(key: Key, history: History) -> Iterator[_Item]:
             yield _Item(item, fields, image)
 
 
-def _rows(route: Route, pairs: Iterator[tuple[_Item, _Item]]) -> dict[RowKey, Values]:
+def _rows(route: Route, posts: Iterator[tuple[_Item, _Item]]) -> dict[RowKey, Values]:
     """The rows of pairs, of those that join."""
     (into,), function = route.into, route.function
     assert function is not None
     rows = dict[RowKey, Values]()
-    for post, edge in pairs:
+    for post, edge in posts:
         if any(post.fields[name] != edge.fields[name] for name in options_of(route).joined):
             continue
         fields = {**edge.fields, **post.fields}

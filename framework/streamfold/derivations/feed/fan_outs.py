@@ -6,16 +6,16 @@ from streamfold.commit.outcome import Failed, Outcome, explained
 from streamfold.commit.plan import Deferred
 from streamfold.derivations.derivation import Finishing, Planning, Work
 from streamfold.derivations.feed.kind import options_of
-from streamfold.derivations.feed.pairs import (
+from streamfold.derivations.feed.posts import (
     EDGES,
     POSTS,
-    Mirror,
-    Mirrors,
-    Pair,
-    Pairs,
+    PostAndEdge,
+    PostRows,
     Sided,
+    StoredCopies,
+    StoredCopy,
     gone,
-    lane_bounds,
+    segment_bounds,
     side_key,
 )
 from streamfold.derivations.feed.spreading import (
@@ -26,14 +26,14 @@ from streamfold.derivations.feed.spreading import (
     VISIT,
     Audience,
     Audiences,
-    Heard,
     Spreading,
+    Subscribed,
     Task,
     is_over,
     takes,
 )
 from streamfold.engines import Entries
-from streamfold.errors import EngineError, HandlerError, RecordError, Unprocessable, is_fatal, reason, told
+from streamfold.errors import EngineError, HandlerError, RecordError, Unprocessable, is_fatal, reason, redacted
 from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.keys.key import Key
@@ -49,7 +49,7 @@ LIVE = "live"
 """The word under which lanes count edges that are there."""
 
 
-class FeedLanes:
+class FeedSegments:
     """Works on the lanes of one fan-out of a feed."""
 
     def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
@@ -59,10 +59,10 @@ class FeedLanes:
         self.task = Task.of(route, job)
         self.finishing = finishing
         self.runtime = finishing.runtime
-        self.mirrors = Mirrors(finishing.runtime, route)
-        self.pairs = Pairs(self.mirrors)
-        self.pairs.names |= dict.fromkeys(self.task.names)
-        self.audiences = Audiences(self.mirrors)
+        self.copies = StoredCopies(finishing.runtime, route)
+        self.posts = PostRows(self.copies)
+        self.posts.names |= dict.fromkeys(self.task.names)
+        self.audiences = Audiences(self.copies)
 
     def page(self, lane: JobSegment) -> Paged:
         """Does the next page of a lane. Raises ``EngineError``, and the error of a pair that cannot be parked."""
@@ -75,7 +75,7 @@ class FeedLanes:
             return
         audience = self.audiences.read(fields)
         if self.task.what == TELL and audience.version == self.task.version:
-            self.audiences.told(fields, audience)
+            self.audiences.redacted(fields, audience)
         elif self.task.what == PUSH and counts.get(LIVE, 0) > above:
             self._tell(self.audiences.flip(fields, audience))
         elif self.task.what == COUNT and counts.get(LIVE, 0) < above * BACK_BELOW:
@@ -88,44 +88,44 @@ class FeedLanes:
             fan_outs.start(task.job(self.route, self.runtime.clock()), task.version)
 
     def _edges(self, lane: JobSegment) -> Paged:
-        first, end = lane_bounds(lane.number, self.job.segments)
-        partition = self.mirrors.partition(EDGES, self.task.sided.fields)
+        first, end = segment_bounds(lane.number, self.job.segments)
+        partition = self.copies.partition(EDGES, self.task.sided.fields)
         wanted = Entries("", PAGE, lane.after or first, before=end)
-        found = self.mirrors.page(EDGES, partition, wanted)
+        found = self.copies.page(EDGES, partition, wanted)
         edges = [edge for _, edge in found]
         live = [edge for edge in edges if not edge.gone]
         rows = 0
         if self.task.what == TELL:
             rows = self.audiences.tell(live, self.audiences.read(self.task.sided.fields)) if live else 0
         elif self.task.what == PUSH and edges:
-            (post,) = self.mirrors.read([self.task.sided])  # the newest, which an edit may have brought meanwhile
+            (post,) = self.copies.read([self.task.sided])  # the newest, which an edit may have brought meanwhile
             taken = [edge for edge in edges if takes(post, edge, keeps=self.options.keeps)]
-            rows = self._visited([Pair(post, edge) for edge in taken], None)
+            rows = self._visited([PostAndEdge(post, edge) for edge in taken], None)
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
     def _posts(self, lane: JobSegment) -> Paged:
         now = self.task.at or self.runtime.clock()
-        first = self.mirrors.post_from(now - self.options.keep_seconds)
-        partition = self.mirrors.partition(POSTS, self.task.sided.fields)
+        first = self.copies.post_from(now - self.options.keep_seconds)
+        partition = self.copies.partition(POSTS, self.task.sided.fields)
         begin = max(lane.after or "", first) if self.task.is_new else lane.after or ""
-        found = self.mirrors.page(POSTS, partition, Entries("", PAGE, begin))
+        found = self.copies.page(POSTS, partition, Entries("", PAGE, begin))
         rows = 0
         if found:
-            (edge,) = self.mirrors.read([self.task.sided])
+            (edge,) = self.copies.read([self.task.sided])
             taken = [
                 (place, post)
                 for place, post in found
                 if takes(edge, post) and ((edge.gone and place >= first) or not is_over(self.route, post, now))
             ]
-            older = [Pair(post, edge) for place, post in taken if place < self.task.copied_from]
-            newer = [Pair(post, edge) for place, post in taken if place >= self.task.copied_from]
+            older = [PostAndEdge(post, edge) for place, post in taken if place < self.task.copied_from]
+            newer = [PostAndEdge(post, edge) for place, post in taken if place >= self.task.copied_from]
             rows = self._visited(older, 0) + self._visited(newer, None)
         return Paged(found[-1][0] if len(found) == PAGE else None, {ROWS: rows})
 
-    def _visited(self, pairs: list[Pair], copied: int | None) -> int:
-        return self.pairs.visit(pairs, self._fails, fresh=self.task.is_new, copied=copied) if pairs else 0
+    def _visited(self, posts: list[PostAndEdge], copied: int | None) -> int:
+        return self.posts.visit(posts, self._fails, fresh=self.task.is_new, copied=copied) if posts else 0
 
-    def _fails(self, pair: Pair, error: Exception) -> None:
+    def _fails(self, pair: PostAndEdge, error: Exception) -> None:
         """Parks the record with a pair whose row cannot be made, or raises."""
         wrong = in_feed(self.route, pair, error)
         if self.task.record is None or isinstance(wrong, EngineError):
@@ -139,42 +139,42 @@ class FeedLanes:
             raise left.error
 
 
-def in_feed(route: Route, pair: Pair, error: Exception) -> Exception:
+def in_feed(route: Route, pair: PostAndEdge, error: Exception) -> Exception:
     """The error of a row that cannot be made, with the reader whose feed it is; one of the store as it is."""
     if isinstance(error, EngineError):
         return error
     reader = pair.edge.item[1:]
-    said = (
-        f"Feed {route.name!r} cannot show the post to the reader of edge {told(' / '.join(map(str, reader)))}: "
+    message = (
+        f"Feed {route.name!r} cannot show the post to the reader of edge {redacted(' / '.join(map(str, reader)))}: "
         f"{type(error).__name__}: {reason(error)}"
     )
-    wrong = Unprocessable(said) if isinstance(error, Unprocessable) else HandlerError(said)
+    wrong = Unprocessable(message) if isinstance(error, Unprocessable) else HandlerError(message)
     wrong.__cause__ = error
     return wrong
 
 
-def _with_image(record: Mapping[str, object], mirror: Mirror) -> Mapping[str, object]:
+def _with_image(record: Mapping[str, object], copy: StoredCopy) -> Mapping[str, object]:
     """The record with the image that the mirror has, where it is one of a stream."""
     body = record.get("dynamodb")
-    if not isinstance(body, Mapping) or mirror.gone:
+    if not isinstance(body, Mapping) or copy.gone:
         return record
-    return {**record, "dynamodb": {**body, "NewImage": mirror.raw}}
+    return {**record, "dynamodb": {**body, "NewImage": copy.raw}}
 
 
 def finished(deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
     """Spreads the changes of a batch, one by one. One that fails does not affect the others."""
     outcome = Outcome()
     fatal: Exception | None = None
-    for heard in deferred:
-        assert isinstance(heard, Heard)
+    for subscribed in deferred:
+        assert isinstance(subscribed, Subscribed)
         try:
             finishing.runtime.begin()
-            _spread(heard, finishing, outcome)
+            _spread(subscribed, finishing, outcome)
         except Exception as error:  # noqa: BLE001 - whatever it is, it fails these records only
             if is_fatal(error):
                 fatal = fatal or error
             else:
-                _failed(heard, error, finishing, outcome)
+                _failed(subscribed, error, finishing, outcome)
     if fatal is not None:
         raise fatal
     return outcome
@@ -189,29 +189,29 @@ def reconciled(work: Work, finishing: Finishing) -> Outcome:
     outcome = Outcome()
     side = POSTS if work.role == SOURCE else EDGES
     sided = Sided(side, work.item, work.fields)
-    mirrors = Mirrors(finishing.runtime, work.route)
-    (known,) = mirrors.read([sided])
+    copies = StoredCopies(finishing.runtime, work.route)
+    (known,) = copies.read([sided])
     source = finishing.runtime.engine.read_source(work.item)
     asked = max((change.version_text for change in work.changes), default=BEFORE_ALL)
-    now = Mirror(asked, work.item, source or {}, not image_of(source))
+    now = StoredCopy(asked, work.item, source or {}, not image_of(source))
     kept = known.raw if side == EDGES and options_of(work.route).keeps else None
-    mirror = _as_it_is(known, now, mirrors.key_of(side), kept)
-    heard = Heard(work.route, sided, mirror, tuple(work.changes), 0.0, all_pairs=True)
-    _spread(heard, finishing, outcome)
+    copy = _as_it_is(known, now, copies.key_of(side), kept)
+    subscribed = Subscribed(work.route, sided, copy, tuple(work.changes), 0.0, all_posts=True)
+    _spread(subscribed, finishing, outcome)
     return outcome
 
 
-def _spread(heard: Heard, finishing: Finishing, outcome: Outcome) -> None:
-    mirrors = Mirrors(finishing.runtime, heard.route)
-    spreading = Spreading(mirrors, outcome.tally(heard.route.name))
+def _spread(subscribed: Subscribed, finishing: Finishing, outcome: Outcome) -> None:
+    copies = StoredCopies(finishing.runtime, subscribed.route)
+    spreading = Spreading(copies, outcome.tally(subscribed.route.name))
 
-    def fails(pair: Pair, error: Exception) -> None:
-        _failed(heard, in_feed(heard.route, pair, error), finishing, outcome)
+    def fails(pair: PostAndEdge, error: Exception) -> None:
+        _failed(subscribed, in_feed(subscribed.route, pair, error), finishing, outcome)
 
-    spreading.spread(heard, fails)
+    spreading.spread(subscribed, fails)
 
 
-def newest(work: Work, planning: Planning) -> list[Heard]:
+def newest(work: Work, planning: Planning) -> list[Subscribed]:
     """What the newest change says whose image can be read and shows; the records of others are reported."""
     side = POSTS if work.role == SOURCE else EDGES
     for change in reversed(work.changes):
@@ -219,28 +219,28 @@ def newest(work: Work, planning: Planning) -> list[Heard]:
             check_view(work.route, change)
             if change.is_hidden:  # a row for each reader would be written again, as it is
                 continue
-            return [_heard(work, side, change)]
+            return [_subscribed(work, side, change)]
         except Exception as error:  # noqa: BLE001 - fails this record only
             planning.fails(change, work.route, error)
     return []
 
 
-def _heard(work: Work, side: str, change: Change) -> Heard:
+def _subscribed(work: Work, side: str, change: Change) -> Subscribed:
     sided = Sided(side, work.item, work.fields)
     image, before = change.new, change.old if change.has_old else None
     if image:
-        mirror = Mirror(change.version_text, work.item, image.raw, gone=False)
+        copy = StoredCopy(change.version_text, work.item, image.raw, gone=False)
     else:
         kept = before.raw if before and side == EDGES and options_of(work.route).keeps else None
-        mirror = gone(change.version_text, work.item, side_key(work.route, side), kept)
+        copy = gone(change.version_text, work.item, side_key(work.route, side), kept)
     try:
         at = change.at.timestamp()
     except RecordError:
         at = 0.0
-    return Heard(work.route, sided, mirror, tuple(work.changes), at, before)
+    return Subscribed(work.route, sided, copy, tuple(work.changes), at, before)
 
 
-def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mirror:
+def _as_it_is(known: StoredCopy, now: StoredCopy, key: Key, kept: RawImage | None) -> StoredCopy:
     """The mirror of an item as it is, over the one that was read before it; ``kept``: what stays if it is gone."""
     if now.gone:
         now = gone(now.version, now.item, key, kept)
@@ -251,5 +251,5 @@ def _as_it_is(known: Mirror, now: Mirror, key: Key, kept: RawImage | None) -> Mi
     return now
 
 
-def _failed(heard: Heard, error: Exception, finishing: Finishing, outcome: Outcome) -> None:
-    outcome.failed += finishing.failures(heard.changes, heard.route, explained(heard.route, error))
+def _failed(subscribed: Subscribed, error: Exception, finishing: Finishing, outcome: Outcome) -> None:
+    outcome.failed += finishing.failures(subscribed.changes, subscribed.route, explained(subscribed.route, error))

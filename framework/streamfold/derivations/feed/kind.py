@@ -9,7 +9,7 @@ from streamfold.derivations.derivation import Derivation, Planned
 from streamfold.errors import DeclarationError, KeyValueError, ManifestError, SettingsError, Unprocessable, reason
 from streamfold.keys.field import ANY_TIME, TIME_TEXTS, datetime_text, ulid_milliseconds, ulid_of
 from streamfold.routes.effects import Row
-from streamfold.routes.route import SOURCE, Listening, Target, owns
+from streamfold.routes.route import SOURCE, Subscription, Target, owns
 from streamfold.settings.limits import SECONDS_A_DAY
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
-    from streamfold.derivations.derivation import Finishing, LaneWork, Planning, Said, Work
+    from streamfold.derivations.derivation import CountedWord, Finishing, Planning, SegmentWork, Work
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.jobs.job import Job
     from streamfold.keys.field import Field
@@ -54,7 +54,7 @@ IDENTITY = (
 """Options that a state keeps to: their names, in words, and why."""
 
 
-def before_place(key: Key, order: Field) -> str:
+def position_prefix(key: Key, order: Field) -> str:
     """The literal that stands before the time in a sort key."""
     assert key.sort is not None
     text = ""
@@ -66,16 +66,16 @@ def before_place(key: Key, order: Field) -> str:
     return text
 
 
-def place_from(key: Key, order: Field, seconds: float) -> str:
+def sort_position_from(key: Key, order: Field, seconds: float) -> str:
     """A place that no key of this time, or of a later one, lies before."""
     begin = max(int(seconds), 0)
     own = key.types[order.name]  # the target's field may be of another kind than the post's
     if own.spec == "ulid":
-        return before_place(key, order) + ulid_of(begin * 1000)
+        return position_prefix(key, order) + ulid_of(begin * 1000)
     moment = datetime.fromtimestamp(begin, UTC)
     if own.spec == ANY_TIME:  # all its texts of a second begin with this one, with whatever follows
-        return before_place(key, order) + datetime_text(moment, 0)[:-1]
-    return before_place(key, order) + str(own.write(moment.date() if own.spec == "date" else moment))
+        return position_prefix(key, order) + datetime_text(moment, 0)[:-1]
+    return position_prefix(key, order) + str(own.write(moment.date() if own.spec == "date" else moment))
 
 
 class FeedOptions(NamedTuple):
@@ -184,10 +184,10 @@ def checked_feed(  # noqa: PLR0913 - the options of one declaration
     return FeedOptions(audience, joined, order, keep_days, most, pull_above, unfollow, inline)
 
 
-def _check_number(who: str, name: str, value: Any, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+def _check_number(who: str, name: str, value: Any, minimum: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
         why = " (inline, the rows that one invocation writes itself)" if name == "pull_above" else ""
-        raise DeclarationError(f"{who} has {name}={value!r}: expected a whole number from {least}{why} to {most}.")
+        raise DeclarationError(f"{who} has {name}={value!r}: expected a whole number from {minimum}{why} to {most}.")
 
 
 def _joined(who: str, post: Key, audience: Key) -> tuple[str, ...]:
@@ -285,12 +285,12 @@ class Feeds(Derivation):
     reads_items = True  # posts that are pulled are read as they are, and so is an item that is repaired
     sees_derived_attributes = True
     reconciles = True
-    leads_all_roles = True
+    reconciles_all_roles = True
     joins_items = True
     fans_out = True
     keeps = ("posts", "edges", "audience")
     yields = (Row,)
-    says: ClassVar[Mapping[str, Said]] = {}
+    says: ClassVar[Mapping[str, CountedWord]] = {}
 
     def items_given(self, options: Any) -> int:
         del options
@@ -300,9 +300,9 @@ class Feeds(Derivation):
         del sources
         return into
 
-    def listens(self, route: Route) -> tuple[Listening, ...]:
+    def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
         post, *_ = route.sources
-        return Listening(post, SOURCE), Listening(options_of(route).audience, EDGE)
+        return Subscription(post, SOURCE), Subscription(options_of(route).audience, EDGE)
 
     def guard(self, route: Route) -> str:
         del route
@@ -348,7 +348,7 @@ class Feeds(Derivation):
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         from streamfold.derivations.feed.fan_outs import newest
 
-        return Planned(deferred=[heard for work in works for heard in newest(work, planning)])
+        return Planned(deferred=[subscribed for work in works for subscribed in newest(work, planning)])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Spreads the changes of a batch, one by one. One that fails does not affect the others."""
@@ -356,10 +356,10 @@ class Feeds(Derivation):
 
         return finished(deferred, finishing)
 
-    def lanes(self, route: Route, job: Job, finishing: Finishing) -> LaneWork:
-        from streamfold.derivations.feed.fan_outs import FeedLanes
+    def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
+        from streamfold.derivations.feed.fan_outs import FeedSegments
 
-        return FeedLanes(route, job, finishing)
+        return FeedSegments(route, job, finishing)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Leads the mirror of an item, and all rows that it reaches, to what the item is now.
@@ -372,9 +372,9 @@ class Feeds(Derivation):
         return reconciled(work, finishing)
 
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
-        from streamfold.derivations.feed.pairs import Mirrors
+        from streamfold.derivations.feed.posts import StoredCopies
 
-        return Mirrors(finishing.runtime, route).swept(keys)
+        return StoredCopies(finishing.runtime, route).orphans(keys)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.feed.expected import expected

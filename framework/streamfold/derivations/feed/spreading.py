@@ -14,15 +14,15 @@ from typing import Any, Literal, NamedTuple
 from streamfold.commit.outcome import Tallies
 from streamfold.commit.transactions import send
 from streamfold.derivations.feed.kind import FUTURE_SECONDS_MAX, check_post, options_of, post_seconds
-from streamfold.derivations.feed.pairs import (
+from streamfold.derivations.feed.posts import (
     EDGES,
     POSTS,
-    Mirror,
-    Mirrors,
-    Pair,
-    PairFails,
-    Pairs,
+    PostAndEdge,
+    PostFails,
+    PostRows,
     Sided,
+    StoredCopies,
+    StoredCopy,
     joined_text,
     names_before,
     side_key,
@@ -42,7 +42,7 @@ from streamfold.records.images import Image
 from streamfold.records.values import encode
 from streamfold.routes.route import Fields, Route
 from streamfold.settings.limits import SECONDS_A_DAY
-from streamfold.writes.guarded import PutPair, RowKey, StateKey
+from streamfold.writes.guarded import PutPostRow, RowKey, StateKey
 
 Mode = Literal["push", "flipping", "pull", "returning"]
 PULL = RESERVED_PREFIX + "pull#"
@@ -95,10 +95,10 @@ class Audience(NamedTuple):
 class Audiences:
     """The audiences of one feed in a state."""
 
-    def __init__(self, mirrors: Mirrors) -> None:
-        self.mirrors = mirrors
-        self.route = mirrors.route
-        self.runtime = mirrors.runtime
+    def __init__(self, copies: StoredCopies) -> None:
+        self.copies = copies
+        self.route = copies.route
+        self.runtime = copies.runtime
 
     def read(self, fields: Fields) -> Audience:
         """How the audience of an author is reached now."""
@@ -126,12 +126,12 @@ class Audiences:
             audience = self.change(fields, audience, self._switched(audience, mode="returning"))
         if audience.mode != "returning":
             return audience
-        newest = self.mirrors.page(POSTS, self.mirrors.partition(POSTS, fields), Entries("", 1, descending=True))
-        ahead = self.mirrors.post_from(self.runtime.clock() + PULLED_AHEAD_SECONDS)
+        newest = self.copies.page(POSTS, self.copies.partition(POSTS, fields), Entries("", 1, descending=True))
+        ahead = self.copies.post_from(self.runtime.clock() + PULLED_AHEAD_SECONDS)
         until = max([ahead, *(place for place, _ in newest)])
         return self.change(fields, audience, self._switched(audience, mode="push", until=until, tells=True))
 
-    def told(self, fields: Fields, audience: Audience) -> Audience:
+    def redacted(self, fields: Fields, audience: Audience) -> Audience:
         """Notes that all readers were told of the mode."""
         mode: Mode = "pull" if audience.mode == "flipping" else audience.mode
         if not audience.tells:
@@ -139,32 +139,32 @@ class Audiences:
         counted = int(self.runtime.clock())
         return self.change(fields, audience, audience._replace(mode=mode, counted=counted, tells=False))
 
-    def tell(self, edges: list[Mirror], audience: Audience) -> int:
+    def tell(self, edges: list[StoredCopy], audience: Audience) -> int:
         """Tells readers by their edges whether they are to pull an author; returns how many rows were written.
 
         The audience is read after the edges, so that the later of two changes sees the other.
         """
         if not audience.revision:
             return 0
-        told = {(row := self._row(edge, audience)).key: (row, edge) for edge in edges}
+        redacted = {(row := self._row(edge, audience)).key: (row, edge) for edge in edges}
 
-        def again(key: RowKey) -> PutPair:
-            item = told[key][1].item
-            sided = Sided(EDGES, item, self.mirrors.fields_of(EDGES, item))
-            (newest,) = self.mirrors.read([sided])
+        def again(key: RowKey) -> PutPostRow:
+            item = redacted[key][1].item
+            sided = Sided(EDGES, item, self.copies.fields_of(EDGES, item))
+            (newest,) = self.copies.read([sided])
             return self._row(newest, self.read(sided.fields))
 
-        return write_rows(self.runtime, self.route, [row for row, _ in told.values()], again)
+        return write_rows(self.runtime, self.route, [row for row, _ in redacted.values()], again)
 
     def _switched(self, audience: Audience, **changed: Any) -> Audience:
         return audience._replace(keep_seconds=options_of(self.route).keep_seconds, **changed)
 
     def _key(self, fields: Fields) -> StateKey:
-        return audience_key(self.mirrors.application, self.route.name, joined_text(self.route, fields))
+        return audience_key(self.copies.application, self.route.name, joined_text(self.route, fields))
 
-    def _row(self, edge: Mirror, audience: Audience) -> PutPair:
+    def _row(self, edge: StoredCopy, audience: Audience) -> PutPostRow:
         """The row that tells one reader whether to pull one author."""
-        fields = self.mirrors.fields_of(EDGES, edge.item)
+        fields = self.copies.fields_of(EDGES, edge.item)
         pulled = not edge.gone and (audience.pulls or bool(audience.until))
         values: dict[str, Any] | None = {EDGE: to_json(edge.raw)} if pulled else None
         if values is not None and not audience.pulls:
@@ -175,7 +175,7 @@ class Audiences:
         passing = int(self.runtime.clock()) + keep + PULLED_AHEAD_SECONDS + SECONDS_A_DAY
         expires = FAR if audience.pulls and not edge.gone else passing
         key = pull_key(self.route, fields)
-        return PutPair(key, values, (audience.version, edge.version), expires, fresh=audience.mode == "flipping")
+        return PutPostRow(key, values, (audience.version, edge.version), expires, fresh=audience.mode == "flipping")
 
 
 def pull_partition(name: str, reader: str) -> str:
@@ -258,16 +258,16 @@ class Task(NamedTuple):
             raise damaged(f"Fan-out {job.id}") from None
 
 
-class Heard(NamedTuple):
+class Subscribed(NamedTuple):
     """What the newest change of a batch says of a post or of an edge."""
 
     route: Route
     sided: Sided
-    mirror: Mirror
+    copy: StoredCopy
     changes: tuple[Change, ...]  # that ask for it, oldest first
     at: float  # the time of the newest, epoch seconds; 0: not known
     before: Image | None = None  # what the item was before the newest, if that is known
-    all_pairs: bool = False  # none is passed over, nor one that was visited for the same version
+    all_posts: bool = False  # none is passed over, nor one that was visited for the same version
 
     def __str__(self) -> str:
         what = "post" if self.sided.side == POSTS else "edge"
@@ -282,103 +282,109 @@ class Heard(NamedTuple):
 class Spreading:
     """Spreads changes of the posts and edges of one feed."""
 
-    def __init__(self, mirrors: Mirrors, tallies: Tallies) -> None:
-        self.mirrors = mirrors
-        self.route = mirrors.route
-        self.options = options_of(mirrors.route)
-        self.runtime = mirrors.runtime
+    def __init__(self, copies: StoredCopies, tallies: Tallies) -> None:
+        self.copies = copies
+        self.route = copies.route
+        self.options = options_of(copies.route)
+        self.runtime = copies.runtime
         self.tallies = tallies
-        self.pairs = Pairs(mirrors)
-        self.audiences = Audiences(mirrors)
-        self.fan_outs = FanOuts(mirrors.runtime)
+        self.posts = PostRows(copies)
+        self.audiences = Audiences(copies)
+        self.fan_outs = FanOuts(copies.runtime)
 
-    def spread(self, heard: Heard, fails: PairFails) -> None:
+    def spread(self, subscribed: Subscribed, fails: PostFails) -> None:
         """Leads all rows that an item reaches to what it is, or hands that to a fan-out.
 
         Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time lies ahead, and
         ``HandlerError`` for an item that is too large to be mirrored.
         """
-        now = heard.at or self.runtime.clock()
-        is_post = heard.sided.side == POSTS
+        now = subscribed.at or self.runtime.clock()
+        is_post = subscribed.sided.side == POSTS
         if is_post:
-            seconds = post_seconds(self.route, heard.sided.fields)
-            self._check(heard, max(now, self.runtime.clock()))
-            if seconds + self.options.keep_seconds < now and not self._was_kept_longer(heard, now):
+            seconds = post_seconds(self.route, subscribed.sided.fields)
+            self._check(subscribed, max(now, self.runtime.clock()))
+            if seconds + self.options.keep_seconds < now and not self._was_kept_longer(subscribed, now):
                 self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
                 return
-            heard = heard._replace(mirror=heard.mirror._replace(keep_seconds=self.options.keep_seconds))
-        write = self.mirrors.write(heard.sided, heard.mirror, self.runtime.clock())
+            subscribed = subscribed._replace(copy=subscribed.copy._replace(keep_seconds=self.options.keep_seconds))
+        write = self.copies.write(subscribed.sided, subscribed.copy, self.runtime.clock())
         if send(self.runtime, [write]) is not None:
             self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
         elif is_post:
-            self._post(heard, fails)
+            self._post(subscribed, fails)
         else:
-            self._edge(heard, now, fails)
+            self._edge(subscribed, now, fails)
 
-    def _was_kept_longer(self, heard: Heard, now: float) -> bool:
+    def _was_kept_longer(self, subscribed: Subscribed, now: float) -> bool:
         """Whether a post that is too old by now may have rows that are not, because ``keep_days`` was lowered.
 
         Readers pass over such rows, until it is raised again.
         """
-        (known,) = self.mirrors.read([heard.sided])
+        (known,) = self.copies.read([subscribed.sided])
         return known.keep_seconds is not None and not is_over(self.route, known, now)
 
-    def _check(self, heard: Heard, now: float) -> None:
+    def _check(self, subscribed: Subscribed, now: float) -> None:
         """Raises ``Unprocessable`` for a post that no reader is to be shown, whoever follows its author."""
         try:
-            check_post(self.route, heard.sided.fields, now)
+            check_post(self.route, subscribed.sided.fields, now)
         except Unprocessable:
-            if not heard.mirror.gone or post_seconds(self.route, heard.sided.fields) > now + FUTURE_SECONDS_MAX:
+            if not subscribed.copy.gone or post_seconds(self.route, subscribed.sided.fields) > now + FUTURE_SECONDS_MAX:
                 raise
 
-    def _post(self, heard: Heard, fails: PairFails) -> None:
-        audience = self.audiences.read(heard.sided.fields)  # after the mirror: see the audience's modes
+    def _post(self, subscribed: Subscribed, fails: PostFails) -> None:
+        audience = self.audiences.read(subscribed.sided.fields)  # after the mirror: see the audience's modes
         if audience.revision:
-            self._go_on(heard, audience)
+            self._go_on(subscribed, audience)
         if audience.mode == "pull":
             return
-        partition = self.mirrors.partition(EDGES, heard.sided.fields)
-        edges = [edge for _, edge in self.mirrors.page(EDGES, partition, Entries("", self.options.inline + 1))]
+        partition = self.copies.partition(EDGES, subscribed.sided.fields)
+        edges = [edge for _, edge in self.copies.page(EDGES, partition, Entries("", self.options.inline + 1))]
         if len(edges) > self.options.inline:
-            self._open(heard, PUSH, names=self._names(heard, [Pair(heard.mirror, edge) for edge in edges[:SAMPLED]]))
+            self._open(
+                subscribed,
+                PUSH,
+                names=self._names(subscribed, [PostAndEdge(subscribed.copy, edge) for edge in edges[:SAMPLED]]),
+            )
             return
-        taken = [edge for edge in edges if heard.all_pairs or takes(heard.mirror, edge, keeps=self.options.keeps)]
-        self._visit(heard, [Pair(heard.mirror, edge) for edge in taken], fails, None)
+        taken = [
+            edge for edge in edges if subscribed.all_posts or takes(subscribed.copy, edge, keeps=self.options.keeps)
+        ]
+        self._visit(subscribed, [PostAndEdge(subscribed.copy, edge) for edge in taken], fails, None)
 
-    def _edge(self, heard: Heard, now: float, fails: PairFails) -> None:
-        edge = heard.mirror
-        audience = self.audiences.read(heard.sided.fields)  # after the mirror: see the audience's modes
+    def _edge(self, subscribed: Subscribed, now: float, fails: PostFails) -> None:
+        edge = subscribed.copy
+        audience = self.audiences.read(subscribed.sided.fields)  # after the mirror: see the audience's modes
         self.tallies.written += self.audiences.tell([edge], audience)
         if (edge.gone and self.options.keeps) or (audience.mode == "pull" and not edge.gone):
             return
-        partition = self.mirrors.partition(POSTS, heard.sided.fields)
-        after = self.mirrors.post_from(now - self.options.keep_seconds)
+        partition = self.copies.partition(POSTS, subscribed.sided.fields)
+        after = self.copies.post_from(now - self.options.keep_seconds)
         # An edge that was there before may have rows of older posts, from when ``keep_days`` was greater.
-        wanted = Entries("", self.options.inline + 1, after if heard.is_new else "", descending=True)
-        found = self.mirrors.page(POSTS, partition, wanted)
+        wanted = Entries("", self.options.inline + 1, after if subscribed.is_new else "", descending=True)
+        found = self.copies.page(POSTS, partition, wanted)
         posts = [post for place, post in found if place >= after or not is_over(self.route, post, now)]
         if len(found) > self.options.inline:
-            names = self._names(heard, [Pair(post, edge) for post in posts[:SAMPLED]])
-            self._open(heard, VISIT, names=names, copied_from=self._copied_from(heard, partition, after, now))
+            names = self._names(subscribed, [PostAndEdge(post, edge) for post in posts[:SAMPLED]])
+            self._open(subscribed, VISIT, names=names, copied_from=self._copied_from(subscribed, partition, after, now))
             return
         taken = [
             post
             for post in posts
-            if heard.all_pairs or (takes(edge, post) and (edge.gone or not is_over(self.route, post, now)))
+            if subscribed.all_posts or (takes(edge, post) and (edge.gone or not is_over(self.route, post, now)))
         ]
-        first = self._copied_from(heard, partition, after, now) if len(taken) > self.options.most else ""
+        first = self._copied_from(subscribed, partition, after, now) if len(taken) > self.options.most else ""
         copied = sum(str(post.item[2]) >= first for post in taken)
-        self._visit(heard, [Pair(post, edge) for post in taken], fails, copied)
+        self._visit(subscribed, [PostAndEdge(post, edge) for post in taken], fails, copied)
 
-    def _copied_from(self, heard: Heard, partition: str, after: str, now: float) -> str:
+    def _copied_from(self, subscribed: Subscribed, partition: str, after: str, now: float) -> str:
         """The place of the oldest post that a follow copies; "" where all are.
 
         Posts that came after the follow do not count, nor those that are gone: nothing else is to fall behind them.
         """
-        place = self.mirrors.post_from(now + 1)
+        place = self.copies.post_from(now + 1)
         left, most = self.options.most, self.options.most
-        while heard.is_new:
-            found = self.mirrors.page(POSTS, partition, Entries("", most, after, descending=True, before=place))
+        while subscribed.is_new:
+            found = self.copies.page(POSTS, partition, Entries("", most, after, descending=True, before=place))
             for place, post in found:
                 left -= not post.gone
                 if not left:
@@ -387,64 +393,66 @@ class Spreading:
                 break
         return ""
 
-    def _visit(self, heard: Heard, pairs: list[Pair], fails: PairFails, copied: int | None) -> None:
-        if pairs and self._is_overtaken(heard):
+    def _visit(self, subscribed: Subscribed, posts: list[PostAndEdge], fails: PostFails, copied: int | None) -> None:
+        if posts and self._is_overtaken(subscribed):
             self.tallies.unchanged += 1
             return
-        for name in self._names(heard, pairs):
-            self.pairs.names[name] = None
-        written = self.pairs.visit(pairs, fails, fresh=heard.is_new, copied=copied)
-        self.tallies.removed += written if heard.mirror.gone else 0
-        self.tallies.written += 0 if heard.mirror.gone else written
+        for name in self._names(subscribed, posts):
+            self.posts.names[name] = None
+        written = self.posts.visit(posts, fails, fresh=subscribed.is_new, copied=copied)
+        self.tallies.removed += written if subscribed.copy.gone else 0
+        self.tallies.written += 0 if subscribed.copy.gone else written
         self.tallies.unchanged += not written
 
-    def _is_overtaken(self, heard: Heard) -> bool:
+    def _is_overtaken(self, subscribed: Subscribed) -> bool:
         """Whether a newer change of the item is known. Whoever brought that one spreads it.
 
         It is asked after the other side is read. An item of that side which came after the newer change was not paired
         with this one. A row that was written for both now would never be visited again.
         """
-        (newest,) = self.mirrors.read([heard.sided])
-        return newest.version > heard.mirror.version
+        (newest,) = self.copies.read([subscribed.sided])
+        return newest.version > subscribed.copy.version
 
-    def _names(self, heard: Heard, pairs: Sequence[Pair]) -> tuple[str, ...]:
+    def _names(self, subscribed: Subscribed, posts: Sequence[PostAndEdge]) -> tuple[str, ...]:
         """Attributes that rows may have from before the change, as far as its record tells."""
-        if not heard.before:
+        if not subscribed.before:
             return ()
-        before = Mirror(heard.mirror.version, heard.mirror.item, heard.before.raw, gone=False)
-        is_post = heard.sided.side == POSTS
-        sampled = [Pair(before, pair.edge) if is_post else Pair(pair.post, before) for pair in pairs[:SAMPLED]]
+        before = StoredCopy(subscribed.copy.version, subscribed.copy.item, subscribed.before.raw, gone=False)
+        is_post = subscribed.sided.side == POSTS
+        sampled = [
+            PostAndEdge(before, pair.edge) if is_post else PostAndEdge(pair.post, before) for pair in posts[:SAMPLED]
+        ]
         return names_before(self.route, sampled)
 
-    def _go_on(self, heard: Heard, audience: Audience) -> None:
+    def _go_on(self, subscribed: Subscribed, audience: Audience) -> None:
         """Goes on with a change of the audience's mode that was begun, and has a pulled audience counted."""
-        fields = heard.sided.fields
+        fields = subscribed.sided.fields
         if audience.mode == "returning":
             audience = self.audiences.back(fields, audience)
         if audience.tells:
-            self._open(heard, TELL, version=audience.version)
+            self._open(subscribed, TELL, version=audience.version)
         elif audience.mode == "pull" and audience.counted + COUNTED_SECONDS < self.runtime.clock():
             audience = self.audiences.change(fields, audience, audience._replace(counted=int(self.runtime.clock())))
-            self._open(heard, COUNT, version=audience.version)
+            self._open(subscribed, COUNT, version=audience.version)
 
     def _open(
         self,
-        heard: Heard,
+        subscribed: Subscribed,
         what: str,
         *,
         version: str | None = None,
         names: tuple[str, ...] = (),
         copied_from: str = "",
     ) -> None:
-        record = record_of(heard.changes[-1]) if heard.changes else None
-        known = heard.mirror.version if version is None else version
-        task = Task(what, heard.sided, known, heard.is_new, names, record, heard.at, copied_from)
-        again = heard.all_pairs and version is None
+        record = record_of(subscribed.changes[-1]) if subscribed.changes else None
+        known = subscribed.copy.version if version is None else version
+        task = Task(what, subscribed.sided, known, subscribed.is_new, names, record, subscribed.at, copied_from)
+        again = subscribed.all_posts and version is None
         self.fan_outs.start(task.job(self.route, self.runtime.clock()), task.version, again=again)
         self.tallies.handed_on += 1
 
 
-def is_over(route: Route, post: Mirror, now: float) -> bool:
+def is_over(route: Route, post: StoredCopy, now: float) -> bool:
     """Whether a post was shown for as long as its mirror says: it may have been removed since, unheard."""
     fields = route.sources[0].match_values(*post.item[1:])
     assert fields is not None, "a mirror is of its template"
@@ -452,9 +460,9 @@ def is_over(route: Route, post: Mirror, now: float) -> bool:
     return post_seconds(route, fields) + keep < now
 
 
-def takes(mirror: Mirror, other: Mirror, *, keeps: bool = False) -> bool:
+def takes(copy: StoredCopy, other: StoredCopy, *, keeps: bool = False) -> bool:
     """Whether a change visits the pair with an item of the other side.
 
     keeps: the other side is edges, whose rows stay when they are gone.
     """
-    return mirror.gone or not other.gone or keeps
+    return copy.gone or not other.gone or keeps

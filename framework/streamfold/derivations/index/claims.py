@@ -9,13 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.outcome import Failed
 from streamfold.derivations.index.kind import Unique, unique_of
-from streamfold.derivations.view.rows import Making, folded, note, note_all
+from streamfold.derivations.view.rows import RowBuilder, folded, note, note_all
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines import Engine, Entries
-from streamfold.errors import EngineError, HandlerError, Unprocessable, parts_text, shown, told
+from streamfold.errors import EngineError, HandlerError, Unprocessable, joined_key, redacted, shown
 from streamfold.keys.key import Key
-from streamfold.ledger.contribution import BEHIND, PLAIN_ENTRY, Contribution, RowPart, held, partition, source_text
-from streamfold.ledger.forms import Forms
+from streamfold.ledger.contribution import (
+    BEHIND,
+    PLAIN_ENTRY,
+    Contribution,
+    RowContribution,
+    held,
+    partition,
+    source_text,
+)
+from streamfold.ledger.schema import Schema
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image
 from streamfold.routes.aggregates import Aggregate, Moment
@@ -25,7 +33,7 @@ from streamfold.routes.shipped_aggregates import CONFLICT, Claimed
 from streamfold.writes.guarded import ChangedEntries, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.commit.pending import Cause, Unfinished
+    from streamfold.commit.pending import Cause, PendingWork
 
 
 def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
@@ -57,32 +65,34 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
         )
 
 
-def claim_part(making: Making, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment) -> RowPart:
+def claim_contribution(
+    builder: RowBuilder, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment
+) -> RowContribution:
     """What a claim contributes to its row: an entry beside those of other claimants."""
-    one = Claimed(values, order, unique.ordering, making.route.name)
-    note(making, target, PLAIN_ENTRY, one)
-    return RowPart({}, None, "", {PLAIN_ENTRY: held(one)})
+    one = Claimed(values, order, unique.ordering, builder.route.name)
+    note(builder, target, PLAIN_ENTRY, one)
+    return RowContribution({}, None, "", {PLAIN_ENTRY: held(one)})
 
 
-def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     unique = unique_of(route)
 
-    def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+    def row(builder: RowBuilder, effect: Row) -> tuple[RowKey, RowContribution]:
         target = target_of(route, effect)
         if unique is not None:
             check_claim(route.name, target.key, effect, fields)
         key, values = split(target, effect, fields)
         _check_plain(route, effect, values)
-        note_all(making, target, values)
+        note_all(builder, target, values)
         if unique is not None:
-            return key, claim_part(making, target, unique, values, claim_order(route.name, unique, image))
-        return key, RowPart({}, values, "")
+            return key, claim_contribution(builder, target, unique, values, claim_order(route.name, unique, image))
+        return key, RowContribution({}, values, "")
 
     effects: list[Row] = yielded(route, image, fields, Row)
     if may_expire(route):
-        forms.note_expiry(route, effects)
-    return folded(Making(route, forms, fields), effects, row)
+        schema.note_expiry(route, effects)
+    return folded(RowBuilder(route, schema, fields), effects, row)
 
 
 def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
@@ -92,17 +102,17 @@ def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
         raise HandlerError(f"Index {route.name!r} gave {what}: an index item has one source; use a view.")
 
 
-def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
+def conflicts(engine: Engine, pending_work: "PendingWork") -> Iterator[Failed]:
     """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
 
     The stored claimants decide, not the record: a conflict is reported again when its record is delivered again, and
     not once its item has left. If the store does not answer, the changes are returned with the store's error.
     """
-    for row, moved in unfinished.changed_entries.items():
-        for each in moved if row not in unfinished.wrong else ():
+    for row, changed in pending_work.changed_entries.items():
+        for each in changed if row not in pending_work.wrong else ():
             if each.name != PLAIN_ENTRY:
                 continue
-            claims = _claims(row, each, unfinished.causes(row))
+            claims = _claims(row, each, pending_work.causes(row))
             try:
                 met = _met(engine, each, claims)
             except EngineError as error:
@@ -114,15 +124,15 @@ def conflicts(engine: Engine, unfinished: "Unfinished") -> Iterator[Failed]:
 RowClaim = tuple[Change, "Route", list[StateKey]]
 
 
-def _claims(row: RowKey, moved: ChangedEntries, causes: "Collection[Cause]") -> list[RowClaim]:
+def _claims(row: RowKey, changed: ChangedEntries, causes: "Collection[Cause]") -> list[RowClaim]:
     """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
     claiming = {route for route in {route for _, route in causes} if _claims_row(route, row)}
     if not claiming:
         return []
     newest = {change.item: (change, route) for change, route in causes if route in claiming}
     places: dict[str, list[StateKey]] = {}
-    for place in moved.places:
-        places.setdefault(place.partition(BEHIND)[2], []).append(StateKey(moved.partition, place))
+    for place in changed.places:
+        places.setdefault(place.partition(BEHIND)[2], []).append(StateKey(changed.partition, place))
     return [(change, route, places.get(source_text(item), [])) for item, (change, route) in newest.items()]
 
 
@@ -137,9 +147,9 @@ def _claims_row(route: "Route", row: RowKey) -> bool:
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
 
 
-def _met(engine: Engine, moved: ChangedEntries, claims: Collection[RowClaim]) -> "list[Cause]":
+def _met(engine: Engine, changed: ChangedEntries, claims: Collection[RowClaim]) -> "list[Cause]":
     """The changes of items that claim the row now, if at least two items do."""
-    if not claims or len(engine.read_entries(Entries(moved.partition, 2))) < 2:
+    if not claims or len(engine.read_entries(Entries(changed.partition, 2))) < 2:
         return []
     there = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
     return [(change, route) for change, route, keys in claims if any(key in there for key in keys)]
@@ -165,6 +175,6 @@ def _others(engine: Engine, application: str, route: "Route", own: str, row: Row
 
 def _conflict(route: "Route", row: RowKey) -> Unprocessable:
     return Unprocessable(
-        f"The item claims row {told(parts_text(row[1:]))} of unique index {route.name!r}, and so does another; the row "
-        "shows who wins. That resolves itself when one of them claims it no more."
+        f"The item claims row {redacted(joined_key(row[1:]))} of unique index {route.name!r}, and so does another; the "
+        "row shows who wins. That resolves itself when one of them claims it no more."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from streamfold.derivations.derivation import Contributing, Said
+from streamfold.derivations.derivation import Contributing, CountedWord
 from streamfold.errors import DeclarationError, ManifestError, Unprocessable
 from streamfold.keys.key import Key
 from streamfold.routes.aggregates import SMALLEST_KEY, TIES
@@ -121,9 +121,9 @@ class Index(Contributing):
     name = "index"
     yields = (Row,)
     sees_derived_attributes = True
-    says: ClassVar[Mapping[str, Said]] = {
+    says: ClassVar[Mapping[str, CountedWord]] = {
         **Contributing.says,
-        CONFLICTS: Said(
+        CONFLICTS: CountedWord(
             "Index {name} met {count} claims of rows that another item claims too; the rows show the conflict.",
             log="unique rows are claimed twice",
         ),
@@ -157,7 +157,7 @@ class Index(Contributing):
 
         del deferred
         outcome = Outcome()
-        for each in conflicts(finishing.runtime.engine, finishing.unfinished):
+        for each in conflicts(finishing.runtime.engine, finishing.pending_work):
             is_conflict = isinstance(each.error, Unprocessable)
             if is_conflict:
                 outcome.count(CONFLICTS, each.route.name)

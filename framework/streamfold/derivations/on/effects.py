@@ -7,7 +7,7 @@ from streamfold.commit.plan import Unit, claim_unit
 from streamfold.derivations.derivation import Work
 from streamfold.derivations.expected import Expected, History, placed
 from streamfold.derivations.yielded import split, target_of, yielded
-from streamfold.errors import HandlerError, shown, told
+from streamfold.errors import HandlerError, redacted, shown
 from streamfold.ledger.difference import source_of
 from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
@@ -49,7 +49,7 @@ def _write(
         )
     if isinstance(effect, Delete) and values:
         raise HandlerError(f"{shown(effect)} has attributes: a Delete takes the fields of the target's key only.")
-    owner = source_of(change.item) if target.contested else None
+    owner = source_of(change.item) if target.multi_source else None
     if isinstance(effect, Delete):
         return GuardedPut(key, None, change.version_text, owner)
     digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
@@ -60,7 +60,7 @@ def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, 
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Number):
             raise HandlerError(
-                f"Handler {route.name!r} gave {shown(effect)}: {told(name)}={shown(value)} is no number "
+                f"Handler {route.name!r} gave {shown(effect)}: {redacted(name)}={shown(value)} is no number "
                 "(int or Decimal) to add."
             )
         number_text(value)

@@ -283,7 +283,7 @@ def _is_number(value: Any) -> bool:
 class Whole:
     """Checks whole numbers. A fraction is cut off before or after the range is looked at, as the server does."""
 
-    least: int
+    minimum: int
     most: int
     cuts_numbers: bool
     cuts_texts: bool
@@ -296,7 +296,7 @@ class Whole:
         if not isinstance(value, str) and _is_false(options["coerce"]) and number != _cut(number):
             return f"{value} cannot be converted without data loss"
         cuts = self.cuts_texts if isinstance(value, str) else self.cuts_numbers
-        if not self.least <= (_cut(number) if cuts else number) <= self.most:
+        if not self.minimum <= (_cut(number) if cuts else number) <= self.most:
             return f"value [{value}] is out of range"
         return None
 
@@ -547,15 +547,15 @@ def _crossed(bounds: Mapping[str, Any], bound: Check, options: Mapping[str, Any]
     """Whether a range ends before it begins: ``gt`` and ``lt`` leave their value out. Only two numbers, or two dates of
     one form, are compared.
     """
-    least, most = (bounds.get(name, bounds.get(other)) for name, other in (("gte", "gt"), ("lte", "lt")))
+    minimum, most = (bounds.get(name, bounds.get(other)) for name, other in (("gte", "gt"), ("lte", "lt")))
     is_above, is_below = bounds.get("gte") is None, bounds.get("lte") is None
-    if isinstance(bound, Whole) and _is_number(least) and _is_number(most):
-        is_crossed = _cut(least) + is_above > _cut(most) - is_below
-    elif (_is_number(least) and _is_number(most)) or _are_like_dates(least, most, options):
-        is_crossed = least > most or (least == most and (is_above or is_below))
+    if isinstance(bound, Whole) and _is_number(minimum) and _is_number(most):
+        is_crossed = _cut(minimum) + is_above > _cut(most) - is_below
+    elif (_is_number(minimum) and _is_number(most)) or _are_like_dates(minimum, most, options):
+        is_crossed = minimum > most or (minimum == most and (is_above or is_below))
     else:
         return None
-    return f"min value ({least}) is greater than max value ({most})" if is_crossed else None
+    return f"min value ({minimum}) is greater than max value ({most})" if is_crossed else None
 
 
 def _are_like_dates(one: Any, other: Any, options: Mapping[str, Any]) -> bool:

@@ -33,10 +33,10 @@ from streamfold.derivations.search.options import (
 from streamfold.derivations.search.sink import Action
 from streamfold.derivations.yielded import yielded
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import HandlerError, ItemFault, KeyValueError, Unprocessable, parts_text, reason, shown
+from streamfold.errors import HandlerError, ItemFault, KeyValueError, Unprocessable, joined_key, reason, shown
 from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.keys.key import Key, child_fields, sort_prefix
-from streamfold.keys.key_part import KeyPart
+from streamfold.keys.key_part import KeyComponent
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
@@ -162,7 +162,7 @@ class Root(NamedTuple):
     @property
     def place(self) -> str:
         """The item's key for a person."""
-        return parts_text(self.item[1:])
+        return joined_key(self.item[1:])
 
     def __str__(self) -> str:
         what = " and its parts" if options_of(self.route).parts else ""
@@ -284,7 +284,7 @@ def index_of(route: Route, fields: Fields, settings: Settings) -> str:
     return name if options_of(route).replaces is None else name + NEXT
 
 
-def index_template(route: Route, settings: Settings) -> KeyPart:
+def index_template(route: Route, settings: Settings) -> KeyComponent:
     """The template of the real names of a search's index, as the settings have it."""
     index = options_of(route).index
     return real_template(index, settings.real_index(setting_name(index)))
@@ -402,7 +402,7 @@ class RootRun:
         return frozenset(action.id for action in self.actions) - self.ids
 
 
-def lead(
+def reconcile(
     each: RootRun, engine: Engine, stored: StoredItems, settings: Settings, gone: bytes | None, *, hides: bool = True
 ) -> None:
     """Makes the documents of a root; they are its actions then. Raises what the handler raises.

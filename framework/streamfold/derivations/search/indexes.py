@@ -29,7 +29,7 @@ from streamfold.derivations.search.sink import CONFLICT, VISIBLE, Action, Sink
 from streamfold.engines import Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError, plain
 from streamfold.keys.field import overlaps
-from streamfold.keys.key_part import KeyPart
+from streamfold.keys.key_part import KeyComponent
 from streamfold.routes.route import Fields, Route
 from streamfold.settings import Settings
 from streamfold.settings.limits import ACTIONS_MAX
@@ -247,14 +247,14 @@ def find_index(routes: Iterable[Route], name: str, settings: Settings) -> Search
     raise SettingsError(f"Index {name!r} is not known: expected {known}.{fill}")
 
 
-def _templates(routes: list[Route], settings: Settings) -> Iterator[tuple[Route, KeyPart]]:
+def _templates(routes: list[Route], settings: Settings) -> Iterator[tuple[Route, KeyComponent]]:
     """The templates that a name may fit: declared ones before real ones, and the longer names first."""
     longer_first = sorted(routes, key=lambda route: options_of(route).replaces is None)
     yield from ((route, options_of(route).index) for route in longer_first)
     yield from ((route, index_template(route, settings)) for route in longer_first)
 
 
-def index_fields(route: Route, template: KeyPart, name: str) -> Fields | None:
+def index_fields(route: Route, template: KeyComponent, name: str) -> Fields | None:
     """The fields of an index's name, which may be escaped in it; None for the name of another index."""
     if options_of(route).replaces is not None:
         if not name.endswith(NEXT):

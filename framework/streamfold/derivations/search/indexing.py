@@ -25,8 +25,8 @@ from streamfold.derivations.search.documents import (
     aliases_of,
     gone_body,
     known_sources,
-    lead,
     noted,
+    reconcile,
 )
 from streamfold.derivations.search.options import keeps_ids, own_alias
 from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
@@ -371,7 +371,9 @@ class Indexing:
     def _made(self, each: RootRun, stored: StoredItems) -> bool:
         """Whether the documents of a root could be made; they are its actions then."""
         with ItemFault() as fault:
-            lead(each, self.runtime.engine, stored, self.runtime.settings, gone_body(each.root, self.runtime.clock()))
+            reconcile(
+                each, self.runtime.engine, stored, self.runtime.settings, gone_body(each.root, self.runtime.clock())
+            )
         if fault.error is not None:
             self.fails(each.root, fault.error)
         return fault.error is None
@@ -400,7 +402,7 @@ class Indexing:
                 self.fails(each.root, sent.error)
                 continue
             try:
-                if self._is_settled(each, sent.held, counters):
+                if self._is_applied(each, sent.held, counters):
                     self._finish(each, sent)
                 else:
                     left.append(each.root)
@@ -415,7 +417,7 @@ class Indexing:
         found = self.runtime.engine.read_state([each.key for each in runs], consistent=True)
         return {each.key: int(found.get(each.key, {}).get("n", 0)) for each in runs}
 
-    def _is_settled(self, each: RootRun, held: int, counters: Mapping[StateKey, int]) -> bool:
+    def _is_applied(self, each: RootRun, held: int, counters: Mapping[StateKey, int]) -> bool:
         """Whether the index holds what this run sent, or what a later run did; else the root begins again.
 
         A version in the index that no counter explains is of a state that was lost or restored, or somebody else's: the

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamfold.derivations.derivation import Derivation, Planned, Said
+from streamfold.derivations.derivation import CountedWord, Derivation, Planned
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
 from streamfold.keys.key import check_in_partition
-from streamfold.routes.route import Listening
+from streamfold.routes.route import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,8 +38,8 @@ class Search(Derivation):
     reads_items = True
     reconciles = True
     keeps = ("document",)
-    says: ClassVar[Mapping[str, Said]] = {
-        NOT_INDEXED: Said(
+    says: ClassVar[Mapping[str, CountedWord]] = {
+        NOT_INDEXED: CountedWord(
             "Search {name} did not index {count} items: a replay on DynamoDB writes to an index only with "
             "--search-url, and reads the items that it indexes (--put-sources).",
         )
@@ -48,10 +48,10 @@ class Search(Derivation):
     def items_given(self, options: Any) -> int:
         return 2 if options.parts else 1
 
-    def listens(self, route: Route) -> tuple[Listening, ...]:
-        return (*super().listens(route), *(Listening(key, PART) for key in options_of(route).parts))
+    def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
+        return (*super().subscriptions(route), *(Subscription(key, PART) for key in options_of(route).parts))
 
-    def outside_places(self, route: Route) -> tuple[str, ...]:
+    def outside_locations(self, route: Route) -> tuple[str, ...]:
         return (f"index {shown_index(route)}",)
 
     def indexes(self, route: Route) -> Mapping[str, str]:

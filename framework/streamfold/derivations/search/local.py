@@ -10,7 +10,7 @@ from streamfold.derivations.search.options import GONE, OWN
 from streamfold.derivations.search.sink import CONFLICT, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
 from streamfold.engines import Engine, Entries
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineError, told
+from streamfold.errors import Contended, EngineError, redacted
 from streamfold.writes.guarded import StateKey
 
 PAGE_DOCUMENTS = 250
@@ -133,7 +133,7 @@ class LocalIndex:
 def _check(action: Action) -> None:
     """Raises ``EngineError`` for an action with which OpenSearch refuses the whole request."""
     if (size := len(action.id.encode(errors="replace"))) > ID_BYTES_MAX:
-        raise EngineError(f"The id {told(action.id)} has {size} bytes: expected {ID_BYTES_MAX} at most.")
+        raise EngineError(f"The id {redacted(action.id)} has {size} bytes: expected {ID_BYTES_MAX} at most.")
     if not 0 <= action.version <= VERSION_MAX:
         raise EngineError(f"The version {action.version} does not fit: expected 0 to {VERSION_MAX}.")
 

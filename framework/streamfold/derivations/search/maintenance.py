@@ -17,10 +17,10 @@ from streamfold.derivations.search.documents import (
     index_of,
     known_items,
     known_sources,
-    lead,
     noted,
     own_fields,
     parsed,
+    reconcile,
 )
 from streamfold.derivations.search.indexes import index_fields
 from streamfold.derivations.search.indexing import Dirty, DirtyRoot
@@ -39,7 +39,7 @@ from streamfold.derivations.search.options import (
 )
 from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
 from streamfold.engines import Counter, Engine
-from streamfold.errors import Contended, EngineUnavailable, ItemFault, told
+from streamfold.errors import Contended, EngineUnavailable, ItemFault, redacted
 from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
 from streamfold.records.change import ItemKey
@@ -119,7 +119,7 @@ class Copying:
             gone = gone_body(each.root, self.runtime.clock())
             with ItemFault(EngineUnavailable) as fault:
                 hides = self.hides or keeps_ids(each.root.route)
-                lead(each, self.runtime.engine, stored, self.runtime.settings, gone, hides=hides)
+                reconcile(each, self.runtime.engine, stored, self.runtime.settings, gone, hides=hides)
             if fault.error is not None:
                 self._failed(each, fault.error)
                 continue
@@ -209,7 +209,7 @@ class Comparing:
             counter = counters.get(key, {})
             each = RootRun(root, key, int(counter.get("n", 0)), frozenset(counter.get("ids", ())))
             with ItemFault(EngineUnavailable) as fault:
-                lead(each, self.engine, stored, self.settings, None)
+                reconcile(each, self.engine, stored, self.settings, None)
                 made.append(each)
             if fault.error is not None:
                 failed.append((root, fault.error))
@@ -359,7 +359,7 @@ def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
     items = [item["delete"] for item in answer.get("items", ())]
     for item in items:
         if item["status"] not in (200, *GONE_ALREADY):
-            reason = told(item.get("error", {}).get("reason", ""))
+            reason = redacted(item.get("error", {}).get("reason", ""))
             raise EngineUnavailable(f"OpenSearch did not remove a document ({item['status']}: {reason}).")
     removed = sum(item["status"] == 200 for item in items)
     return PurgedPage(removed, len(items) - removed)

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from streamfold.derivations.search.options import GONE
 from streamfold.derivations.search.sink import BUSY, CONFLICT, VISIBLE, Action, Answer, Found, IndexBusy, TooLarge
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, SettingsError, shortened, told
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, SettingsError, redacted, shortened
 from streamfold.settings import Settings
 from streamfold.settings.limits import CALL_SECONDS_MAX
 from streamfold.settings.readers import PREFIX
@@ -142,18 +142,20 @@ class SearchCalls:
 
     def _not_encrypted(self, error: Any) -> EngineError:
         if "CERTIFICATE_VERIFY_FAILED" not in str(error.error):
-            return EngineUnavailable(f"The encrypted connection to {self.url} was broken ({told(error.error)}).")
+            return EngineUnavailable(f"The encrypted connection to {self.url} was broken ({redacted(error.error)}).")
         return EngineError(
-            f"The certificate of {self.url} is not valid ({told(error.error)}). Expected one of an authority that is "
-            f"known; {PREFIX}SEARCH_CA=FILE names the certificates of an own one."
+            f"The certificate of {self.url} is not valid ({redacted(error.error)}). Expected one of an authority that "
+            f"is known; {PREFIX}SEARCH_CA=FILE names the certificates of an own one."
         )
 
     def _not_connected(self, error: Any) -> EngineUnavailable:
         from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
         if isinstance(error.info, ConnectTimeoutError | NewConnectionError):
-            return EngineUnreachable(f"Nothing answers at {self.url} ({told(error.error)}): is {PREFIX}SEARCH right?")
-        return EngineUnavailable(f"The connection to {self.url} was broken ({told(error.error)}).")
+            return EngineUnreachable(
+                f"Nothing answers at {self.url} ({redacted(error.error)}): is {PREFIX}SEARCH right?"
+            )
+        return EngineUnavailable(f"The connection to {self.url} was broken ({redacted(error.error)}).")
 
     def _refused(self, error: Any) -> Exception:
         status, kind, reason = _read(error)
@@ -172,9 +174,9 @@ def _read(error: Any) -> tuple[int, str, str]:
     status = error.status_code if isinstance(error.status_code, int) else 500
     found = error.info.get("error") if isinstance(error.info, dict) else None
     if isinstance(found, dict):
-        return status, f" {found.get('type', '')}", f" ({told(shortened(str(found.get('reason', ''))))})"
+        return status, f" {found.get('type', '')}", f" ({redacted(shortened(str(found.get('reason', ''))))})"
     message = found or (error.info.get("message") if isinstance(error.info, dict) else None) or error.error
-    return status, "", f" ({told(shortened(str(message)))})" if message else ""
+    return status, "", f" ({redacted(shortened(str(message)))})" if message else ""
 
 
 def _errors() -> Any:
@@ -297,7 +299,7 @@ class OpenSearchIndex:
     def _for_good(self, index: str, error: Mapping[str, Any]) -> EngineError:
         self.checked.discard(index)
         kind = error.get("type", "")
-        what = f"Alias {index!r} at {self.url} takes no documents: {kind} ({told(error.get('reason', ''))})."
+        what = f"Alias {index!r} at {self.url} takes no documents: {kind} ({redacted(error.get('reason', ''))})."
         return EngineError(f"{what} {FOR_GOOD.get(kind, REMEDY)}")
 
     def __str__(self) -> str:

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote
 
-from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, SettingsError, shown, told
+from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, SettingsError, redacted, shown
 from streamfold.keys.field import Field, overlaps
 from streamfold.keys.key import Key
-from streamfold.keys.key_part import KeyPart, KeyValue, is_ambiguous
+from streamfold.keys.key_part import KeyComponent, KeyValue, is_ambiguous
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.records.change import ItemKey
 from streamfold.records.values import number_text
@@ -69,7 +69,7 @@ and a request that lands later than the index remembers deletions brings it back
 TEMPLATE_BYTES_MAX = 10_000
 
 
-def check_index(index: KeyPart, at: str) -> None:
+def check_index(index: KeyComponent, at: str) -> None:
     """Raises ``DeclarationError`` for a template whose names an index cannot have."""
     literals = [piece for piece in index.pieces if isinstance(piece, str)]
     if not FIRST.match(index.text) or not all(map(LITERAL.fullmatch, literals)):
@@ -79,23 +79,23 @@ def check_index(index: KeyPart, at: str) -> None:
         )
 
 
-def setting_name(index: KeyPart) -> str:
+def setting_name(index: KeyComponent) -> str:
     """The name of an index in settings, STREAMFOLD_INDEX_<NAME>: its template without fields and what is left over."""
     literals = (piece for piece in index.pieces if isinstance(piece, str))
     return "".join(literals).strip("-_.") or index.fields[0].name
 
 
-def setting_variable(index: KeyPart) -> str:
+def setting_variable(index: KeyComponent) -> str:
     """The environment variable that gives an index its real name."""
     return INDEX_PREFIX + environment_name(setting_name(index))
 
 
-def real_template(index: KeyPart, real: str | None) -> KeyPart:
+def real_template(index: KeyComponent, real: str | None) -> KeyComponent:
     """The template of an index's real names. Raises ``SettingsError`` for a setting that has other fields."""
     if real is None:
         return index
     try:
-        template = KeyPart(real, "#", INDEX_BYTES_MAX)
+        template = KeyComponent(real, "#", INDEX_BYTES_MAX)
         check_index(template, "a setting")
     except DeclarationError as error:
         raise SettingsError(f"{setting_variable(index)}={real!r} names no index: {error}") from None
@@ -108,7 +108,7 @@ def real_template(index: KeyPart, real: str | None) -> KeyPart:
     return template
 
 
-def index_name(index: KeyPart, fields: Mapping[str, Any]) -> str:
+def index_name(index: KeyComponent, fields: Mapping[str, Any]) -> str:
     """The name of the index for an item with these fields.
 
     Values are escaped, so that two values never give one name: capital letters, and what an index's name cannot hold.
@@ -117,7 +117,7 @@ def index_name(index: KeyPart, fields: Mapping[str, Any]) -> str:
     safe = "" if len(index.fields) > 1 else "-"
     name = "".join(_piece(piece, fields, safe) for piece in index.pieces)
     if len(name) > INDEX_BYTES_MAX:
-        raise HandlerError(f"Index {told(name)} has {len(name)} letters: a name has {INDEX_BYTES_MAX} at most.")
+        raise HandlerError(f"Index {redacted(name)} has {len(name)} letters: a name has {INDEX_BYTES_MAX} at most.")
     return name
 
 
@@ -324,8 +324,8 @@ def _part(given: GivenPart) -> Part:
 class SearchOptions:
     """What a search declares beside its sources. It never changes."""
 
-    index: KeyPart  # the template of the alias that readers use, by its logical name
-    id: KeyPart | None  # the template of a document's id; None: the item's key
+    index: KeyComponent  # the template of the alias that readers use, by its logical name
+    id: KeyComponent | None  # the template of a document's id; None: the item's key
     parts: tuple[Key, ...]
     mapping: Mapping[str, Any]  # with the framework's own fields
     settings: Mapping[str, Any]
@@ -393,10 +393,10 @@ def checked_search(
     )
 
 
-def _checked_index(sources: Sequence[Key], to: object, at: str) -> KeyPart:
+def _checked_index(sources: Sequence[Key], to: object, at: str) -> KeyComponent:
     if not isinstance(to, str) or not to:
         raise DeclarationError(f'search at {at} has to={to!r}: expected the name of an index, to="products".')
-    index = KeyPart(to, sources[0].table.delimiter, TEMPLATE_BYTES_MAX)
+    index = KeyComponent(to, sources[0].table.delimiter, TEMPLATE_BYTES_MAX)
     check_index(index, at)
     for source in sources:
         if missing := [field.name for field in index.fields if field.name not in source.types]:
@@ -407,7 +407,7 @@ def _checked_index(sources: Sequence[Key], to: object, at: str) -> KeyPart:
     return index
 
 
-def _checked_id(sources: Sequence[Key], template: object, at: str) -> KeyPart | None:
+def _checked_id(sources: Sequence[Key], template: object, at: str) -> KeyComponent | None:
     if template is None:
         return None
     if not isinstance(template, str):
@@ -417,7 +417,7 @@ def _checked_id(sources: Sequence[Key], template: object, at: str) -> KeyPart | 
             f"search at {at} has id={template!r} and several sources: two items could make one document. Leave id= "
             "out, the id is then the item's key, or declare a handler for each source."
         )
-    part, (source,) = KeyPart(template, sources[0].table.delimiter, TEMPLATE_BYTES_MAX), sources
+    part, (source,) = KeyComponent(template, sources[0].table.delimiter, TEMPLATE_BYTES_MAX), sources
     names = {field.name for field in part.fields}
     if missing := [name for name in source.fields if name not in names]:
         raise DeclarationError(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from streamfold.derivations.search.options import GONE
 from streamfold.engines.deadline import Deadline
-from streamfold.errors import EngineUnavailable, EngineUnreachable, Unprocessable, shortened, told
+from streamfold.errors import EngineUnavailable, EngineUnreachable, Unprocessable, redacted, shortened
 
 ID_BYTES_MAX = 512
 """Length of a document's id. One that is longer fails its whole request (OpenSearch, RestIndexAction; measured on
@@ -160,59 +160,59 @@ class _Sending:
         self.refused.clear()
         while queue:
             self.deadline.begin()
-            chunk = self._taken(queue)
+            bulk = self._taken(queue)
             try:
-                answers = self.sink.bulk([self.actions[number] for number in chunk])
+                answers = self.sink.bulk([self.actions[number] for number in bulk])
             except TooLarge as refused:
-                self._shrink(chunk, queue, refused)
+                self._shrink(bulk, queue, refused)
             except EngineUnavailable as error:
-                queue.extendleft(reversed(chunk))
-                self._failed(chunk, error)
+                queue.extendleft(reversed(bulk))
+                self._failed(bulk, error)
             else:
                 self.failures = 0
-                for number, answer in zip(chunk, answers, strict=True):
+                for number, answer in zip(bulk, answers, strict=True):
                     self._settle(number, answer)
 
     def _taken(self, queue: deque[int]) -> list[int]:
         """The next actions that one request takes: one at least."""
-        chunk = [queue.popleft()]
-        size = _bytes(self.actions[chunk[0]])
-        while queue and len(chunk) < self.actions_max:
+        bulk = [queue.popleft()]
+        size = _bytes(self.actions[bulk[0]])
+        while queue and len(bulk) < self.actions_max:
             size += _bytes(self.actions[queue[0]])
             if size > self.bytes_max:
                 break
-            chunk.append(queue.popleft())
-        return chunk
+            bulk.append(queue.popleft())
+        return bulk
 
-    def _shrink(self, chunk: list[int], queue: deque[int], refused: TooLarge) -> None:
+    def _shrink(self, bulk: list[int], queue: deque[int], refused: TooLarge) -> None:
         """After a request that was too large; a single document is given up."""
-        if len(chunk) > 1:
-            queue.extendleft(reversed(chunk))
-            self._halve(chunk)
+        if len(bulk) > 1:
+            queue.extendleft(reversed(bulk))
+            self._halve(bulk)
             return
-        action = self.actions[chunk[0]]
-        self._settle_with(
-            chunk[0],
+        action = self.actions[bulk[0]]
+        self._apply_with(
+            bulk[0],
             Unprocessable(
                 f"The document has {len(action.body or b'')} bytes and is over the server's limit for a request: "
                 f"{refused} Keep less in the document, or raise http.max_content_length."
             ),
         )
 
-    def _failed(self, chunk: list[int], error: EngineUnavailable) -> None:
+    def _failed(self, bulk: list[int], error: EngineUnavailable) -> None:
         """After a request without an answer. Raises the error after so many of them in a row."""
         if isinstance(error, IndexBusy):
-            self._halve(chunk)
+            self._halve(bulk)
         elif not isinstance(error, EngineUnreachable):
-            self.uncertain.update(chunk)
+            self.uncertain.update(bulk)
         self.failures += 1
         if self.failures >= self.tries:
             raise error
         self.deadline.back_off(self.failures - 1, throttled=True)
 
-    def _halve(self, chunk: Sequence[int]) -> None:
-        self.actions_max = max(len(chunk) // 2, 1)
-        self.bytes_max = max(sum(_bytes(self.actions[number]) for number in chunk) // 2, 1)
+    def _halve(self, bulk: Sequence[int]) -> None:
+        self.actions_max = max(len(bulk) // 2, 1)
+        self.bytes_max = max(sum(_bytes(self.actions[number]) for number in bulk) // 2, 1)
 
     def _settle(self, number: int, answer: Answer) -> None:
         if answer.status in SETTLED:
@@ -222,10 +222,10 @@ class _Sending:
             if answer.status != BUSY:
                 self.uncertain.add(number)
         else:
-            reason = f"{answer.status}: {told(shortened(answer.reason))}"
-            self._settle_with(number, Unprocessable(f"OpenSearch refused the document ({reason}). {ADVICE}"))
+            reason = f"{answer.status}: {redacted(shortened(answer.reason))}"
+            self._apply_with(number, Unprocessable(f"OpenSearch refused the document ({reason}). {ADVICE}"))
 
-    def _settle_with(self, number: int, error: Exception) -> None:
+    def _apply_with(self, number: int, error: Exception) -> None:
         self.sent[number] = Sent(error=error, uncertain=number in self.uncertain)
 
     def _outcome(self, number: int, error: Exception | None) -> Sent:
@@ -233,7 +233,7 @@ class _Sending:
         if number in self.sent:
             return self.sent[number]
         if (answer := self.refused.get(number)) is not None:
-            reason = f"{answer.status}: {told(shortened(answer.reason))}"
+            reason = f"{answer.status}: {redacted(shortened(answer.reason))}"
             error = EngineUnavailable(f"OpenSearch was too busy for the document ({reason}); the record comes again.")
         return Sent(error=error, uncertain=number in self.uncertain)
 

@@ -10,7 +10,7 @@ from streamfold.routes.aggregates import Ordered
 
 if TYPE_CHECKING:
     from streamfold.derivations.expected import Share
-    from streamfold.ledger.contribution import Contribution, RowPart
+    from streamfold.ledger.contribution import Contribution, RowContribution
     from streamfold.routes.route import Route, Target
 
 GRACE_DAYS = 7
@@ -44,12 +44,12 @@ def outlived(route: "Route", change: Change, after: "Contribution") -> bool:
     return any(_is_before(part, names.get(key[0], ""), own) for key, part in after.items())
 
 
-def _is_before(part: "RowPart", name: str, own: Number | None) -> bool:
+def _is_before(part: "RowContribution", name: str, own: Number | None) -> bool:
     """Whether what an item says of a row's time to live is earlier than its own; None: it has none."""
     if name not in part.ordered:
         return False
-    said = (json.loads(entry.content or "{}") for entry in part.ordered[name].entries.values())
-    return own is None or any("N" in value and decode_number(value["N"]) < own for value in said)
+    message = (json.loads(entry.content or "{}") for entry in part.ordered[name].entries.values())
+    return own is None or any("N" in value and decode_number(value["N"]) < own for value in message)
 
 
 def with_grace(route: "Route", share: "Share") -> "Share":

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from streamfold.derivations.view.expiry import postponed
 from streamfold.derivations.view.shards import NOT_IN_SHARDS, SHARD, shard_of
 from streamfold.derivations.yielded import inexact, is_ours, split, target_of, yielded
-from streamfold.errors import HandlerError, KeyValueError, shown, told
+from streamfold.errors import HandlerError, KeyValueError, redacted, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import RESERVED_PREFIX, checked_attribute_name
 from streamfold.ledger.contribution import (
@@ -22,12 +22,12 @@ from streamfold.ledger.contribution import (
     Contribution,
     HeldByName,
     HeldEntries,
-    RowPart,
+    RowContribution,
     alone,
     held,
     joined,
 )
-from streamfold.ledger.forms import RETIRED, Forms, follows, form_of, in_words, known, shares
+from streamfold.ledger.schema import RETIRED, Schema, follows, in_words, known, shares, type_of
 from streamfold.records.encoded import digest
 from streamfold.records.images import Image
 from streamfold.records.values import Number, encode, number_text
@@ -37,17 +37,17 @@ from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route, Target, may_
 from streamfold.routes.shipped_aggregates import Count, Sum, Winner
 from streamfold.writes.guarded import RowKey
 
-NO_FORMS: Mapping[str, str] = {}
+NO_SCHEMA: Mapping[str, str] = {}
 COUNTED: Mapping[type, str] = {Sum: SUM, Count: SUM}
 """The forms of the commonest values, which their types tell."""
 
 
 @dataclass(slots=True)
-class Making:
+class RowBuilder:
     """What the rows of one call are made with."""
 
     route: Route
-    forms: Forms  # what is known of attributes
+    schema: Schema  # what is known of attributes
     fields: Fields  # of the rows' keys, beside those that a row gives
     seen: dict[tuple[Key, str], str] = field(default_factory=dict)  # what this call adds to it
     mark: str = ""  # begins the names of attributes, and is not part of what the handler yielded
@@ -58,25 +58,25 @@ class Making:
         return name.removeprefix(self.mark)
 
 
-def contributed(route: Route, image: Image, fields: Fields, forms: Forms) -> Contribution:
+def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
     """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
     effects: list[Row] = yielded(route, image, fields, Row)
     if may_expire(route):
-        forms.note_expiry(route, effects)
+        schema.note_expiry(route, effects)
     shards = route.options.shards
     if shards:
         _check_shards(route, effects)
         fields = {**fields, SHARD: shard_of(fields, shards)}
-    rows = _sums_alone(route, effects, fields, forms)
+    rows = _sums_only(route, effects, fields, schema)
     if rows is not None:
         return rows
 
-    def row(making: Making, effect: Row) -> tuple[RowKey, RowPart]:
+    def row(builder: RowBuilder, effect: Row) -> tuple[RowKey, RowContribution]:
         target = target_of(route, effect)
         key, values = split(target, effect, fields)
-        return key, row_part(making, target, values, effect.wins)
+        return key, row_contribution(builder, target, values, effect.wins)
 
-    return folded(Making(route, forms, fields, spread=shards > 0), effects, row)
+    return folded(RowBuilder(route, schema, fields, spread=shards > 0), effects, row)
 
 
 def _check_shards(route: Route, effects: Iterable[Row]) -> None:
@@ -86,12 +86,12 @@ def _check_shards(route: Route, effects: Iterable[Row]) -> None:
             raise HandlerError(f"{shown(effect)} gives {SHARD}=, which shards={shards} fills: leave it out.")
 
 
-def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: Forms) -> Contribution | None:
+def _sums_only(route: Route, effects: Iterable[Row], fields: Fields, schema: Schema) -> Contribution | None:
     """Rows of nothing but sums that are known of their handler, as most are; None if more has to be looked at."""
     template = _plain_target(route)
-    known = None if template is None else forms.by_target.get(template)
-    known_forms = None if known is None else known.get(route.name)
-    if template is None or known_forms is None:
+    known = None if template is None else schema.by_target.get(template)
+    known_schema = None if known is None else known.get(route.name)
+    if template is None or known_schema is None:
         return None
     rows: Contribution = {}
     for effect in effects:
@@ -102,7 +102,7 @@ def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: For
         sums: dict[str, Number] = {}
         for name in names:
             value = given[name]
-            if COUNTED.get(type(value)) != known_forms.get(name, ""):
+            if COUNTED.get(type(value)) != known_schema.get(name, ""):
                 return None
             sums[name] = value.amount
         try:
@@ -115,7 +115,7 @@ def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: For
         key = template.table.name, partition, sort
         if key in rows:
             return None
-        rows[key] = RowPart(sums, None, "")
+        rows[key] = RowContribution(sums, None, "")
     return rows
 
 
@@ -123,67 +123,69 @@ def _sums_alone(route: Route, effects: Iterable[Row], fields: Fields, forms: For
 def _plain_target(route: Route) -> Key | None:
     """The target of a route, if it has one, and nothing that a row gives has to be compared with its source."""
     target = route.targets[0]
-    checked = target.contested or target.owned or target.tenant is not None
+    checked = target.multi_source or target.owned or target.tenant is not None
     return None if checked or len(route.targets) > 1 else target.key
 
 
 def fold(
-    making: Making, image: Image, fields: Fields, row: Callable[[Making, Row], tuple[RowKey, RowPart]]
+    builder: RowBuilder, image: Image, fields: Fields, row: Callable[[RowBuilder, Row], tuple[RowKey, RowContribution]]
 ) -> Contribution:
     """What an item contributes: each row that the handler yields is made a part of a contribution by ``row``.
 
     The forms of attributes are learnt once all rows are accepted. Raises ``HandlerError`` for what may not be written
     as declared; errors of the handler itself come as they are.
     """
-    return folded(making, yielded(making.route, image, fields, Row), row)
+    return folded(builder, yielded(builder.route, image, fields, Row), row)
 
 
 def folded(
-    making: Making, effects: Iterable[Row], row: Callable[[Making, Row], tuple[RowKey, RowPart]]
+    builder: RowBuilder, effects: Iterable[Row], row: Callable[[RowBuilder, Row], tuple[RowKey, RowContribution]]
 ) -> Contribution:
     """``fold`` of rows that a handler has yielded already."""
     rows: Contribution = {}
-    route = making.route
+    route = builder.route
     for effect in effects:
-        key, part = row(making, effect)
+        key, part = row(builder, effect)
         rows[key] = merged(route, key, rows[key], part) if key in rows else part
     for key, part in rows.items():
         if part.plain is not None or part.ordered:
             rows[key] = complete(route, key, part)
-    if making.seen:
-        making.forms.learn(route.name, making.seen)
+    if builder.seen:
+        builder.schema.learn(route.name, builder.seen)
     return rows
 
 
-def row_part(making: Making, target: Target, values: Mapping[str, Any], wins: Moment | None) -> RowPart:
+def row_contribution(
+    builder: RowBuilder, target: Target, values: Mapping[str, Any], wins: Moment | None
+) -> RowContribution:
     """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
-    amounts, ordered, plain = _divided(making, target, values)
-    note_all(making, target, values)
-    shared = not target.whole or (wins is not None and target.contested)
+    amounts, ordered, plain = _divided(builder, target, values)
+    note_all(builder, target, values)
+    shared = not target.whole or (wins is not None and target.multi_source)
     if shared and wins is not None:
         one = Winner(plain, wins)
-        note(making, target, PLAIN_ENTRY, one)
+        note(builder, target, PLAIN_ENTRY, one)
         ordered[PLAIN_ENTRY], plain = held(one), {}
     if plain and shared:
-        raise _not_whole(making, target, next(iter(plain)))
+        raise _not_whole(builder, target, next(iter(plain)))
     # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
-    whole = not shared and (plain or target.contested)
-    return RowPart(amounts, plain if whole else None, "", ordered)
+    whole = not shared and (plain or target.multi_source)
+    return RowContribution(amounts, plain if whole else None, "", ordered)
 
 
-def note_all(making: Making, target: Target, values: Mapping[str, Any]) -> None:
+def note_all(builder: RowBuilder, target: Target, values: Mapping[str, Any]) -> None:
     """Notes what all attributes of a row are made of."""
-    seen_before = making.forms.of(target.key).get(making.route.name, NO_FORMS)
+    seen_before = builder.schema.of(target.key).get(builder.route.name, NO_SCHEMA)
     for name, value in values.items():
-        if not making.seen and seen_before.get(name) == COUNTED.get(type(value), ""):
+        if not builder.seen and seen_before.get(name) == COUNTED.get(type(value), ""):
             continue  # as nearly always
         for attribute, _ in value.amounts(name) if isinstance(value, Added) else ((name, None),):
-            if making.seen or seen_before.get(attribute) != form_of(value):
-                note(making, target, attribute, value)
+            if builder.seen or seen_before.get(attribute) != type_of(value):
+                note(builder, target, attribute, value)
 
 
 def _divided(
-    making: Making, target: Target, values: Mapping[str, Any]
+    builder: RowBuilder, target: Target, values: Mapping[str, Any]
 ) -> tuple[dict[str, Number], dict[str, HeldEntries], dict[str, Any]]:
     """What is added up, what is ordered, and the plain attributes."""
     amounts: dict[str, Number] = {}
@@ -193,84 +195,88 @@ def _divided(
         if type(value) in COUNTED and name not in amounts:  # as nearly always
             amounts[name] = value.amount
         elif isinstance(value, Ordered):
-            if making.spread and not value.ordering.form.aggregate.in_shards:
-                raise _not_together(making, name, value)
-            ordered[name] = held(postponed(target, name, value), spread=making.spread)
+            if builder.spread and not value.ordering.form.aggregate.in_shards:
+                raise _not_together(builder, name, value)
+            ordered[name] = held(postponed(target, name, value), spread=builder.spread)
         elif type(value) is type and issubclass(value, Aggregate):
-            raise _not_called(making, name, value)
+            raise _not_called(builder, name, value)
         elif not isinstance(value, Added):
             plain[name] = value
         else:
             for attribute, amount in value.amounts(name):
                 if attribute in amounts or (attribute != name and attribute in values):
-                    _raise_kept_twice(making.route, name, value, attribute)
-                amounts[attribute] = _checked_amount(making, target, name, value, attribute, amount)
+                    _raise_kept_twice(builder.route, name, value, attribute)
+                amounts[attribute] = _checked_amount(builder, target, name, value, attribute, amount)
     return amounts, ordered, plain
 
 
-def _checked_amount(making: Making, target: Target, name: str, value: Added, attribute: str, amount: Number) -> Number:
+def _checked_amount(
+    builder: RowBuilder, target: Target, name: str, value: Added, attribute: str, amount: Number
+) -> Number:
     """An amount of a class that may not be the framework's: it must not count contributors, or change a key."""
     if is_ours(target.key.table, checked_attribute_name(attribute)):
         raise HandlerError(
-            f"Handler {making.route.name!r} gave {told(making.shown(name))}={shown(value)}, which adds to "
+            f"Handler {builder.route.name!r} gave {redacted(builder.shown(name))}={shown(value)}, which adds to "
             f"{shown(attribute)}: key attributes and names that begin with {RESERVED_PREFIX} are the framework's."
         )
     return checked_number(amount, type(value).__name__)
 
 
-def _not_together(making: Making, name: str, value: Ordered) -> HandlerError:
+def _not_together(builder: RowBuilder, name: str, value: Ordered) -> HandlerError:
     return HandlerError(
-        f"Handler {making.route.name!r} gave {told(making.shown(name))}={shown(value)} of the form "
+        f"Handler {builder.route.name!r} gave {redacted(builder.shown(name))}={shown(value)} of the form "
         f"{value.ordering.form.name!r}, whose shards no reader can put together: {NOT_IN_SHARDS}."
     )
 
 
-def _not_called(making: Making, name: str, value: type) -> HandlerError:
+def _not_called(builder: RowBuilder, name: str, value: type) -> HandlerError:
     called = f"{value.__name__}({'' if value is Count else '...'})"
     return HandlerError(
-        f"Handler {making.route.name!r} gave {told(making.shown(name))}={value.__name__}, which is a class: expected "
-        f"a value of it, {called}."
+        f"Handler {builder.route.name!r} gave {redacted(builder.shown(name))}={value.__name__}, which is a class: "
+        f"expected a value of it, {called}."
     )
 
 
 def _raise_kept_twice(route: Route, name: str, value: Added, attribute: str) -> NoReturn:
     raise HandlerError(
-        f"Handler {route.name!r} gave {told(name)}={shown(value)}, which keeps {shown(attribute)}, beside another "
+        f"Handler {route.name!r} gave {redacted(name)}={shown(value)}, which keeps {shown(attribute)}, beside another "
         f"value of {shown(attribute)}. Give one of them another name."
     )
 
 
-def note(making: Making, target: Target, name: str, value: Any) -> None:
+def note(builder: RowBuilder, target: Target, name: str, value: Any) -> None:
     """Notes the form of an attribute. Raises ``HandlerError`` if a handler has given it another form before."""
-    form, known_forms, handler = form_of(value), making.forms.of(target.key), making.route.name
-    before = making.seen.get((target.key, name), known_forms.get(handler, {}).get(name))
+    form, known_schema, handler = type_of(value), builder.schema.of(target.key), builder.route.name
+    before = builder.seen.get((target.key, name), known_schema.get(handler, {}).get(name))
     if before == form:
         return
     if before is not None and not follows(before, form):
-        raise _another_form(making, target, name, value, handler, before)
-    for other, forms in known_forms.items():
-        if other != handler and name in forms and not shares(known(forms[name]), form):
-            raise _another_form(making, target, name, value, other, forms[name])
-    making.seen[target.key, name] = form
+        raise _another_type(builder, target, name, value, handler, before)
+    for other, schema in known_schema.items():
+        if other != handler and name in schema and not shares(known(schema[name]), form):
+            raise _another_type(builder, target, name, value, other, schema[name])
+    builder.seen[target.key, name] = form
 
 
-def _another_form(making: Making, target: Target, name: str, value: Any, handler: str, before: str) -> HandlerError:
+def _another_type(
+    builder: RowBuilder, target: Target, name: str, value: Any, handler: str, before: str
+) -> HandlerError:
     """Why an attribute is refused that another handler yields, or that had another form, and the remedy."""
-    own = making.route.name
-    what, it = (shown(making.shown(name)), value) if name else ("wins=", value.by)
-    said = f"Handler {own!r} gave {what} of {target.key!r} as {in_words(form_of(value))} ({shown(it)})"
+    own = builder.route.name
+    what, it = (shown(builder.shown(name)), value) if name else ("wins=", value.by)
+    message = f"Handler {own!r} gave {what} of {target.key!r} as {in_words(type_of(value))} ({shown(it)})"
     if before == RETIRED:
         return HandlerError(
-            f"{said}, and rows still hold what the retired handler {handler!r} made of it: both would be mixed. Was "
+            f"{message}, and rows still hold what the retired handler {handler!r} made of it: both would be mixed. Was "
             f'it renamed? Then keep its identity, name="{handler}", and take it out of retired=. Otherwise give the '
             "attribute another name, or the handler another target."
         )
     whose = "and before as" if handler == own else f"but handler {handler!r} gave it as"
     rule = "one attribute of a target has one form" + (", from one handler" if handler != own else "")
-    return HandlerError(f"{said}, {whose} {in_words(before)}: {rule}. Give one of them another name.")
+    return HandlerError(f"{message}, {whose} {in_words(before)}: {rule}. Give one of them another name.")
 
 
-def _not_whole(making: Making, target: Target, name: str) -> HandlerError:
+def _not_whole(builder: RowBuilder, target: Target, name: str) -> HandlerError:
     why = (
         "several handlers write it, and only aggregates can be shared"
         if target.owned
@@ -278,14 +284,14 @@ def _not_whole(making: Making, target: Target, name: str) -> HandlerError:
         "(its template does not hold every field of the source's key)"
     )
     return HandlerError(
-        f"View {making.route.name!r} gave the plain attribute {shown(making.shown(name))} for {target.key!r}, but "
+        f"View {builder.route.name!r} gave the plain attribute {shown(builder.shown(name))} for {target.key!r}, but "
         f"{why}. "
         "Use an aggregate (Sum, Max, Latest), say whose values win, Row(..., wins=item[...]), or take a target of its "
         "own."
     )
 
 
-def merged(route: Route, key: RowKey, one: RowPart, other: RowPart) -> RowPart:
+def merged(route: Route, key: RowKey, one: RowContribution, other: RowContribution) -> RowContribution:
     """Two rows of one key from one call. Raises ``HandlerError`` for two values of one attribute."""
     amounts = dict(one.amounts)
     for name, amount in other.amounts.items():
@@ -299,7 +305,7 @@ def merged(route: Route, key: RowKey, one: RowPart, other: RowPart) -> RowPart:
         raise HandlerError(
             f"Handler {route.name!r} gave row {shown(key[1:])} twice with different values of {shown(twice[0])}."
         )
-    return RowPart(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
+    return RowContribution(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
 
 
 def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> dict[str, HeldEntries]:
@@ -314,7 +320,7 @@ def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> 
     return ordered
 
 
-def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
+def complete(route: Route, key: RowKey, part: RowContribution) -> RowContribution:
     """The part of a row after all of its rows are merged. A row that is put whole has its content and its digest."""
     if part.plain is None:
         if len(part.ordered) == 1 and len(next(iter(part.ordered.values())).entries) == 1:  # as nearly always
@@ -328,7 +334,7 @@ def complete(route: Route, key: RowKey, part: RowPart) -> RowPart:
     plain = part.plain
     if part.ordered:
         plain = plain | {name: alone(found) for name, found in part.ordered.items()}
-    return RowPart(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
+    return RowContribution(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
 
 
 def _plus(route: Route, one: Number, other: Number) -> Number:

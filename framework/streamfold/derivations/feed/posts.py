@@ -11,8 +11,8 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.commit.transactions import Several, in_lanes, not_its_row, send, slices
-from streamfold.derivations.feed.kind import options_of, place_from, post_seconds, shown_seconds
+from streamfold.commit.transactions import Several, in_slots, not_its_row, send, slices
+from streamfold.derivations.feed.kind import options_of, post_seconds, shown_seconds, sort_position_from
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines import Entries
 from streamfold.errors import Contended, EngineError, HandlerError, ItemFault, damaged, shown
@@ -27,7 +27,7 @@ from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import PutMirror, PutPair, Reason, StateKey
+from streamfold.writes.guarded import PutPostRow, PutStoredCopy, Reason, StateKey
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import RowKey
@@ -37,7 +37,7 @@ NEVER = ""
 """The version of what was never mirrored."""
 EDGE_DIGITS = 32
 """Hexadecimal digits that place an edge, 128 bits: lanes are ranges of the first."""
-LANE_DIGITS = "0123456789abcdef"
+SEGMENT_DIGITS = "0123456789abcdef"
 BESIDE_BYTES_MAX = 4096
 """What stands beside an item in its mirror: a key of 3,072 bytes at most, a version, a time."""
 END = "g"
@@ -52,7 +52,7 @@ NAMES_MAX = 50
 ONE_ROW = 1, "because a feed shows a post to a reader once"
 
 
-class Mirror(NamedTuple):
+class StoredCopy(NamedTuple):
     """A post or an edge as the newest change that was heard of left it."""
 
     version: str
@@ -71,7 +71,7 @@ class Mirror(NamedTuple):
         return to_json({"v": self.version, "i": self.raw, **({"gone": True} if self.gone else {}), **kept})
 
     @classmethod
-    def of(cls, text: str, key: Key) -> "Mirror":
+    def of(cls, text: str, key: Key) -> "StoredCopy":
         """Raises ``EngineError`` for a text that is none of a mirror."""
         try:
             read = json.loads(text)
@@ -91,9 +91,9 @@ class Sided(NamedTuple):
     fields: Fields
 
 
-def gone(version: str, item: ItemKey, key: Key, raw: RawImage | None = None) -> Mirror:
+def gone(version: str, item: ItemKey, key: Key, raw: RawImage | None = None) -> StoredCopy:
     """The mirror of an item that is not there."""
-    return Mirror(version, item, {**(raw or {}), **encode(key.attributes(*item[1:]))["M"]}, gone=True)
+    return StoredCopy(version, item, {**(raw or {}), **encode(key.attributes(*item[1:]))["M"]}, gone=True)
 
 
 def side_key(route: Route, side: str) -> Key:
@@ -114,7 +114,7 @@ def check_room(route: Route, side: str, raw: RawImage) -> None:
         )
 
 
-class Mirrors:
+class StoredCopies:
     """The mirrors of one feed in a state."""
 
     def __init__(self, runtime: Runtime, route: Route) -> None:
@@ -128,7 +128,7 @@ class Mirrors:
 
     def post_from(self, seconds: float) -> str:
         """The place that no post of this time, or of a later one, lies before."""
-        return place_from(self.key_of(POSTS), options_of(self.route).order, seconds)
+        return sort_position_from(self.key_of(POSTS), options_of(self.route).order, seconds)
 
     def fields_of(self, side: str, item: ItemKey) -> Fields:
         """The fields of an item's key."""
@@ -149,31 +149,31 @@ class Mirrors:
             partition, sha256(item_name(sided.item).encode(errors="surrogatepass")).hexdigest()[:EDGE_DIGITS]
         )
 
-    def write(self, sided: Sided, mirror: Mirror, now: float) -> PutMirror:
+    def write(self, sided: Sided, copy: StoredCopy, now: float) -> PutStoredCopy:
         """The write of a mirror. Raises ``HandlerError`` for an item that leaves no room for what stands beside it."""
-        text = mirror.text
+        text = copy.text
         if len(text) * 4 > ITEM_BYTES_MAX:
-            check_room(self.route, sided.side, mirror.raw)
-        return PutMirror(self.place(sided), text, mirror.version, self._expires(sided, mirror, now))
+            check_room(self.route, sided.side, copy.raw)
+        return PutStoredCopy(self.place(sided), text, copy.version, self._expires(sided, copy, now))
 
-    def _expires(self, sided: Sided, mirror: Mirror, now: float) -> int | None:
+    def _expires(self, sided: Sided, copy: StoredCopy, now: float) -> int | None:
         keep = options_of(self.route).keep_seconds + self.runtime.retention_seconds
         if sided.side == POSTS:
             return int(max(post_seconds(self.route, sided.fields) + keep, now + self.runtime.retention_seconds))
-        return int(now) + keep if mirror.gone else None
+        return int(now) + keep if copy.gone else None
 
-    def read(self, asked: Sequence[Sided]) -> list[Mirror]:
+    def read(self, asked: Sequence[Sided]) -> list[StoredCopy]:
         """The mirrors of items as they are now."""
         places = [self.place(each) for each in asked]
         found = self.runtime.engine.read_state(places, consistent=True)
         return [
-            Mirror.of(found[place]["s"], self.key_of(each.side))
+            StoredCopy.of(found[place]["s"], self.key_of(each.side))
             if place in found
             else gone(NEVER, each.item, self.key_of(each.side))
             for place, each in zip(places, asked, strict=True)
         ]
 
-    def swept(self, keys: Iterable[StateKey]) -> list[ItemKey]:
+    def orphans(self, keys: Iterable[StateKey]) -> list[ItemKey]:
         """The items that these state items mirror, gone or not.
 
         The mirror of an item that only older code saw removed still shows it. A gone item may still have rows: the
@@ -184,14 +184,14 @@ class Mirrors:
             prefix = side_partition(side, self.application, self.route.name, "")
             own = [key for key in keys if key.pk.startswith(prefix)]
             stored = self.runtime.engine.read_state(own, consistent=True) if own else {}
-            found += [Mirror.of(each["s"], self.key_of(side)).item for each in stored.values()]
+            found += [StoredCopy.of(each["s"], self.key_of(side)).item for each in stored.values()]
         return found
 
-    def page(self, side: str, partition: str, wanted: Entries) -> list[tuple[str, Mirror]]:
+    def page(self, side: str, partition: str, wanted: Entries) -> list[tuple[str, StoredCopy]]:
         """Some mirrors of a side, strongly consistent, with their places."""
         key = self.key_of(side)
         entries = self.runtime.engine.read_entries(wanted._replace(partition=partition))
-        return [(place, Mirror.of(text, key)) for place, text in entries]
+        return [(place, StoredCopy.of(text, key)) for place, text in entries]
 
 
 def joined_text(route: Route, fields: Fields) -> str:
@@ -199,32 +199,32 @@ def joined_text(route: Route, fields: Fields) -> str:
     return str(route.sources[0].partition.compose(fields))
 
 
-def lane_bounds(number: int, lanes: int) -> tuple[str, str]:
+def segment_bounds(number: int, lanes: int) -> tuple[str, str]:
     """Between which places of edges a lane lies; no edge lies at either of the two."""
     first, last = 16 * number // lanes, 16 * (number + 1) // lanes
-    return LANE_DIGITS[first], LANE_DIGITS[last] if last < len(LANE_DIGITS) else END
+    return SEGMENT_DIGITS[first], SEGMENT_DIGITS[last] if last < len(SEGMENT_DIGITS) else END
 
 
-class Pair(NamedTuple):
+class PostAndEdge(NamedTuple):
     """A post and an edge, as they are mirrored."""
 
-    post: Mirror
-    edge: Mirror
+    post: StoredCopy
+    edge: StoredCopy
 
 
-PairFails = Callable[[Pair, Exception], None]
+PostFails = Callable[[PostAndEdge, Exception], None]
 
 
-def is_shown(route: Route, pair: Pair) -> bool:
+def is_shown(route: Route, pair: PostAndEdge) -> bool:
     """Whether both are there; in a feed that keeps rows, an edge that is gone shows what it brought."""
     return not pair.post.gone and (not pair.edge.gone or options_of(route).keeps)
 
 
-def fields_of(route: Route, pair: Pair) -> Fields:
+def fields_of(route: Route, pair: PostAndEdge) -> Fields:
     """The fields of both keys."""
     found = [
-        key.match_values(*mirror.item[1:])
-        for key, mirror in zip((route.sources[0], options_of(route).audience), pair, strict=True)
+        key.match_values(*copy.item[1:])
+        for key, copy in zip((route.sources[0], options_of(route).audience), pair, strict=True)
     ]
     post, edge = found
     assert post is not None
@@ -247,7 +247,7 @@ def row_values(route: Route, post: Image, edge: Image, fields: Fields) -> dict[s
     return values
 
 
-def made(route: Route, pair: Pair, *, fresh: bool, names: Sequence[str] = ()) -> PutPair:
+def made(route: Route, pair: PostAndEdge, *, fresh: bool, names: Sequence[str] = ()) -> PutPostRow:
     """The write of a pair's row. Raises what the function raises, and ``HandlerError``.
 
     fresh: no row is expected to be there. names: attributes that a row may have from before.
@@ -257,7 +257,7 @@ def made(route: Route, pair: Pair, *, fresh: bool, names: Sequence[str] = ()) ->
     values = row_values(route, pair.post.image, pair.edge.image, fields) if is_shown(route, pair) else None
     expires = int(post_seconds(route, fields)) + shown_seconds(route, pair.post.keep_seconds)
     key = (into.table.name, *into.compose(fields))
-    return PutPair(
+    return PutPostRow(
         key,
         values,
         (pair.post.version, pair.edge.version),
@@ -268,10 +268,10 @@ def made(route: Route, pair: Pair, *, fresh: bool, names: Sequence[str] = ()) ->
     )
 
 
-def names_before(route: Route, pairs: Sequence[Pair]) -> tuple[str, ...]:
+def names_before(route: Route, posts: Sequence[PostAndEdge]) -> tuple[str, ...]:
     """The attributes that rows of these pairs have; a pair on which the function raises tells none."""
     names: dict[str, None] = {}
-    for pair in pairs:
+    for pair in posts:
         with suppress(Exception):
             if is_shown(route, pair):
                 values = row_values(route, pair.post.image, pair.edge.image, fields_of(route, pair))
@@ -279,23 +279,23 @@ def names_before(route: Route, pairs: Sequence[Pair]) -> tuple[str, ...]:
     return tuple(names)[:NAMES_MAX]
 
 
-class Pairs:
+class PostRows:
     """Writes the rows of pairs of one feed."""
 
-    def __init__(self, mirrors: Mirrors) -> None:
-        self.mirrors = mirrors
-        self.route = mirrors.route
-        self.runtime = mirrors.runtime
+    def __init__(self, copies: StoredCopies) -> None:
+        self.copies = copies
+        self.route = copies.route
+        self.runtime = copies.runtime
         self.names: dict[str, None] = {}  # attributes of rows, as far as they were seen
 
-    def visit(self, pairs: Sequence[Pair], fails: PairFails, *, fresh: bool, copied: int | None = None) -> int:
+    def visit(self, posts: Sequence[PostAndEdge], fails: PostFails, *, fresh: bool, copied: int | None = None) -> int:
         """Leads the rows of pairs to what these are now, or newer; returns how many were written.
 
         fresh: rows are expected not to be there. copied: how many of the first pairs make a row where none is; None:
         all. ``fails`` is told of pairs whose row cannot be made. Raises ``EngineUnavailable`` and ``NotStarted``.
         """
-        wanted: dict[RowKey, tuple[PutPair, Pair]] = {}
-        for number, pair in enumerate(pairs):
+        wanted: dict[RowKey, tuple[PutPostRow, PostAndEdge]] = {}
+        for number, pair in enumerate(posts):
             with ItemFault(EngineError) as fault:
                 write = made(self.route, pair, fresh=fresh, names=tuple(self.names))
             if fault.error is not None:
@@ -307,7 +307,7 @@ class Pairs:
             self._remember(write)
         self._drop_absent(wanted)
 
-        def again(key: "RowKey") -> PutPair:
+        def again(key: "RowKey") -> PutPostRow:
             write, pair = wanted[key]
             return self._again(write, pair)
 
@@ -316,7 +316,7 @@ class Pairs:
 
         return write_rows(self.runtime, self.route, [write for write, _ in wanted.values()], again, contended)
 
-    def _drop_absent(self, wanted: "dict[RowKey, tuple[PutPair, Pair]]") -> None:
+    def _drop_absent(self, wanted: "dict[RowKey, tuple[PutPostRow, PostAndEdge]]") -> None:
         """Leaves out rows that are only replaced and are not there: a read costs less than a refused write."""
         replacing = [key for key, (write, _) in wanted.items() if write.replaces]
         there = self.runtime.engine.read_rows(replacing) if replacing else {}
@@ -324,21 +324,21 @@ class Pairs:
             if key not in there:
                 del wanted[key]
 
-    def _remember(self, write: PutPair) -> None:
+    def _remember(self, write: PutPostRow) -> None:
         for name in write.attributes or ():
             if len(self.names) < NAMES_MAX:
                 self.names[name] = None
 
-    def _again(self, write: PutPair, pair: Pair) -> PutPair:
+    def _again(self, write: PutPostRow, pair: PostAndEdge) -> PutPostRow:
         """The write of a row, of what both mirrors hold by now."""
         sides = [
-            Sided(side, mirror.item, self.mirrors.fields_of(side, mirror.item))
-            for side, mirror in zip((POSTS, EDGES), pair, strict=True)
+            Sided(side, copy.item, self.copies.fields_of(side, copy.item))
+            for side, copy in zip((POSTS, EDGES), pair, strict=True)
         ]
-        return made(self.route, Pair(*self.mirrors.read(sides)), fresh=False)._replace(replaces=write.replaces)
+        return made(self.route, PostAndEdge(*self.copies.read(sides)), fresh=False)._replace(replaces=write.replaces)
 
 
-Again = Callable[["RowKey"], PutPair]
+Again = Callable[["RowKey"], PutPostRow]
 """Makes the write of a row of what both sides are by then."""
 
 
@@ -349,7 +349,7 @@ def _raised(_: "RowKey", error: Exception) -> None:
 def write_rows(
     runtime: Runtime,
     route: Route,
-    writes: Sequence[PutPair],
+    writes: Sequence[PutPostRow],
     again: Again,
     fails: "Callable[[RowKey, Exception], None]" = _raised,
 ) -> int:
@@ -362,19 +362,19 @@ def write_rows(
     alone = {write.key: write for write in writes}
     for key in left:
         try:
-            written += settle(runtime, route, alone[key], partial(again, key))
+            written += apply_again(runtime, route, alone[key], partial(again, key))
         except (Contended, HandlerError) as error:
             fails(key, error)
     return written
 
 
-def _put(runtime: Runtime, writes: Sequence[PutPair]) -> "list[RowKey]":
+def _put(runtime: Runtime, writes: Sequence[PutPostRow]) -> "list[RowKey]":
     """Writes rows in many calls side by side; returns the keys of those that are to be written alone."""
     left: list[RowKey] = []
     wrong: Exception | None = None
     parts = slices(runtime.slots, writes, ROWS_A_CALL)
-    calls = ((Several(write.key for write in part), partial(runtime.engine.put_pairs, part)) for part in parts)
-    for _, answer in in_lanes(runtime.slots, calls, stops=lambda error: isinstance(error, EngineError)):
+    calls = ((Several(write.key for write in part), partial(runtime.engine.put_post_rows, part)) for part in parts)
+    for _, answer in in_slots(runtime.slots, calls, stops=lambda error: isinstance(error, EngineError)):
         if isinstance(answer, Exception):
             wrong = wrong or answer
         else:
@@ -384,7 +384,7 @@ def _put(runtime: Runtime, writes: Sequence[PutPair]) -> "list[RowKey]":
     return left
 
 
-def settle(runtime: Runtime, route: Route, write: PutPair, again: Callable[[], PutPair]) -> bool:
+def apply_again(runtime: Runtime, route: Route, write: PutPostRow, again: Callable[[], PutPostRow]) -> bool:
     """Writes one row by the rule of pairs; False where a newer pair, or no row, is there.
 
     again: makes the write of what both sides are by then. Raises ``Contended`` after ``ROUNDS_MAX`` rounds.
@@ -403,7 +403,7 @@ def settle(runtime: Runtime, route: Route, write: PutPair, again: Callable[[], P
     raise Contended(f"Refused {ROUNDS_MAX} times in a row, because both sides of a pair change all the time.")
 
 
-def _is_done(route: Route, write: PutPair, reason: Reason) -> bool:
+def _is_done(route: Route, write: PutPostRow, reason: Reason) -> bool:
     """Whether the row needs no write. Raises ``HandlerError`` for a row that is none of this feed."""
     row = reason.item
     if row is None:

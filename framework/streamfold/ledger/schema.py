@@ -24,7 +24,7 @@ RETIRED = "retired"
 """The form of what a retired handler left in rows: nobody may add to it."""
 
 
-def form_of(value: Any) -> str:
+def type_of(value: Any) -> str:
     """The form that a yielded value gives its attribute, as precisely as one process tells forms apart."""
     return value.form() if isinstance(value, Aggregate) else PLAIN
 
@@ -66,27 +66,27 @@ def _goes_on(before: str, now: str) -> bool:
     return before == now or (before in ordered and now in ordered and ORDERED in (before, now))
 
 
-FormsByHandler = dict[str, dict[str, str]]
+SchemaByHandler = dict[str, dict[str, str]]
 """The forms of one target's attributes, by handler and name."""
-SeenForms = Mapping[tuple[Key, str], str]
+SeenTypes = Mapping[tuple[Key, str], str]
 """The forms in which attributes were yielded, by target and name."""
 
 
-class Forms:
+class Schema:
     """What a process knows of the forms of attributes, from its handlers and from the state."""
 
-    def __init__(self, by_target: dict[Key, FormsByHandler] | None = None) -> None:
+    def __init__(self, by_target: dict[Key, SchemaByHandler] | None = None) -> None:
         self.by_target = {} if by_target is None else by_target
         self.expiring: dict[str, set[str]] = {}  # the places of targets whose rows a handler lets expire
 
-    def of(self, target: Key) -> FormsByHandler:
+    def of(self, target: Key) -> SchemaByHandler:
         """The forms of a target, which the caller may change."""
         found = self.by_target.get(target)
         if found is None:
             found = self.by_target[target] = {}
         return found
 
-    def learn(self, handler: str, seen: SeenForms) -> None:
+    def learn(self, handler: str, seen: SeenTypes) -> None:
         """Remembers the forms that a handler yielded, once all of its effects were accepted."""
         for (target, name), form in seen.items():
             self.of(target).setdefault(handler, {})[name] = form
@@ -100,11 +100,11 @@ class Forms:
             if any(ttl in (effect.attributes or effect.values) for effect in effects if effect.target in (None, key)):
                 self.expiring.setdefault(route.name, set()).add(key.place)
 
-    def left_by_retired(self, target: Key) -> frozenset[str]:
+    def retired_names(self, target: Key) -> frozenset[str]:
         """The attributes of a target's rows that nobody makes but retired handlers."""
-        forms = [names.items() for names in self.of(target).values()]
-        left = {name for names in forms for name, form in names if form == RETIRED}
-        return frozenset(left.difference(name for names in forms for name, form in names if form != RETIRED))
+        schema = [names.items() for names in self.of(target).values()]
+        left = {name for names in schema for name, form in names if form == RETIRED}
+        return frozenset(left.difference(name for names in schema for name, form in names if form != RETIRED))
 
     def __len__(self) -> int:
         return sum(len(names) for handlers in self.by_target.values() for names in handlers.values())
