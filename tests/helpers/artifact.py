@@ -21,7 +21,7 @@ NAMES = {
     "StateTable": "shop-state",
     "FailureBucket": "failures",
     "ArchiveBucket": "archive",
-    "SegmentQueue": "https://sqs.us-east-1.amazonaws.com/123456789012/doorbell",
+    "Doorbell": "https://sqs.us-east-1.amazonaws.com/123456789012/doorbell",
 }
 TABLES = ("Table", "StateTable")
 BATCH_RECORDS = 100

@@ -13,7 +13,7 @@ from streamfold.derivations.derivation import Derivation
 PACKAGE = Path(streamfold.__file__).parent
 ROOMS_MAX = 24
 NAMES_TWICE_MAX = 5
-CLASS_LINES_MAX = 250
+CLASS_LINES_MAX = 260
 OPTIONS = {"shards", "unique", "stored_attributes", "recorded", "children", "external", "redact", "place"}
 """What the options of one kind are called: nobody outside of its room reads them of a route."""
 

@@ -246,7 +246,7 @@ def test_nothing_is_permitted_beside_the_two_tables_the_stream_the_buckets_the_q
         str({"Fn::GetAtt": ["FailureBucket", "Arn"]}),
         str([{"Fn::Sub": f"${{FailureBucket.Arn}}/{prefix}/*"} for prefix in ("parked", "aws/lambda")]),
         str({"Fn::Sub": "${ArchiveBucket.Arn}/*"}),
-        str({"Fn::GetAtt": ["SegmentQueue", "Arn"]}),
+        str({"Fn::GetAtt": ["Doorbell", "Arn"]}),
         str({"Fn::GetAtt": ["ProjectorLog", "Arn"]}),
     }
     assert "*" not in str([statement["Action"] for statement in statements.values()])
@@ -525,7 +525,7 @@ def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
         "GetQueueAttributes",
     }
     for sid in ("Ring", "Answer"):
-        assert spreader[sid]["Resource"] == {"Fn::GetAtt": ["SegmentQueue", "Arn"]}
+        assert spreader[sid]["Resource"] == {"Fn::GetAtt": ["Doorbell", "Arn"]}
     assert "*" not in str([statement["Action"] for statement in spreader.values()])
     assert {statement["Effect"] for statement in spreader.values()} == {"Allow"}
 
@@ -533,12 +533,12 @@ def test_function_of_the_queue_may_do_nothing_else(spreader, statements):
 def test_both_functions_ring_the_queue_that_calls_one_of_them(template):
     messages = properties(template, SPREADER)["Events"]["Messages"]
     assert messages["Type"] == "SQS"
-    assert messages["Properties"]["Queue"] == {"Fn::GetAtt": ["SegmentQueue", "Arn"]}
+    assert messages["Properties"]["Queue"] == {"Fn::GetAtt": ["Doorbell", "Arn"]}
     for function in ("Projector", SPREADER):
         variables = properties(template, function)["Environment"]["Variables"]
-        assert variables["STREAMFOLD_JOBS"] == {"Ref": "SegmentQueue"}
+        assert variables["STREAMFOLD_JOBS"] == {"Ref": "Doorbell"}
         assert variables["STREAMFOLD_GROUP"] == "main"
-    assert "FifoQueue" not in properties(template, "SegmentQueue")
+    assert "FifoQueue" not in properties(template, "Doorbell")
 
 
 def test_a_lane_has_its_own_invocation_and_so_many_go_on_at_once(template):
@@ -551,12 +551,12 @@ def test_a_lane_has_its_own_invocation_and_so_many_go_on_at_once(template):
 
 def test_a_message_is_hidden_for_as_long_as_lambda_asks_for(template):
     timeout = properties(template, SPREADER)["Timeout"]
-    assert properties(template, "SegmentQueue")["VisibilityTimeout"] >= 6 * timeout
+    assert properties(template, "Doorbell")["VisibilityTimeout"] >= 6 * timeout
     assert timeout > Settings().stop_seconds + CALL_SECONDS_MAX  # or no lane would ever be begun
 
 
 def test_messages_that_fail_again_and_again_are_kept_aside_and_told(template):
-    redrive = properties(template, "SegmentQueue")["RedrivePolicy"]
+    redrive = properties(template, "Doorbell")["RedrivePolicy"]
     assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DoorbellFailures", "Arn"]}
     assert redrive["maxReceiveCount"] >= 5
     assert properties(template, "DoorbellFailures")["MessageRetentionPeriod"] == 14 * SECONDS_A_DAY
@@ -565,7 +565,7 @@ def test_messages_that_fail_again_and_again_are_kept_aside_and_told(template):
     assert (alarm["Namespace"], alarm["Threshold"]) == ("AWS/SQS", 0)
 
 
-@pytest.mark.parametrize("name", ["SegmentQueue", "DoorbellFailures"])
+@pytest.mark.parametrize("name", ["Doorbell", "DoorbellFailures"])
 def test_messages_are_encrypted_at_rest_and_on_their_way(template, name):
     assert properties(template, name)["SqsManagedSseEnabled"] is True
     policy = properties(template, "DoorbellPolicy")
