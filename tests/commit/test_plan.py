@@ -217,7 +217,7 @@ def test_a_unit_that_needs_more_than_a_transaction_takes_is_split_by_handler():
     assert [len(transaction.writes) for transaction in transactions] == [61, 61]
 
 
-@pytest.mark.parametrize(("effects", "chunks"), [(99, 1), (100, 2)])
+@pytest.mark.parametrize(("effects", "transactions"), [(99, 1), (100, 2)])
 def test_a_unit_of_several_handlers_is_split_only_when_it_must_be(effects, transactions):
     unit = ledger(1, (ONE, {}, owned("one", 50)), (TWO, {}, owned("two", effects - 50)))
     assert transactions == len(pack([unit], 25))
