@@ -93,7 +93,7 @@ def planned(workload: Workload, size: int, seed: int) -> list[Transaction]:
     changes = [origins.change(_order(random, seed * 10_000 + number)) for number in range(size)]
     plan, report = plan_changes(Runtime(app, MemoryEngine(app), Settings()), changes)
     assert not report.failures
-    return [_chunk(workload, [write.key for write in chunk.writes]) for chunk in plan.chunks]
+    return [_chunk(workload, [write.key for write in chunk.writes]) for chunk in plan.transactions]
 
 
 def _chunk(workload: Workload, keys: Sequence[Any]) -> Transaction:

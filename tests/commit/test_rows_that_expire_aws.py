@@ -390,7 +390,7 @@ def test_a_row_that_was_made_again_is_corrected_to_what_came_since(days):
     days.store.engine.rows[DAY] = {**row, "s": {"N": "31"}, "best": {"N": "7"}}
 
     run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
-    assert RowCorrection(run).mend([DAY]).left == []
+    assert RowCorrection(run).correct([DAY]).left == []
 
     assert days.shown() == day(30, 40)
 

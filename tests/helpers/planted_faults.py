@@ -208,5 +208,5 @@ class Shop:
         twice = {self.number(item) for item in self.planted("ledger deleted")}  # a repair adds once more to their rows
         expected = self.planted("row changed", "row deleted", "extra row", "no claim")
         assert {row for row in left if self.number(row) not in twice} == expected
-        mended = RowCorrection(self.run).mend(left)
-        assert (mended.left, set(mended.mended)) == ([], left)
+        mended = RowCorrection(self.run).correct(left)
+        assert (mended.left, set(mended.corrected)) == ([], left)

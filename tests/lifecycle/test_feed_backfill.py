@@ -117,7 +117,7 @@ def test_removals_that_newer_code_began_and_older_code_acknowledged_are_brought_
 
 
 def test_a_sweep_that_passes_over_what_is_known_to_be_gone_leaves_rows(app, engine, monkeypatch):
-    swept = StoredCopies.swept
+    swept = StoredCopies.orphans
 
     def there_alone(self, keys):
         known = self.runtime.engine.read_state([key for key in keys if key.pk.startswith(("posts#", "edges#"))])

@@ -62,5 +62,5 @@ def test_the_removal_of_a_row_that_nobody_notices_is_told():
 
 
 def test_rows_that_are_not_made_anew_are_told():
-    with patch.object(row_repair.RowCorrection, "mend", lambda *_: row_repair.RowsCorrected([], [])):
+    with patch.object(row_repair.RowCorrection, "correct", lambda *_: row_repair.RowsCorrected([], [])):
         assert any("expected" in wrong for wrong in broken("lost", range(8)))
