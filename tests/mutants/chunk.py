@@ -58,7 +58,7 @@ def _() -> Iterator[None]:
         effects = (effect for unit in self.units for effect in unit.effects)
         return chunk(self)._replace(writes=(*(unit.guard for unit in self.units), *effects))
 
-    with patch.object(plan_module._TransactionBuilder, "chunk", unmerged):
+    with patch.object(plan_module._TransactionBuilder, "transaction", unmerged):
         yield
 
 
