@@ -137,7 +137,7 @@ def test_an_application_whose_keys_name_no_table_takes_those_of_the_first_that_i
         reader.change(of("users-prod"))
     assert str(caught.value) == (
         "A record is of table 'users-prod', but the application knows 'main' (really 'orders-prod'). "
-        "Is that the table? Then say so: --table main=users-prod, or STREAMFOLD_TABLE_MAIN=users-prod. "
+        "Is that the table? Then set --table main=users-prod, or STREAMFOLD_TABLE_MAIN=users-prod. "
         "Is it a second table? Then declare it, Table(...), and give it to its Keys."
     )
 
