@@ -1,1 +1,1 @@
-"""What is declared: routes, what a handler may yield, and what declarations show to be wrong. Knows no kind."""
+"""Declarations: routes, the effects that a handler may yield, and the checks of declarations. Knows no kind."""
