@@ -167,7 +167,7 @@ class Unguarded(Nameless):
     [
         ("view", "expected a kind, an object such as MYKIND"),
         (Nameless(), 'Kind Nameless has no name: give the class name = "..."'),
-        (Unguarded(), "Kind 'unguarded' does not say by what its writes are guarded: give Unguarded a method guard"),
+        (Unguarded(), "Kind 'unguarded' does not define the guard of its writes: give Unguarded a method guard"),
     ],
 )
 def test_a_kind_that_lacks_what_has_no_default_is_refused_where_it_is_declared(kind, said):

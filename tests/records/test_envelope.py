@@ -112,7 +112,7 @@ def test_records_without_an_arn_have_a_stated_label_and_one_warning():
     found = [reader.change(without_arn(sequence)) for sequence in (7, 8)]
     assert [each.version.label for each in found] == [UNLABELLED, UNLABELLED]
     (warning,) = warnings
-    assert warning.startswith(f"Records without a stream ARN are given the stream label {UNLABELLED}: versions")
+    assert warning.startswith(f"Records without a stream ARN are given the stream label {UNLABELLED}: their versions")
 
 
 def test_every_real_stream_is_newer_than_records_without_an_arn():

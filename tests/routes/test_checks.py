@@ -374,7 +374,7 @@ def test_a_table_of_no_stated_view_type_may_carry_anything():
 )
 def test_a_loop_is_refused_with_the_way_back(declare):
     message = refused(*declare)
-    assert "would read what comes of its own rows: " in message
+    assert "would read rows derived from its own rows: " in message
     assert "Narrow its source or give it a target outside of it." in message
 
 

@@ -97,7 +97,7 @@ class WatchedImage(Image):
     A read of its names, its length or the raw image counts as a read of all attributes.
     """
 
-    __slots__ = ("_image", "_read", "_whole")
+    __slots__ = ("_all_read", "_image", "_read")
 
     def __init__(self, image: Image) -> None:
         self._image = image

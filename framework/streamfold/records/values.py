@@ -117,7 +117,7 @@ def divide(dividend: Number, divisor: Number, /, *, places: int, rounding: str =
     message = f"divide({shown(dividend)}, {shown(divisor)}, places={shown(places)})"
     above, below = _exact(dividend, message), _exact(divisor, message)
     if not below:
-        raise HandlerError(f"{message} divides by zero: yield nothing for such an item, or say what stands for it.")
+        raise HandlerError(f"{message} divides by zero: yield nothing for such an item, or choose a value for it.")
     return _rounded(LONG.divide(above, below), places, rounding, message)
 
 
@@ -135,7 +135,7 @@ def inexact_text(error: DecimalException) -> str:
     signals = error.args[0] if error.args and isinstance(error.args[0], list) else [type(error)]
     names = {signal.__name__ for signal in signals}
     if isinstance(error, DivisionByZero) or "DivisionUndefined" in names:
-        return "divided by zero: yield nothing for such an item, or say what stands for it."
+        return "divided by zero: yield nothing for such an item, or choose a value for it."
     if "ConversionSyntax" in names:
         return "made a Decimal of text that is no number: yield nothing for such an item."
     what = type(error).__name__

@@ -1,1 +1,1 @@
-"""Declarations: routes, the effects that a handler may yield, and the checks of declarations. Knows no kind."""
+"""Declarations: routes, effects that a handler may yield, and checks of both. Knows no kind."""
