@@ -96,7 +96,7 @@ def test_their_names_stand_in_the_manifest_and_their_targets_are_checked(app, en
     assert {entry["kind"] for entry in read_manifest("toys", engine).handlers.values()} == {"tally", "join"}
     loop = Router()
     loop.declare(TALLY, BY_STATUS, name="loop", into=BY_STATUS, handler=lambda row: [], options="n")
-    with pytest.raises(DeclarationError, match="would read what comes of its own rows"):
+    with pytest.raises(DeclarationError, match="would read rows derived from its own rows"):
         App("toys", routers=[loop])
 
 

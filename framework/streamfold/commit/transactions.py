@@ -47,14 +47,13 @@ def in_slots(
     at: Callable[[Tag], Hashable] = lambda tag: tag,
     count: int | None = None,
 ) -> Iterator[tuple[Tag, Result | EngineError | HandlerError]]:
-    """What comes of each call, as it ends: its answer, or the error of the store or of a handler.
+    """The result of each call, as it ends: its response, or the error of the store or of a handler.
 
-    calls: are asked for one by one, as slots get free.
-    stops: once an error stops them, no further call is begun; nothing is told of calls that were not begun.
-    at: the place that a call touches; a call waits for another one of the same place.
+    calls: are taken one by one, as slots get free. stops: once an error stops them, no further call is begun; calls
+    that were not begun have no result. at: the key that a call touches; a call waits for another one with the same key.
     count: how many calls are made side by side; as many as there are call slots if not given.
 
-    Other errors are raised when all that was begun has ended.
+    Other errors are raised when all begun calls have ended.
     """
     flight, flying, flying_max = slots.flight(), set[Hashable](), count or slots.count
     given = iter(calls)
@@ -88,19 +87,19 @@ def in_slots(
 
 
 def join_all(flight: Flight, count: int) -> None:
-    """Waits for calls whose answers nobody wants any more."""
+    """Waits for calls whose results are not needed: a thread must not outlive its batch."""
     for _ in range(count):
         flight.join()
 
 
 class Several(tuple[object, ...]):
-    """Places that one call touches."""
+    """The keys that one call touches."""
 
     __slots__ = ()
 
 
 def slices(slots: CallSlots, keys: Sequence[Result], size: int) -> Iterator[Sequence[Result]]:
-    """Keys as calls take them: all in one call, or what one request takes where calls are made side by side."""
+    """Keys in groups, one for each call: all in one call, or one request's worth where calls are made side by side."""
     step = size if slots.count > 1 else max(len(keys), 1)
     return (keys[start : start + step] for start in range(0, len(keys), step))
 
@@ -111,7 +110,7 @@ def is_stale(write: GuardedWrite, reason: Reason) -> bool:
 
 
 def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
-    """Whether a whole row was refused because others add to the row: it counts contributors and has no owner."""
+    """Whether a replacement was refused because others add to the row: it counts contributors and has no owner."""
     return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and _owner(reason) is None
 
 
@@ -162,19 +161,18 @@ def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
 
 
 def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerError:
-    """The error of a row that cannot be recomputed: it would be ``after``, and is too large or refused by the store.
-
-    What the handlers contributed is kept. Their policy decides about the records.
+    """The error of a row that cannot be recomputed: as ``after`` it is too large or refused by the store. The handlers'
+    contributions are kept. Their policy decides about the records.
     """
     sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
     if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:
         return HandlerError(
-            f"The store refused what row {redacted(_name(key))} shows, {reason.code}: {redacted(reason.message)}"
+            f"The store refused the values of row {redacted(_name(key))}, {reason.code}: {redacted(reason.message)}"
         )
     named = sorted((name for name in sizes if not hidden(name)), key=lambda name: -sizes[name])[:LARGEST_SHOWN]
     largest = ", ".join(f"{name} has {sizes[name]}" for name in named)
     return HandlerError(
-        f"Row {redacted(_name(key))} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: "
+        f"Row {redacted(_name(key))} would have {size} bytes with its values, {ITEM_BYTES_MAX} at most: "
         f"{redacted(largest)}. Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
     )
 
@@ -202,7 +200,7 @@ def send(runtime: Runtime, writes: Sequence[GuardedWrite]) -> Refused | None:
         throttled = is_throttled(refused)
     if throttled:
         raise TableThrottled
-    raise Contended(f"Others are in the way: {SENDS_MAX} conflicts in a row; the record comes again.")
+    raise Contended(f"Others are in the way: {SENDS_MAX} conflicts in a row; the record is retried.")
 
 
 def check_passing(refused: Refused) -> None:
@@ -227,7 +225,8 @@ def may_pass(reason: Reason) -> bool:
 def by_table(
     runtime: Runtime, rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], SliceAnswer], size: int
 ) -> Iterator[tuple[Sequence[RowKey], SliceAnswer | EngineError]]:
-    """What a call answers for rows, ``size`` of them in a call. What is wrong for good for one table is asked by table.
+    """The results of a call for rows, ``size`` of them in a call. After a fatal error the call is repeated for each
+    table, so that only the rows of the faulty table fail.
 
     Raises the errors of handlers.
     """

@@ -21,7 +21,7 @@ from streamfold.writes.guarded import ENTRIES, ChangedEntries, DeleteState, Entr
 CONTRIBUTION_BYTES_MAX = 4096
 """A contribution above this size is stored in an item of its own, so that its neighbours stay cheap to write."""
 LETTERS_KEPT = CONTRIBUTION_BYTES_MAX // LETTER_BYTES_MAX
-"""A contribution of at most this number of letters is below ``INLINE``, whichever letters it has: its bytes need no
+"""A contribution of at most this number of letters is not above it, whichever letters it has: its bytes need no
 count.
 """
 REFERENCE = "@"

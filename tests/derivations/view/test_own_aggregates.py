@@ -301,11 +301,11 @@ STATIC = {"show": staticmethod(len), "fold": staticmethod(len)}
         ),
         (Ordered, {"stored_as": "odd", **STATIC, "fold": len}, "has no static method fold: expected"),
         (Ordered, {"stored_as": "odd", **STATIC, "ties": "x"}, "ties = 'x': expected 'smallest key' or 'largest key'."),
-        (Median, {"show": staticmethod(max)}, "has another show than Median, and the same form in rows"),
+        (Median, {"show": staticmethod(max)}, "has another show than Median, and the same name in rows"),
         (
             Max,
             {"fold": staticmethod(len)},
-            "another fold than Max, and the same form in rows: derive it from Ordered",
+            "another fold than Max, and the same name in rows: derive it from Ordered",
         ),
         (Max, {"stored_as": "odd", **STATIC}, "and Max has a stored name of the framework: derive it from Ordered."),
     ],
