@@ -334,7 +334,7 @@ class Distinct(Ordered):
         raise TypeError(
             f"Attribute {shard.name!r} counts different values, and two shards may have the same one: they cannot be "
             "added up. Count them in a view without shards=, or read the count of each shard, "
-            "combine={{{shard.name!r}: list}}."
+            f"combine={{{shard.name!r}: list}}."
         )
 
 
