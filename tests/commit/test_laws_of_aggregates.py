@@ -167,5 +167,5 @@ def held_of(entries):
 
 
 def test_the_base_of_all_has_no_form():
-    assert not Ordered.schema
+    assert not Ordered.forms
     assert not Ordered.stored_as

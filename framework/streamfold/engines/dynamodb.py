@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 AnyKey = TypeVar("AnyKey", RowKey, StateKey)
 Answered = Mapping[str, Any]
-"""What came back for one statement."""
+"""The response to one statement."""
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
@@ -56,9 +56,9 @@ UNSTORABLE = (
 )
 """Codes of a row that the store will never take (API Reference, BatchStatementError, PutItem)."""
 DUPLICATE = "DuplicateItem"
-"""The code of an ``INSERT`` whose row is there."""
+"""The code of an ``INSERT`` whose row exists."""
 OTHERWISE = (DUPLICATE, CONDITION)
-"""Codes of a counter that is there although none was expected, or is not there."""
+"""Codes of a counter that exists although none was expected, or that is absent."""
 
 
 class Reads(Calls):
@@ -119,7 +119,7 @@ class Reads(Calls):
         if wanted.after:
             values[":after"] = {"S": wanted.after}
             condition += " AND sk > :after"
-        if wanted.before:  # both are among what is found
+        if wanted.before:  # both bounds are among the found entries
             values[":before"] = {"S": wanted.before}
             condition = "pk = :partition AND sk BETWEEN :after AND :before"
         found: list[tuple[str, str]] = []
@@ -148,7 +148,7 @@ class Reads(Calls):
         return source
 
     def _read(self, operation: Callable[..., Any], **arguments: Any) -> Any:
-        """Makes a call that reads source items, and says what is missing where they may not be read."""
+        """Makes a call that reads source items. The error names the missing permission."""
         try:
             return self._ask(operation, **arguments)
         except ClientError as error:
@@ -225,7 +225,7 @@ def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
 class DynamoEngine(Reads):
     """DynamoDB behind the engine protocol.
 
-    After ``deadline`` no call is begun but the notes of ``swap_state``, which say what was done already.
+    After ``deadline`` no call is begun but the notes of ``swap_state``, which record finished work.
     """
 
     is_local = False
@@ -236,7 +236,7 @@ class DynamoEngine(Reads):
             actions = [self.requests.action(write, expires_at) for write in writes]
         except HandlerError:
             return Refused(tuple([self._unstorable(write, expires_at) for write in writes]))
-        # One write alone costs half of what it costs in a transaction; a check has no call of its own.
+        # A single write costs half as much as in a transaction; a check has no call of its own.
         if len(actions) == 1 and not isinstance(writes[0], AbsentSource):
             ((kind, arguments),) = actions[0].items()
             return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
@@ -312,7 +312,7 @@ class DynamoEngine(Reads):
         return {*self.requests.item(post)}.issuperset(answer.get("Item", ()))
 
     def _is_there(self, answer: Answered) -> bool:
-        """Whether a row is there, by this insertion or an earlier one. Raises if no row can be inserted at all."""
+        """Whether a row exists, by this insertion or an earlier one. Raises if no row can be inserted at all."""
         why = code(answer)
         if why in (*BUSY, *UNSTORABLE):
             return False
@@ -343,7 +343,7 @@ class DynamoEngine(Reads):
         return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
 
     def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
-        """The last answer to each request, as ``_execute`` gives it: for rows that no PartiQL statement can name."""
+        """The last response to each request, as from ``_execute``: for rows that no PartiQL statement can name."""
 
         def responses(keys: list[RowKey]) -> list[Answered]:
             return [self._answer(getattr(self._client(key), operation), requests[key]) for key in keys]
@@ -353,9 +353,8 @@ class DynamoEngine(Reads):
     def _retried(
         self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Answered]]
     ) -> dict[AnyKey, Answered]:
-        """The last answer for each key; none for keys that were not asked for, or not for certain.
-
-        What is busy is tried again. Once something stays busy, the rest is tried once, so that pauses do not add up.
+        """The last response for each key; none for keys without a call, or with an uncertain one. Busy items are tried
+        again. Once one is busy at every try, the rest is tried once, so that pauses do not add up.
         """
         responses: dict[AnyKey, Answered] = {}
         tries_max = TRIES_MAX
@@ -433,7 +432,7 @@ class DynamoEngine(Reads):
         return counted
 
     def _counted(self, write: CountUp, answer: Answered, expires_at: int) -> dict[str, Any] | None:
-        """The item after a statement; None if it was refused, or the answer is without an item."""
+        """The item after a statement; None if it was refused, or the response has no item."""
         if code(answer) in (*OTHERWISE, *BUSY):
             return None
         if code(answer) is not None:
@@ -444,8 +443,7 @@ class DynamoEngine(Reads):
         return _counter(answer["Item"]) if "Item" in answer else None
 
     def _count_one(self, write: CountUp, expires_at: int) -> dict[str, Any] | None:
-        """Raises a counter that is there although it was to be new, or is not there; None if it stayed busy.
-
+        """Raises a counter that exists although it was to be new, or that is absent; None if it is busy at every try.
         It is tried as it was found, and then the other way round: an item may be made or expire at any moment.
         """
         for there in (not write.there, write.there):
@@ -481,7 +479,7 @@ def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inserted(answer: Answered) -> Answered:
-    """The answer to an insertion by PutItem, with the code that a statement's has where a row is there."""
+    """The response to an insertion by PutItem, with the code that a statement has if the row exists."""
     return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer
 
 
