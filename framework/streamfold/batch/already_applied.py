@@ -248,7 +248,6 @@ def _groups(runtime: Runtime, change: Change) -> Sequence[str]:
 
 
 def _has_newest(found: Mapping[str, Any], work: ItemWork) -> bool:
-    """Whether a ledger item has the newest change of an item, for some handler."""
     newest = work.changes[-1].version_text
     return any(part.version >= newest for part in LedgerItem.of(found).parts.values())
 

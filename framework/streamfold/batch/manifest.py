@@ -106,7 +106,6 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
 
 
 def _both(one: str, other: str, stored: StoredSchema) -> list[str]:
-    """The attributes of a target that both handlers have."""
     return sorted(stored.schema.get(one, {}).keys() & stored.schema.get(other, {}).keys())
 
 
@@ -340,7 +339,6 @@ def note_expiring(runtime: Runtime) -> None:
 
 
 def _gone(app: Application, found: Manifest) -> frozenset[str]:
-    """The handlers that are retired, now or before, and missing in the application."""
     retired = app.retired | {name for name, entry in found.handlers.items() if RETIRED in entry}
     return frozenset(retired - {route.name for route in app.routes})
 
@@ -365,7 +363,7 @@ def _time(runtime: Runtime) -> str:
 
 @lru_cache(maxsize=APPLICATIONS_KEPT)
 def _entries(routes: tuple[Route, ...]) -> Mapping[str, ManifestEntry]:
-    """The entries of an application, cached: a proof needs them for every invocation after a death."""
+    # Cached: a proof needs them for every invocation after a death.
     return {route.name: _entry(route) for route in routes}
 
 

@@ -325,9 +325,7 @@ class Committer:
         self._resend(rest, attempt.rounds if len(rest) < len(attempt.transaction.units) else rounds)
 
     def _sends_max(self, attempt: Attempt) -> int:
-        """How often an attempt is sent again after conflicts. No redelivery repeats a visit, so alone it is tried
-        longer.
-        """
+        # No redelivery repeats a visit, so alone it is tried longer.
         return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
     def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
@@ -426,7 +424,6 @@ def _too_many(unit: Unit) -> HandlerError:
 
 
 def _is_unread(unit: Unit) -> bool:
-    """A unit that was planned without its ledger item."""
     return isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None
 
 

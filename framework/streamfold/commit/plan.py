@@ -269,11 +269,7 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _anchor(unit: Unit, places: Mapping[WrittenKey, int]) -> list[int]:
-    """The sort key of a unit: the positions of its shared rows, the most shared first; behind all of them if it has
-    none.
-
-    So the units of one row come together.
-    """
+    # The most shared row first, and units without a shared row last.
     own = sorted([places[effect.key] for effect in unit.effects if effect.key in places])
     return own or [len(places)]
 
@@ -338,7 +334,7 @@ class _TransactionBuilder:
 
 
 def _is_written(write: UnitWrite) -> bool:
-    """Whether a write changes anything: additions of several units may cancel each other out."""
+    # Additions of several units may cancel each other out.
     return type(write) is not AddRow or write.contributors != 0 or not write.changes_nothing
 
 

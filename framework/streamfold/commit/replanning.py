@@ -218,12 +218,11 @@ class OlderChanges:
 
 
 def _puts(unit: Unit) -> bool:
-    """Whether a change puts a row: only a row that comes back is wrong."""
+    # Only a row that comes back is wrong: a deletion needs no check.
     return any(isinstance(effect, GuardedPut) and effect.attributes is not None for effect in unit.effects)
 
 
 def _put_rows(unit: Unit) -> dict[str, RowKey]:
-    """The rows that a change puts or deletes, by their names in claims."""
     return {row_name(effect.key): effect.key for effect in unit.effects if isinstance(effect, GuardedPut)}
 
 

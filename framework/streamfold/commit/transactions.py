@@ -115,7 +115,7 @@ def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | Delet
 
 
 def _owner(reason: Reason) -> Any:
-    """The owner of the row that refused a write. The mark of a row that is being corrected is none."""
+    # The mark of a row that is being corrected is no owner.
     owner = (reason.item or {}).get(OWNER)
     return None if isinstance(owner, str) and owner.startswith(MARK) else owner
 
@@ -126,12 +126,11 @@ def counts_contributors(reason: Reason) -> bool:
 
 
 def _own(write: GuardedPut, reason: Reason) -> bool:
-    """Whether the version of the row refused a guarded put, and not another owner."""
     return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
 
 
 def _has_no_version(reason: Reason) -> bool:
-    """Whether handlers add to the row that refused: it counts contributors and has no version."""
+    # Handlers add to a row that counts contributors: it has no version.
     return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
 
 

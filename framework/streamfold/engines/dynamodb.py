@@ -338,7 +338,6 @@ class DynamoEngine(Reads):
         return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
 
     def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
-        """The last answer to each statement."""
         calls = cut(statements, STATEMENTS_MAX)
         return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
 
@@ -474,12 +473,11 @@ class DynamoEngine(Reads):
 
 
 def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A state item as ``read_state`` gives it."""
     return {name: value for name, value in plain_item(item).items() if name not in ("pk", "sk")}
 
 
 def _inserted(answer: Answered) -> Answered:
-    """The response to an insertion by PutItem, with the code that a statement has if the row exists."""
+    # PutItem, with the code that a statement has if the row exists: callers handle one kind of response.
     return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer
 
 

@@ -333,7 +333,7 @@ class Meter:
         return [client.meta.events for client in self._clients]
 
     def _ask(self, params: dict[str, Any], model: Any, **_: Any) -> None:
-        """Requests the units if the operation can report them. A caller that wants more detail keeps it."""
+        # A caller that wants more detail keeps it.
         if _reports_units(model) and params.get(ASKED) in (None, "NONE"):
             params[ASKED] = "TOTAL"
 

@@ -151,7 +151,7 @@ class StatePages(ABC):
         return item_key({name: item[name] for name in table.attributes}, table)
 
     def _asked(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
-        """The rows of a query, after writing the batch's changes."""
+        # A query reads the file, so the changes of the batch have to be written first.
         self._write_changed()
         return self._file.rows(query, values)
 
@@ -240,7 +240,7 @@ class StateReads(StatePages):
         return {item: source for item in items if (source := self.read_source(item)) is not None}
 
     def _keeps_sources(self, table: str) -> bool:
-        """Whether a source image of the table was ever put; only those have a version."""
+        # Only a source image that was put has a version.
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
         return self._file.one(query, (table,)) is not None
 
@@ -302,7 +302,6 @@ class StateReads(StatePages):
             self._states.keep(key, *found.get(key, NO_ITEM))
 
     def _item(self, text: str | None) -> tuple[KeptItem, int]:
-        """The item of a stored text, and the length of the text."""
         return (self._file.item(text), len(text)) if text else (None, 0)
 
     def _write_changed(self) -> None:
@@ -337,7 +336,7 @@ def _items_of(file: StateFile, read: Iterable[tuple[PrimaryKey, str | None]]) ->
 
 
 def _several(keys: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Complete groups of ``SEVERAL`` keys; the remaining keys are omitted."""
+    # Complete groups only: the statement is prepared for ``SEVERAL`` keys, and the remaining ones are read one by one.
     return (keys[end - SEVERAL : end] for end in range(SEVERAL, len(keys) + 1, SEVERAL))
 
 

@@ -230,7 +230,6 @@ class GuardedItems(ABC):
 
     @cached_property
     def _with_indexes(self) -> Mapping[str, Table]:
-        """The tables that declare secondary indexes."""
         return {name: table for name, table in self.tables.items() if table.index_keys}
 
     def _no_index_key(self, write: Any, after: Mapping[str, Any], before: Mapping[str, Any] | None) -> Reason | None:
@@ -244,11 +243,10 @@ class GuardedItems(ABC):
         return Reason(VALIDATION, None, fault) if fault else None
 
     def _depends(self, write: Any, local: LocalWrite) -> bool:
-        """Whether a write, or its stream record, depends on the stored item."""
+        # A guard compares the stored item, and a stream record has its old image: other writes need no read.
         return local.looks or (type(write.key) is not StateKey and bool(self._readers(write.key)))
 
     def _readers(self, key: RowKey) -> Collection[str]:
-        """The groups for which the own stream keeps the changes of a row."""
         return self.wanted(key) if self.wanted is not None else ()
 
 

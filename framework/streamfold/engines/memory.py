@@ -124,7 +124,7 @@ class MemoryReads:
         return self._order
 
     def _known_order(self) -> KeyOrder | None:
-        """The order of the keys, if one was made and it is still that of the dictionaries."""
+        # Only while the order is of the present dictionaries.
         return self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
 
     def _keys(self, table: Table) -> Iterator[RowKey]:
@@ -144,7 +144,6 @@ class MemoryReads:
         return map(self._item, sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))))
 
     def _item(self, key: RowKey) -> StoredItem:
-        """The item of a present key."""
         return self.rows.get(key) or self._sources[key][1] or {}
 
 

@@ -204,5 +204,5 @@ class DerivedStream:
         return int(found[0]) if found else 0
 
     def _stored_last(self) -> int:
-        """The last number that was written. None is given twice, also not that of a record that was never written."""
+        # Written numbers only rise, so that none is given twice, not even the number of a record that was never written.
         return int(self._file.one("SELECT last FROM numbered", ())[0])

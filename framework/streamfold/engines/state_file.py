@@ -217,7 +217,7 @@ def is_busy(error: Exception) -> bool:
 
 
 def _code(error: Exception) -> int:
-    """What went wrong: the last byte of an error's code (SQLite, rescode, 2)."""
+    # The last byte of an extended code (SQLite, rescode, 2).
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 

@@ -258,7 +258,6 @@ def writes(
 
 
 def _names(before: HeldByName, after: HeldByName) -> list[str]:
-    """The attributes of both, in their order."""
     names = {*before, *after}
     return sorted(names) if len(names) > 1 else list(names)
 

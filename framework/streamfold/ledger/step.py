@@ -253,12 +253,11 @@ def _from_found(
 
 
 def _application(key: StateKey) -> str:
-    """The application of a ledger item."""
     return key.pk.split("#", 2)[1]
 
 
 def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
-    """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
+    # The stamp is a digest that no other step of this ledger item has.
     stamp = blake2b(_identity(key, step, expected), digest_size=STAMP_BYTES).hexdigest()
     return Mark(_application(key), step.route.name, item, stamp)
 
@@ -288,7 +287,7 @@ def _life(key: StateKey, step: Step, expected: str) -> str:
 
 
 def _stamped(key: StateKey, step: Step, expected: str, left: str | None) -> str | None:
-    """The stamp before the pending work keeps a late ``clear_pending`` from matching a newer step's."""
+    # The stamp before the pending work keeps a late ``clear_pending`` from matching a newer step's.
     return None if left is None else f"{crc32(_identity(key, step, expected)):0{STAMP_LETTERS}x}{left}"
 
 

@@ -112,7 +112,7 @@ def one(shards: Sequence[ShardRow], name: str) -> Any:
 
 
 def _stored_ordering(row: ShardRow, name: str) -> str:
-    """The stored ordering of a row's attribute; "" for an attribute that is added up."""
+    # "" for an attribute that is added up.
     return str(row.get(EDGE + name, "")).partition(" ")[0]
 
 
@@ -150,7 +150,7 @@ def _edge(row: ShardRow, name: str) -> str:
 
 
 def _is_won(shards: Sequence[ShardRow], name: str) -> bool:
-    """Whether an attribute is one of the plain attributes of which one source has all, ``Row(wins=...)``."""
+    # With ``Row(wins=...)`` one source has all plain attributes.
     return any(name in row.get(PLAIN_NAMES, ()) for row in shards)
 
 

@@ -95,7 +95,6 @@ def records_of(event: Any) -> list[RawRecord]:
 
 
 def _recognised(value: Mapping[str, Any]) -> str | None:
-    """The message for an object of AWS that is no event of a source; None for an unknown object."""
     found = next((message for names, message in OTHERS if all(name in value for name in names)), None)
     return found and f"This is {found} Expected {EXPECTED}."
 

@@ -167,7 +167,7 @@ class Dispatch:
 
 
 def _meet(one: Segments, other: Segments) -> bool:
-    """Whether one item may have both first segments; None stands for any."""
+    # None: any segment.
     return all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 

@@ -162,9 +162,7 @@ def _returns_value(function: Callable[..., Any]) -> bool:
 
 
 def _positions(code: bytes, wanted: tuple[int, ...]) -> list[int]:
-    """The positions of the wanted operations in a function's code. Disassembling it takes ten times as long, and delays
-    every start of a function.
-    """
+    # Disassembling the code takes ten times as long, and would delay every start of a function.
     operations = code[::BYTES]
     return [place * BYTES for place, operation in enumerate(operations) if operation in wanted]
 

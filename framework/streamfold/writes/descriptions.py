@@ -192,7 +192,6 @@ def _describes(kind: type[W], shape: Callable[[W, Table], WriteShape]) -> Callab
 
 
 def _describe_alike(descriptions: Mapping[type, Description]) -> None:
-    """Registers kinds of writes that each have one description."""
     for kind, description in descriptions.items():
         _DESCRIBED[kind], SHAPES[kind] = lambda *_, same=description: same, lambda *_: ()
 
