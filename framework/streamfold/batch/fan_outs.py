@@ -30,6 +30,8 @@ def run_fan_outs(runtime: Runtime) -> Report:
     and is among the failures.
     """
     report = Report()
+    # Work on a segment may enqueue further ones. Without the check of the time the process would be killed within a
+    # page.
     while runtime.queued and runtime.enough_time():
         queued, runtime.queued = runtime.queued, []
         for each in dict.fromkeys(queued):
@@ -109,6 +111,7 @@ def work_on(runtime: Runtime, queued: QueuedSegment) -> Report:
     triage = Triage(runtime)
     with ItemFault() as fault, localcontext(EXACT):
         _work(fan_outs, job, number, route, Finishing(runtime, triage, PendingWork()), report)
+    # Time is over: the progress is stored, and the next message continues the segment.
     if isinstance(fault.error, NotStarted):
         runtime.enqueue(identity, [number])
     elif fault.error is not None:

@@ -214,10 +214,13 @@ def check_manifest(
     """
     app, found = runtime.application, runtime.known
     key = manifest_key(app.name)
+    # Other processes may write the manifest between the read and the swap: a lost entry would hide a handler from
+    # checks.
     for _ in runtime.tries():
         items = begin_reading(runtime)() if read is None else read
         read = None  # the next try reads again
         before = Manifest.of(items.get(key, {}))
+        # Nothing changed since the last batch: it needs one read of the manifest, and no comparison.
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
         after = _after(runtime, before, sources)
@@ -298,6 +301,7 @@ def _mark(
     note: Callable[[str, ManifestEntry], None],
 ) -> None:
     """Changes the marks of some handlers of the manifest."""
+    # The swap is refused if another process wrote in between: its marks must not be overwritten by those read before.
     for _ in tries:
         before = read_manifest(application, engine)
         handlers = {name: dict(entry) for name, entry in before.handlers.items()}

@@ -74,6 +74,7 @@ def drop_schema(runtime: Runtime, handler: str, targets: Collection[Target]) -> 
     Raises ``Contended`` if others write at every try, and the errors of the engine.
     """
     for key in {schema_key(runtime.application.name, target.key.place) for target in targets}:
+        # Another process may add attributes between read and swap: a swap over them would lose its checks.
         for _ in runtime.tries():
             stored = parsed_schema(runtime.engine.read_state([key], consistent=True).get(key, {}))
             remaining = {name: schema for name, schema in stored.schema.items() if name != handler}
@@ -91,6 +92,7 @@ def _keep(
     """Stores the aggregations found for a target; returns whether one clashes with a stored one, and corrects
     ``shown``.
     """
+    # A refused swap shows that another process stored aggregations first: they are merged before the next try.
     for _ in runtime.tries():
         kinds, clashing = _merged(stored.schema, found)
         if kinds == stored.schema or runtime.engine.swap_state(key, {"kinds": _text(kinds)}, stored.revision):

@@ -50,6 +50,7 @@ def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | No
         return failed
     pending, written = touched, set() if written is None else written
     try:
+        # Other processes may change entries during each round: the bound ends a race that this process always loses.
         for _ in runtime.tries():
             pending = _round(runtime, pending, failed, written)
             if not pending:

@@ -215,9 +215,11 @@ class Committer:
         try:
             self._send_through(flight)
         except Exception:
+            # A call in flight would write after its batch has failed, beside the retry.
             join_all(flight, len(self.attempts.flying))
             raise
         if older is not None:
+            # Newer changes may have been committed meanwhile: only their claims, read now, show it.
             older.take_back()
         if plan.puts:
             put_rows(runtime, plan.puts, self.progress)
@@ -231,6 +233,7 @@ class Committer:
         attempts = self.attempts
         while attempts or self.replanner.behind:
             if not attempts:
+                # A row that another item owns may be released by a unit before these.
                 behind, self.replanner.behind = self.replanner.behind, []
                 attempts.add(_transactions(behind, self.runtime, alone=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
@@ -349,13 +352,13 @@ class Committer:
         """Sends the units of the refused writes alone, then handler by handler; the others go on, in their order."""
         units, writes = attempt.transaction.units, attempt.transaction.writes
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
-        parts = by_handler(units[0]) if len(units) == 1 else units
-        if len(parts) == 1:
+        units_apart = by_handler(units[0]) if len(units) == 1 else units
+        if len(units_apart) == 1:
             passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
-            self.progress.fail(parts, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
+            self.progress.fail(units_apart, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
-        for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
+        for guilty, some in groupby(units_apart, lambda unit: writes_any(unit, reasons)):
             transactions = _transactions([*some], self.runtime, alone=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
             attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
@@ -430,10 +433,12 @@ def _is_unread(unit: Unit) -> bool:
 def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
     """Units handler by handler, those that write the same tables together."""
     groups: dict[Any, list[Unit]] = {}
-    for part in (part for unit in units for part in by_handler(unit)):
-        tables = frozenset(effect.key[0] for effect in part.effects if not isinstance(effect.key, StateKey))
+    for unit_of_handler in (unit_of_handler for unit in units for unit_of_handler in by_handler(unit)):
+        tables = frozenset(effect.key[0] for effect in unit_of_handler.effects if not isinstance(effect.key, StateKey))
         # The changes of an item keep their order for a handler that sees each of them.
-        groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
+        groups.setdefault(tables if unit_of_handler.steps else unit_of_handler.routes[0].name, []).append(
+            unit_of_handler
+        )
     return [*groups.values()]
 
 

@@ -123,6 +123,7 @@ class LoweredRows:
         """Adds a write that was committed and changed the count of a row."""
         key, changed = write.key, self._changed
         changed[key] = changed.get(key, 0) + write.contributors
+        # A write that requires a contributor cannot leave the row empty: a removal would be sent in vain.
         if write.contributors < 0 and not write.requires_contributor:
             self._lowered.add(key)
 

@@ -98,6 +98,7 @@ def raised_at(route: Route, error: BaseException | None) -> str | None:
 
 
 def _deepest_line(file: str | None, error: BaseException | None) -> str | None:
+    # A chain of causes may be long, or contain itself: the bound ends the search for the user's line.
     for _ in range(CAUSES_MAX):
         if error is None:
             return None
@@ -235,9 +236,12 @@ class Triage:
         if policy.attempts_max is None:
             return None
         key = event_key("attempt", self.runtime.application.name, route.name, change.item, change.identity_text)
+        # A throttled table is not asked again for each further record: the batch would wait for every one.
         if self._throttled:
             raise self._throttled
         try:
+            # Two processes may count attempts of one record: the guarded swap loses no attempt, and a refusal reads the
+            # number again.
             for _ in self.runtime.tries():
                 before = int(self.runtime.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
                 if self.runtime.engine.swap_state(key, {"ttl": self.runtime.expires_at}, before):

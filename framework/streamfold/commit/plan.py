@@ -222,13 +222,13 @@ def pack(units: Sequence[Unit], actions: int) -> list[Transaction]:
     of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into one unit per handler. So is a unit in which two
     handlers write the same row and the writes cannot be merged.
     """
-    whole: list[Unit] = []
+    fitting: list[Unit] = []
     for unit in units:
-        whole += by_handler(unit) if exceeds_transaction(unit) else (unit,)
-    idle = deque([unit for unit in whole if unit.steps and not unit.effects])
+        fitting += by_handler(unit) if exceeds_transaction(unit) else (unit,)
+    idle = deque([unit for unit in fitting if unit.steps and not unit.effects])
     transactions: list[Transaction] = []
     builder = _TransactionBuilder(actions)
-    for unit in _grouped([unit for unit in whole if unit.effects or not unit.steps]):
+    for unit in _grouped([unit for unit in fitting if unit.effects or not unit.steps]):
         if builder.add(unit):
             continue
         if builder.units:

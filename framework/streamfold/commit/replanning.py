@@ -77,6 +77,7 @@ def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collectio
 
     Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records are retried.
     """
+    # A step in between replaces the item and its large contributions, and both reads must be of one step.
     for _ in range(READS_MAX):
         whole = _with_large_contributions(engine, key, found, handlers)
         if whole is not None:

@@ -63,6 +63,7 @@ def in_slots(
     while True:
         while stopped is None and len(flying) < flying_max:
             waiting = waiting or next(given, None)
+            # A call for the same key must wait: two calls in flight on one item would conflict with each other.
             if waiting is None or (place := at(waiting[0])) in flying:
                 break
             flying.add(place)
@@ -72,6 +73,8 @@ def in_slots(
             break
         tag, answer, error = flight.join()
         flying.discard(at(tag))
+        # An error that is no result of a call is raised after all begun calls have ended: a thread must not write after
+        # its batch.
         if error is not None and not isinstance(error, EngineError | HandlerError):
             unexpected = unexpected or error
         elif unexpected is None:

@@ -66,9 +66,9 @@ class Reads(Calls):
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
-        places = [self.requests.key(key) for key in dict.fromkeys(keys)]
+        keys_sent = [self.requests.key(key) for key in dict.fromkeys(keys)]
         get = partial(self._call, self.client.batch_get_item)
-        for items in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
+        for items in self._batch_get(get, self.requests.state_table, keys_sent, consistent=consistent):
             for item in items:
                 key = StateKey(item.pop("pk")["S"], item.pop("sk")["S"])
                 found[key] = plain_item(item)
@@ -86,23 +86,25 @@ class Reads(Calls):
         by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
         for key in keys:
             by_table.setdefault(key[0], {})[key] = self.requests.key(key)
-        for name, places in by_table.items():
+        for name, keys_sent in by_table.items():
             attributes = self.requests.tables[name][0].attributes
-            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
+            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in keys_sent}
             get = partial(call, self._client((name, "", None)).batch_get_item)
             real = self.requests.real_name(name)
-            for items in self._batch_get(get, real, list(places.values()), consistent=consistent):
+            for items in self._batch_get(get, real, list(keys_sent.values()), consistent=consistent):
                 for item in items:
                     yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
 
     def _batch_get(
-        self, get: Call, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
+        self, get: Call, table: str, keys_sent: Sequence[Mapping[str, Any]], *, consistent: bool
     ) -> Iterator[list[dict[str, Any]]]:
-        for some in cut(places, KEYS_MAX):
+        for some in cut(keys_sent, KEYS_MAX):
             yield self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
 
     def _get_some(self, get: Call, requests: dict[str, Any]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
+        # DynamoDB may leave keys of a throttled partition unread: only these are read again, and a bounded number of
+        # times.
         for _ in self.deadline.tries():
             answer = get(RequestItems=requests)
             for items in answer["Responses"].values():
@@ -110,8 +112,8 @@ class Reads(Calls):
             requests = answer.get("UnprocessedKeys") or {}
             if not requests:
                 return found
-        ((table, left),) = requests.items()
-        raise TableThrottled(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
+        ((table, remaining),) = requests.items()
+        raise TableThrottled(f"Table {table} is throttled: {len(remaining['Keys'])} items could not be read.")
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         values = {":partition": {"S": wanted.partition}}
@@ -286,10 +288,10 @@ class DynamoEngine(Reads):
         )
 
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
-        left = {post.key: post for post in posts}
+        remaining = {post.key: post for post in posts}
         for otherwise in (False, True):
             statements: dict[RowKey, Statement] = {}
-            for post in left.values():
+            for post in remaining.values():
                 inserts = post.fresh is not otherwise
                 if not (inserts and post.replaces) and self.requests.takes_statements(post.key):
                     with suppress(HandlerError):  # raised when it is written alone
@@ -299,9 +301,9 @@ class DynamoEngine(Reads):
                             else self.requests.update(post, removed=post.removed, returning="ALL NEW")
                         )
             for key, answer in self._execute(statements).items():
-                if self._is_put(answer, left[key]):
-                    del left[key]
-        return list(left)
+                if self._is_put(answer, remaining[key]):
+                    del remaining[key]
+        return list(remaining)
 
     def _is_put(self, answer: Answered, post: PutPostRow) -> bool:
         """Whether a row is as it is to be, without attributes from before."""
@@ -333,8 +335,10 @@ class DynamoEngine(Reads):
         for answer in responses.values():
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
-        if left := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
-            raise EngineUnavailable(f"{len(left)} of {len(set(rows))} empty rows could not be removed: they are busy.")
+        if remaining := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
+            raise EngineUnavailable(
+                f"{len(remaining)} of {len(set(rows))} empty rows could not be removed: they are busy."
+            )
         return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
 
     def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
@@ -365,7 +369,9 @@ class DynamoEngine(Reads):
                     if not keys:
                         break
                 else:
+                    # An item was busy at every try: without this each further call would wait for its own tries.
                     tries_max = 1
+        # Some calls have taken effect: their responses must not be lost because a later call failed.
         except EngineUnavailable:
             if not responses:
                 raise
@@ -420,9 +426,11 @@ class DynamoEngine(Reads):
         responses = self._execute(statements)
         found = ((key, self._counted(writes[key], answer, expires_at)) for key, answer in responses.items())
         counted = {key: item for key, item in found if item is not None}
-        left = [writes[key] for key, answer in responses.items() if key not in counted and code(answer) not in BUSY]
+        remaining = [
+            writes[key] for key, answer in responses.items() if key not in counted and code(answer) not in BUSY
+        ]
         try:
-            for write in left:
+            for write in remaining:
                 if (item := self._count_one(write, expires_at)) is not None:
                     counted[write.key] = item
         except EngineUnavailable:

@@ -383,12 +383,14 @@ class EmbeddedEngine(StateReads, GuardedItems):
         """
         try:
             with self._file.transaction():
+                # Another process wrote since the last batch: kept items would hide its changes.
                 if self._file.changed_by_others():
                     self._forget_all()
                 self._in_batch = True
                 yield
                 self._write_out()
         except BaseException:
+            # The file was rolled back: kept items and stream positions would claim writes that it does not have.
             self._forget_all()
             self._stream.forget()
             raise

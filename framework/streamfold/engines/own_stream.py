@@ -166,9 +166,9 @@ class DerivedStream:
         """Makes the records that failed pending again."""
         for name in self._groups(group):
             (first,) = self._file.one("SELECT min(sequence) FROM stream WHERE grp = ?", (name,))
-            left = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]
-            if left:
-                self._positions[name] = min(left) - 1
+            remaining = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]
+            if remaining:
+                self._positions[name] = min(remaining) - 1
 
     def write_out(self) -> None:
         """Writes the added records that are not processed, and the positions."""
@@ -204,5 +204,6 @@ class DerivedStream:
         return int(found[0]) if found else 0
 
     def _stored_last(self) -> int:
-        # Written numbers only rise, so that none is given twice, not even the number of a record that was never written.
+        # Written numbers only rise, so that none is given twice, not even the number of a record that was never
+        # written.
         return int(self._file.one("SELECT last FROM numbered", ())[0])

@@ -244,11 +244,11 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
     If another process does so at the same time, SQLite gives up at once, without waiting ``LOCK_SECONDS_MAX`` (SQLite,
     "Register A Callback To Handle SQLITE_BUSY Errors": it would be a deadlock).
     """
-    for left in reversed(range(SWITCHES_MAX)):
+    for remaining in reversed(range(SWITCHES_MAX)):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or not left:
+            if not is_busy(error) or not remaining:
                 raise
             sleep(SWITCH_PAUSE_SECONDS)

@@ -139,7 +139,7 @@ def _ordered(name: str, shards: Sequence[ShardRow], orderings: Sequence[Ordering
     ]
     placed = in_order(form, placed)
     if form.once:
-        placed = list({order_of(place): (place, value) for place, value in placed}.values())
+        placed = list({order_of(position): (position, value) for position, value in placed}.values())
     # A shard without changes since the view asked for more still keeps fewer: only the common number is exact.
     most = min((ordering.most for ordering in orderings if ordering.most), default=0)
     return shown_of(form, [value for _, value in placed[: most or None]])

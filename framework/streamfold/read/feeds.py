@@ -80,13 +80,13 @@ class Queries(Protocol):
 class BotoQueries:
     """Queries through boto3; ``places`` by the logical name of the table."""
 
-    def __init__(self, places: dict[str, ReadTable]) -> None:
-        self.places = places
+    def __init__(self, tables: dict[str, ReadTable]) -> None:
+        self.tables = tables
 
     def rows(self, asked: Query) -> list[PlainRow]:
-        place = self.places[asked.table.name]
-        is_client = isinstance(place, tuple)
-        client, name = place if isinstance(place, tuple) else (place.meta.client, place.name)
+        table = self.tables[asked.table.name]
+        is_client = isinstance(table, tuple)
+        client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
         values = {":partition": asked.partition, ":after": asked.after, ":before": asked.before}
         condition, used = "#partition = :partition", [":partition"]
         if asked.after and asked.before:
@@ -153,7 +153,7 @@ class Begin(NamedTuple):
 class _LeftOut(NamedTuple):
     """An item that a page leaves out, because its row cannot be made."""
 
-    place: str  # the sort key that its row would have; "" if unknown
+    position: str  # the sort key that its row would have; "" if unknown
     why: str  # for a log: without item content
 
 
@@ -203,7 +203,7 @@ class Merging:
         """The next rows with their sort keys, and whether there are more."""
         pushed = _Stream(_Pushed(self).page)
         self.queries.at_once([lambda: pushed.read(limit + 1), self._whom])
-        pushed.rows = [(place, row) for place, row in pushed.rows if not self.is_pulled(row)]
+        pushed.rows = [(position, row) for position, row in pushed.rows if not self.is_pulled(row)]
         pulled = [_Stream(source.page) for source in self._pulled()]
         self.queries.at_once([_reading(stream, limit) for stream in pulled])
         streams = [pushed, *pulled]
@@ -217,16 +217,16 @@ class Merging:
 
     def left_out(self, last: str) -> int:
         """The number of items omitted by the page that ends at a position ("": at the end of the feed); logs why."""
-        why = Counter(each.why for each in self.bad if not each.place or each.place > last)
+        why = Counter(each.why for each in self.bad if not each.position or each.position > last)
         for text, count in why.items():
             log.warning("Handler %r: a page leaves out %d posts of pulled authors: %s", self.route.name, count, text)
         return why.total()
 
-    def leave_out(self, place: str, error: Exception) -> None:
+    def leave_out(self, position: str, error: Exception) -> None:
         """Notes an item whose row cannot be made, unless it belongs to an earlier page."""
-        if place and self.begin.before and place >= self.begin.before:
+        if position and self.begin.before and position >= self.begin.before:
             return
-        self.bad.append(_LeftOut(place, public(f"{type(error).__name__}: {reason(error)}")))
+        self.bad.append(_LeftOut(position, public(f"{type(error).__name__}: {reason(error)}")))
 
     def _pulled(self) -> "list[_Pulled]":
         """The authors whose posts are read; an author with a damaged edge is omitted."""
@@ -273,9 +273,9 @@ class Merging:
         (into,), post = self.route.into, self.route.sources[0]
         fields = into.match(row)
         assert fields is not None
-        partition, place = post.compose(fields)
+        partition, position = post.compose(fields)
         pull = self.pulls.get(str(partition))
-        return pull is not None and (UNTIL not in pull or str(place) <= str(pull[UNTIL]))
+        return pull is not None and (UNTIL not in pull or str(position) <= str(pull[UNTIL]))
 
     def is_young(self, fields: Fields, noted: object) -> bool:
         """Whether a post is young enough to be shown; ``noted``: for how many seconds, as was written then."""
@@ -357,10 +357,10 @@ class _Pulled:
             fields = post.match(item)
             if fields is None or item.get(CONTRIBUTORS) == 0:
                 continue
-            place, row = self._row(item, {**self.edge_fields, **fields})
-            through = place or through
-            if row is not None and not (of.begin.before and place >= of.begin.before):
-                rows.append((place, row))
+            position, row = self._row(item, {**self.edge_fields, **fields})
+            through = position or through
+            if row is not None and not (of.begin.before and position >= of.begin.before):
+                rows.append((position, row))
         return _Page(rows, through, len(found) < limit)
 
     def _row(self, item: PlainRow, fields: Fields) -> tuple[str, PlainRow | None]:
@@ -371,8 +371,8 @@ class _Pulled:
         of, (into,) = self.merging, self.merging.route.into
         text = ""
         try:
-            partition, place = into.compose(fields)
-            text = str(place)
+            partition, position = into.compose(fields)
+            text = str(position)
             if not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
@@ -382,7 +382,7 @@ class _Pulled:
             if values is None:
                 return text, None
             expires = int(post_seconds(of.route, fields)) + self.keep_seconds
-            row = encode({**into.attributes(partition, place), **values, str(into.table.ttl): expires})
+            row = encode({**into.attributes(partition, position), **values, str(into.table.ttl): expires})
             if (size := item_bytes(row["M"])) > ITEM_BYTES_MAX:
                 raise HandlerError(f"The row has {size} bytes: an item takes {ITEM_BYTES_MAX} at most.")
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
