@@ -221,8 +221,8 @@ def _spread(runtime: Runtime, records: Sequence[T]) -> Sequence[T]:
     """
     if not runtime.pace.unsure or len(records) <= runtime.chunk_actions:
         return ()
-    part = max(len(records) // LOOKED_AT, 1)
-    return [records[part * number + crc32(b"%d" % number) % part] for number in range(len(records) // part)]
+    section = max(len(records) // LOOKED_AT, 1)
+    return [records[section * number + crc32(b"%d" % number) % section] for number in range(len(records) // section)]
 
 
 def _sample(runtime: Runtime, some: Iterable[Change]) -> Mapping[StateKey, ItemKey]:
@@ -249,7 +249,7 @@ def _groups(runtime: Runtime, change: Change) -> Sequence[str]:
 
 def _has_newest(found: Mapping[str, Any], work: ItemWork) -> bool:
     newest = work.changes[-1].version_text
-    return any(part.version >= newest for part in LedgerItem.of(found).parts.values())
+    return any(each.version >= newest for each in LedgerItem.of(found).parts.values())
 
 
 def _asked(work: Mapping[ItemKey, ItemWork]) -> Mapping[StateKey, AskedItem]:

@@ -51,10 +51,10 @@ class NamedRows:
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # below the rows
         self.state_rows: set[RowKey] = set()  # stored attributes, to be copied onto their items
 
-    def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
+    def add(self, application: str, route: Route, item: ItemKey, rows: Contribution) -> None:
         """Adds the rows that the code makes from one image of an item."""
-        self.rows.update(key for key, part in parts.items() if not part.digest)
-        self._add_all(parts, entries_by_row(application, route, item, parts))
+        self.rows.update(key for key, row in rows.items() if not row.digest)
+        self._add_all(rows, entries_by_row(application, route, item, rows))
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
         """Adds the rows of a ledger item, and the pending rows of its steps."""
@@ -62,16 +62,16 @@ class NamedRows:
             contribution = found.parts[route.name]
             pending = pending_rows(contribution.left)
             self.rows.update(pending)
-            for parts in (stored_rows(contribution.text), pending):
-                self._add_all(parts, entries_by_row(application, route, item, parts))
+            for rows in (stored_rows(contribution.text), pending):
+                self._add_all(rows, entries_by_row(application, route, item, rows))
 
     def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
         """Adds the item's contribution now, which decides how the entries of its rows are ordered."""
         for key, entries in entries_by_row(application, route, item, held, held=True).items():
             self.take(key, entries)
 
-    def _add_all(self, parts: Contribution, changed_by_row: ChangedByRow) -> None:
-        self.state_rows.update(filter(is_in_state, parts))
+    def _add_all(self, rows: Contribution, changed_by_row: ChangedByRow) -> None:
+        self.state_rows.update(filter(is_in_state, rows))
         for key, entries in changed_by_row.items():
             self.take(key, entries)
 
@@ -145,9 +145,9 @@ class PendingWork:
             if in_state:
                 self._add_stored_attributes(unit)
             if isinstance(unit.guard, LedgerWrite):
-                for part in unit.guard.parts:
-                    if part.left:
-                        self._note(unit.item, PendingNote(unit.guard.key, part.handler, part.left))
+                for each in unit.guard.parts:
+                    if each.left:
+                        self._note(unit.item, PendingNote(unit.guard.key, each.handler, each.left))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds the possible pending work of an attempt that died, for the handlers that name it."""
@@ -216,9 +216,11 @@ def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
     if len(unit.routes) < 2:
         return unit.routes
     assert isinstance(unit.guard, LedgerWrite)
-    parts = zip(unit.steps, unit.guard.parts, strict=False)  # contributions of retired handlers may follow
+    steps_with_parts = zip(unit.steps, unit.guard.parts, strict=False)  # contributions of retired handlers may follow
     found = tuple(
-        step.route for step, contribution in parts if row in step.after or _held_before(step, contribution, row)
+        step.route
+        for step, contribution in steps_with_parts
+        if row in step.after or _held_before(step, contribution, row)
     )
     return found or unit.routes
 
@@ -292,8 +294,8 @@ class Progress:
         """Fails units. The later changes of an item are held for an ``on`` handler, unless the record is parked."""
         self.note_fatal(error)
         for unit in units:
-            left = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
-            if left and not unit.steps:
+            to_report = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
+            if to_report and not unit.steps:
                 self.held.add((unit.item, unit.routes[0].name))
 
     def hold(self, units: Iterable[Unit]) -> list[Unit]:
@@ -312,9 +314,9 @@ class Progress:
         """Reports failures, but for records that are parked; returns what is reported."""
         failures = list(failed)
         self.pending_work.fail(failures)
-        left = reported(failures, self.triage)
-        self.outcome.failed += left
-        return left
+        to_report = reported(failures, self.triage)
+        self.outcome.failed += to_report
+        return to_report
 
     def note_fatal(self, error: Exception) -> None:
         """Remembers an error that no retry can help."""

@@ -188,7 +188,7 @@ def partition(application: str, handler: str, name: str, row: RowKey, life: str 
 def source_text(item: ItemKey) -> str:
     """The text that distinguishes and sorts sources of equal values: by table, partition key and sort key."""
     texts = [value if type(value) is str else key_text(value) for value in item if value is not None]
-    text = BETWEEN.join([text_of_value.translate(SPELLED) for text_of_value in texts])
+    text = BETWEEN.join([each.translate(SPELLED) for each in texts])
     if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
         text = f"{text[: SOURCE_BYTES_MAX // 8]}{CUT}{sha256(text.encode()).hexdigest()}"
     return text
@@ -214,8 +214,8 @@ def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByNa
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
-            places = frozenset([place(order, source) for order in orders])
-            found.append(ChangedEntries(where, name, ordering, places, life))
+            positions = frozenset([place(order, source) for order in orders])
+            found.append(ChangedEntries(where, name, ordering, positions, life))
     return tuple(found)
 
 
@@ -313,25 +313,25 @@ def stored_text(rows: Contribution) -> str:
     if not rows:
         return ""
     if len(rows) == 1:
-        ((key, part),) = rows.items()
-        return f"[{_stored_row(key, part)}]"
-    return f"[{','.join(sorted([_stored_row(key, part) for key, part in rows.items()]))}]"
+        ((key, row),) = rows.items()
+        return f"[{_stored_row(key, row)}]"
+    return f"[{','.join(sorted([_stored_row(key, row) for key, row in rows.items()]))}]"
 
 
-def _stored_row(key: RowKey, part: RowContribution) -> str:
-    if len(part.amounts) == 1:
-        ((name, amount),) = part.amounts.items()
+def _stored_row(key: RowKey, row: RowContribution) -> str:
+    if len(row.amounts) == 1:
+        ((name, amount),) = row.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
-    elif not part.amounts:
+    elif not row.amounts:
         amounts = ""
     else:
-        amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
-    if not (part.digest or part.ordered or part.names or part.life):
+        amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(row.amounts.items())])
+    if not (row.digest or row.ordered or row.names or row.life):
         return f"[{_stored_key(key)},{{{amounts}}}]"
-    entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
-    plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
-    life = f',"{part.life}"' if part.life else ""
-    return f'[{_stored_key(key)},{{{amounts}}},"{part.digest}"{entries}{plain}{life}]'
+    entries = f",{_stored_entries(row.ordered)}" if row.ordered else ""
+    plain = f",[{','.join([quoted(name) for name in row.names])}]" if row.names else ""
+    life = f',"{row.life}"' if row.life else ""
+    return f'[{_stored_key(key)},{{{amounts}}},"{row.digest}"{entries}{plain}{life}]'
 
 
 @lru_cache(KEYS_KEPT_MAX)

@@ -139,10 +139,10 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
         if plain:
             gone = {*plain, PLAIN_ENTRY}
             old = {name: held for name, held in old.items() if name not in gone}
-        places = changed_entries(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
+        positions = changed_entries(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
         # A recomputation under way must not overwrite a plain attribute that was made from entries before.
-        if isinstance(row, AddRow) and (places or row.values):
-            row = row._replace(stamp=mark.stamp, changed_entries=places)
+        if isinstance(row, AddRow) and (positions or row.values):
+            row = row._replace(stamp=mark.stamp, changed_entries=positions)
         found.append(row)
     return found
 
@@ -156,11 +156,16 @@ def entries_by_row(
     """
     mark = Mark(application, route.name, item, "")
     found = {
-        key: changed_entries(mark, key, *((NOTHING, part.ordered) if held else (part.ordered, NOTHING)), part.life)
-        for key, part in rows.items()
-        if part.ordered
+        key: changed_entries(
+            mark,
+            key,
+            *((NOTHING, contribution.ordered) if held else (contribution.ordered, NOTHING)),
+            contribution.life,
+        )
+        for key, contribution in rows.items()
+        if contribution.ordered
     }
-    return {key: places for key, places in found.items() if places}
+    return {key: positions for key, positions in found.items() if positions}
 
 
 def pending_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
@@ -169,17 +174,17 @@ def pending_text(before: Contribution, after: Contribution, writes: Iterable[Row
     ``known`` is the text of the pending work of earlier steps; it is joined.
     """
     pending = {write.key: NO_ROW_CONTRIBUTION for write in writes if _leaves(write)}
-    for key, part in before.items():
-        if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
-            pending[key] = RowContribution({}, None, "", ordered, life=part.life)
+    for key, contribution in before.items():
+        if contribution.ordered and (ordered := taken(contribution.ordered, _ordered(after, key))):
+            pending[key] = RowContribution({}, None, "", ordered, life=contribution.life)
     if not pending:
         return None
-    for key, part in pending_rows(known).items() if known else ():
+    for key, contribution in pending_rows(known).items() if known else ():
         newer = pending.get(key, NO_ROW_CONTRIBUTION)
         if not newer.ordered:
-            pending[key] = part
-        elif newer.life == part.life:  # entries of an earlier life are no longer shown
-            pending[key] = newer._replace(ordered=all_held(part.ordered, newer.ordered))
+            pending[key] = contribution
+        elif newer.life == contribution.life:  # entries of an earlier life are no longer shown
+            pending[key] = newer._replace(ordered=all_held(contribution.ordered, newer.ordered))
     return stored_text(pending)
 
 

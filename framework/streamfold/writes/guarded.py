@@ -419,8 +419,8 @@ def estimated_bytes(write: GuardedWrite) -> int:
         return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
     if type(write) is LedgerWrite:
         letters, expected = 0, write.revision is None  # only then the expected contributions are sent
-        for part in write.parts:
-            letters += len(part.contribution) + len(part.expected) * expected
+        for each in write.parts:
+            letters += len(each.contribution) + len(each.expected) * expected
         return ACTION_BYTES + letters * 2
     if type(write) is PutState:
         return len(write.text) * 2
@@ -447,7 +447,7 @@ def measured_bytes(write: GuardedWrite) -> int:
 
 def _stored(write: GuardedWrite) -> Mapping[str, Any]:
     if isinstance(write, LedgerWrite):
-        return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
+        return {each.handler: [each.contribution, each.expected, each.version] for each in write.parts}
     if isinstance(write, PutState):
         return {"s": write.text}
     if isinstance(write, PutStoredCopy):
