@@ -168,7 +168,7 @@ def test_single_update_that_is_throttled_leaves_its_counter_out_and_no_other():
 
 
 @pytest.mark.parametrize(
-    "answers",
+    "responses",
     [
         [statements("AccessDenied")],
         [error("AccessDeniedException")],

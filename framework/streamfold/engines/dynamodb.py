@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.engines import Counter, Entries, Finished, Inserted, Page, ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, message, plain_item, unreachable
+from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, marked_message, plain_item, unreachable
 from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.engines.requests import ActionRequest, Statement
@@ -404,7 +404,9 @@ class DynamoEngine(Reads):
         if code(answer) == "ResourceNotFound":
             return self._missing()
         why = code(answer) or ""
-        return EngineError(f"DynamoDB refused the call with {why}: {message(why, answer['Error'].get('Message', ''))}")
+        return EngineError(
+            f"DynamoDB refused the call with {why}: {marked_message(why, answer['Error'].get('Message', ''))}"
+        )
 
     def forget(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):

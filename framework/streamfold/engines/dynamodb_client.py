@@ -461,7 +461,7 @@ class Calls:
             return self._missing()
         if status >= 500 or code in THROTTLED:
             return EngineUnavailable(f"DynamoDB failed with {code}: {redacted(message)}")
-        return EngineError(f"DynamoDB refused the call with {code}: {message(code, message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {marked_message(code, message)}")
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
@@ -476,7 +476,7 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
     return Reason(reason["Code"], plain_item(item) if item else None, reason.get("Message") or "")
 
 
-def message(code: str, message: str) -> str:
+def marked_message(code: str, message: str) -> str:
     """The message of a refusal, marked as item content unless it is about permissions."""
     return message if code in FORBIDDEN else redacted(message)
 
