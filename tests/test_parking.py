@@ -132,7 +132,7 @@ def test_bucket_takes_one_object_however_often_a_record_is_parked(bucket, prefix
 def test_bucket_that_refuses_is_an_error_with_the_permission_it_takes(aws):
     with pytest.raises(ParkingError) as raised:
         open_parking("s3://missing/parked").park(PARKED)
-    assert str(raised.value).startswith("s3://missing/parked/ did not take it (NoSuchBucket: ")
+    assert str(raised.value).startswith("s3://missing/parked/ did not take the record (NoSuchBucket: ")
     assert str(raised.value).endswith("The function needs s3:PutObject there.")
 
 
@@ -186,7 +186,7 @@ def test_characters_that_a_queue_refuses_are_escaped():
         ("gs://bucket", "is not known: expected s3://BUCKET/PREFIX"),
         (
             "no folder/parked.jsonl",
-            "cannot be a file: expected the path of a JSON Lines file in a folder that is there",
+            "cannot be a file: expected the path of a JSON Lines file in an existing folder",
         ),
         (".", "cannot be a file"),
         pytest.param(

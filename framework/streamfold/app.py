@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 class App(Application):
     """An application: ``App("shop", routers=[shop, music])``.
 
-    ``routers`` are ``Router``s, or modules that hold one named ``router``. ``name`` is part of every ledger key: it
-    must stay. ``retired`` names handlers that were given up: the state may know them, the application need not
-    have them. ``tenant`` names the field that separates tenants: every source and target must have it, and a row of
-    another tenant than its source's is refused.
-    Raises ``DeclarationError`` when the declarations do not fit together.
+    ``routers`` are ``Router``s, or modules that hold one named ``router``. ``name`` is part of every ledger key: never
+    change it. ``retired`` names handlers that were removed: the state may have them, and the application need not.
+    ``tenant`` names the field that separates tenants: every source and target must have it, and a row whose tenant
+    differs from its source's is refused. Raises ``DeclarationError`` when the declarations do not fit together.
     """
 
     def __init__(
@@ -38,16 +37,14 @@ class App(Application):
     def process(
         self, event: Any, *, engine: "Engine", settings: "Settings | None" = None, external: bool = False
     ) -> "list[Failure]":
-        """Processes an event in this process and returns the failures, none when all went well.
+        """Processes an event in this process and returns the failures; the list is empty if there are none.
 
-        ``event`` is a Lambda event, a list of records, or one record. External handlers are called, and the
-        buckets of archives written, only with ``external=True``. Chains are run to their end where the engine keeps
-        its own stream, as the embedded one does.
-        A state in a file, ``EmbeddedEngine(app.tables.values(), path="shop.db", wanted=app.chains)``, keeps the source
-        items too, as a replay does. Warnings go to the logger ``streamfold``; counts are logged by ``lambda_handler``
-        alone.
-        Raises ``RecordError`` for an unknown envelope, ``EngineError`` when the store is missing, ``ManifestError``
-        when the application does not fit the state.
+        ``event`` is a Lambda event, a list of records, or one record. External handlers are called, and buckets of
+        archives are written, only with ``external=True``. If the engine keeps its own stream, as the embedded engine
+        does, chains run to their end. A state in a file, ``EmbeddedEngine(app.tables.values(), path="shop.db",
+        wanted=app.chains)``, keeps the source items too, as a replay does. Warnings go to the logger ``streamfold``;
+        only ``lambda_handler`` logs counts. Raises ``RecordError`` for an unknown envelope, ``EngineError`` when the
+        store is missing, ``ManifestError`` when the application does not fit the state.
         """
         from streamfold.replay import local
         from streamfold.settings import Settings
@@ -58,8 +55,8 @@ class App(Application):
         """The AWS Lambda entry: processes a batch and returns the partial batch response.
 
         Every record that failed is listed by its sequence number. Raises for an event that is no batch of records, so
-        that nothing is acknowledged unseen. With ``STREAMFOLD_ENGINE=embedded:FILE`` it works on a local state, without
-        AWS.
+        that no record is acknowledged unseen. With ``STREAMFOLD_ENGINE=embedded:FILE`` it works on a local state,
+        without AWS.
         """
         if "STREAMFOLD_ENGINE" in os.environ:
             from streamfold.replay import local
@@ -70,21 +67,22 @@ class App(Application):
         return handle(self, event, context)
 
     def work_handler(self, event: Any, context: Any) -> dict[str, Any]:
-        """The AWS Lambda entry of a function that does parts of a run, of ``streamfold backfill --runner elsewhere``.
+        """The AWS Lambda entry of a function that does segments of a run, of ``streamfold backfill --runner
+        elsewhere``.
 
-        ``event`` is ``{"job": ID, "part": N}``; the answer has ``done``, and the function is called again until it is
-        true. The state machine of ``streamfold work --asl`` does so for every part. Raises what the run raises.
+        ``event`` is ``{"job": ID, "part": N}``; the response has ``done``. Call the function again until ``done`` is
+        true; the state machine of ``streamfold work --asl`` does so for every segment. Raises the errors of the run.
         """
         from streamfold.lambda_entry.function import handle_work
 
         return handle_work(self, event, context)
 
     def jobs_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
-        """The AWS Lambda entry of the queue that ``STREAMFOLD_JOBS`` names: works on lanes of fan-outs.
+        """The AWS Lambda entry of the queue that ``STREAMFOLD_JOBS`` names: works on segments of fan-outs.
 
-        Returns the partial batch response: each message that failed, by its id. A lane that the time does not suffice
-        for goes on with the next message. The event ``{"ring": true}``, of a schedule, rings for open fan-outs that
-        stand still. Raises for any other event. Locally fan-outs are worked on where they are opened.
+        Returns the partial batch response: each message that failed, by its id. If the time does not suffice for a
+        segment, the next message continues it. The event ``{"ring": true}``, of a schedule, enqueues open fan-outs that
+        make no progress. Raises for any other event. A local process works on the fan-outs that it opens.
         """
         from streamfold.lambda_entry.queue import handle_queue
 
@@ -94,7 +92,7 @@ class App(Application):
         """The entry of a scheduled function that compares a sample of the items with the state, and writes nothing.
 
         ``event`` may give ``sample``, items (2,000), and ``tolerance``, seconds (60). Returns the counts ``verified``,
-        ``different``, ``moving``, ``verify_failed`` and ``undecided``, which are logged and measured too. Raises
+        ``different``, ``moving``, ``verify_failed`` and ``undecided``, and logs and measures them. Raises
         ``ManifestError`` when the application does not fit the state, ``EngineError`` when a table cannot be read.
         """
         from streamfold.lambda_entry.function import handle_verify

@@ -8,16 +8,16 @@ StreamfoldError
 |   +-- ImageError           a handler asks for an image that the stream's view type does not carry
 +-- KeyValueError        a value does not fit the field of a key; a ValueError too
 +-- HandlerError         one handler cannot process one record; only that record is reported
-    +-- AttributeMissing     it read what the item does not have; a KeyError too
-    +-- RowTaken             the row is still another item's, whose record may come and give it up
-+-- Unprocessable        no handler ever will, or this one says so: that record is parked at once
-+-- ParkingError         the parking place did not take a record: it is reported, and comes again
-+-- LocationError           a place of failed records cannot be read: the redrive stops, and leaves them there
+    +-- AttributeMissing     it read an attribute that the item does not have; a KeyError too
+    +-- RowTaken             the row still belongs to another item, whose record may come and release it
++-- Unprocessable        no retry can help, or the handler says so: that record is parked at once
++-- ParkingError         the parking place refused a record: the record is reported and retried
++-- LocationError           a location of failed records cannot be read: the redrive stops, and the records stay
 +-- EngineError          the store is missing, not reachable or refuses for good: the run stops
-    +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and come again
-        +-- EngineUnreachable    nothing answers there: so too in a function, while a local replay stops
+    +-- EngineUnavailable    the outcome of one call is unknown; its records are reported and retried
+        +-- EngineUnreachable    no connection: the same in a function, but a local replay stops
         +-- NotStarted           the call was not begun, because the invocation's time is nearly over
-        +-- TableThrottled       the table was throttled at every try: what goes to it next would be, too
+        +-- TableThrottled       the table was throttled at every try; the next call to it would be, too
         +-- Contended            others changed the same items at every try
 """
 
@@ -35,14 +35,14 @@ __all__ = [
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
 """Marks around item content in a text. Unicode reserves both for such use (section 23.7, noncharacters)."""
-TOLD = re.compile(f"{OPENED}([^{CLOSED}]*){CLOSED}")
+MARKED_CONTENT = re.compile(f"{OPENED}([^{CLOSED}]*){CLOSED}")
 REDACTED = "..."
 """Replaces item content in a log."""
 PACKAGE = "streamfold"
 VALUE_LENGTH_MAX = 200
 """Letters of one value that a message quotes; a value may be as large as an item, and nested 32 levels."""
 NAMES_COMPARED_MAX, NAME_COMPARED_LETTERS_MAX = 200, 100
-"""Of an item that lacks an attribute, to find what was meant."""
+"""Bounds of the search for the attribute that a handler probably meant: an item may have thousands of names."""
 TEXT_LENGTH_MAX = 2000
 """Letters of an error's text that are passed on, of a handler's own error too."""
 
@@ -72,7 +72,9 @@ def refusal(error: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without what would move a terminal's cursor: control characters as ``repr`` writes them."""
+    """A text without control characters, which would move a terminal's cursor: they are written as ``repr`` writes
+    them.
+    """
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
@@ -81,14 +83,14 @@ def printable(text: str) -> str:
 def plain(text: str) -> str:
     """A message with its item content, for readers who have the items anyway: commands, parking places.
 
-    The content is printable: a key with a line's end in it must not look like a line of the message.
+    The content is printable: a key that contains a line's end must not look like a line of the message.
     """
-    return TOLD.sub(lambda found: printable(found[1]), text)
+    return MARKED_CONTENT.sub(lambda found: printable(found[1]), text)
 
 
 def public(text: str) -> str:
     """A message without its item content, for a log."""
-    return TOLD.sub(REDACTED, text)
+    return MARKED_CONTENT.sub(REDACTED, text)
 
 
 def reason(error: BaseException) -> str:
@@ -127,11 +129,11 @@ class SettingsError(StreamfoldError):
 
 
 class ManifestError(StreamfoldError):
-    """Raised when a handler that the state knows is gone, or has changed its meaning."""
+    """Raised when a handler that the state has is missing in the application, or has changed its meaning."""
 
 
 class RecordError(StreamfoldError):
-    """Raised when an event or a record lacks what AWS documents, or is of an unknown table."""
+    """Raised when an event or a record is not as AWS documents it, or is of an unknown table."""
 
 
 class ImageError(RecordError):
@@ -149,7 +151,7 @@ class HandlerError(StreamfoldError):
 class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the item lacks
     """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name.
 
-    names: those of the attributes that the item has; the message has the one that is most like it.
+    names: the names of the item's attributes; the message suggests the most similar one.
     """
 
     def __init__(self, *args: object, names: Iterable[str] = ()) -> None:
@@ -164,8 +166,8 @@ class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the it
         near = get_close_matches(str(self.args[0])[:NAME_COMPARED_LETTERS_MAX], names, 1)
         meant = f". Did you mean {shown(near[0])}? If not," if near else ":"
         return (
-            f"The item has no attribute {name}{meant} yield nothing for such an item, if {name} in item: ..., or say "
-            f"what stands for it, item.get({name}, ...)."
+            f"The item has no attribute {name}{meant} yield nothing for such an item, if {name} in item: ..., or give "
+            f"a default, item.get({name}, ...)."
         )
 
 
@@ -182,11 +184,11 @@ class SwitchedOff(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
 
 
 class ParkingError(StreamfoldError):
-    """Raised when a record has to be parked, and there is no parking place or it did not take the record."""
+    """Raised when a record has to be parked, and there is no parking place or the parking place refused the record."""
 
 
 class LocationError(StreamfoldError):
-    """Raised when a place of failed records cannot be read for a redrive."""
+    """Raised when a location of failed records cannot be read for a redrive."""
 
 
 class EngineError(StreamfoldError):
@@ -194,10 +196,10 @@ class EngineError(StreamfoldError):
 
 
 def damaged(what: str) -> EngineError:
-    """The error of a state that holds what streamfold never wrote."""
+    """The error of a state with content that streamfold never wrote."""
     return EngineError(
-        f"{what} cannot be read: the state is damaged. For a local state, replay --fresh starts anew. On DynamoDB the "
-        "rows are made anew over an empty state: docs/operations.md says how."
+        f"{what} cannot be read: the state is damaged. For a local state, run replay --fresh. On DynamoDB rebuild "
+        "the rows over an empty state, as docs/operations.md describes."
     )
 
 
@@ -210,18 +212,18 @@ class EngineUnreachable(EngineUnavailable):
 
 
 class NotStarted(EngineUnavailable):  # an outcome, not a mistake
-    """Raised instead of beginning a call, because the invocation's time is nearly over; the record comes again."""
+    """Raised instead of beginning a call, because the invocation's time is nearly over; the record is retried."""
 
 
 class TableThrottled(EngineUnavailable):
     """Raised when a table was throttled at every try. The next call to the same table would be throttled too."""
 
-    def __init__(self, text: str = "The store is throttled; the record comes again.") -> None:
+    def __init__(self, text: str = "The store is throttled; the record is retried.") -> None:
         super().__init__(text)
 
 
 class Contended(EngineUnavailable):
-    """Raised when others changed the same items at every try. It says nothing of other items of the table."""
+    """Raised when others changed the same items at every try. Other items of the table need not be affected."""
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -270,6 +272,6 @@ def _of_package(module: str) -> bool:
     return module.partition(".")[0] == PACKAGE
 
 
-def joined_key(parts: Iterable[Any]) -> str:
-    """The parts of a key as messages have them: ``ORDER#1 / METADATA``."""
-    return " / ".join(printable(str(part)) for part in parts if part is not None)
+def joined_key(values: Iterable[Any]) -> str:
+    """The values of a key as messages have them: ``ORDER#1 / METADATA``."""
+    return " / ".join(printable(str(value)) for value in values if value is not None)

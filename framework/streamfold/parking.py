@@ -21,7 +21,7 @@ from streamfold.settings.readers import make_private, read_path
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""
 TEXTS = ("application", "handler", "table", "item", "version", "error_type", "error", "at")
-"""The parts of a document that are text."""
+"""The fields of a document that are text."""
 MESSAGE_BYTES_MAX = 1024 * 1024
 """Size of an SQS message: 1 MiB (SQS API Reference, SendMessage). A queue may be set to less."""
 ERROR_LETTERS_MAX = 2000
@@ -100,7 +100,8 @@ class FileParking:
             make_private(self.path)
             with self.path.open("ab+") as file:
                 if file.seek(0, os.SEEK_END) and file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
-                    file.write(b"\n")  # a writer that died, or had no room, left a part of a line
+                    # A writer that died, or had no room, wrote an incomplete line: the next document needs its own.
+                    file.write(b"\n")
                 file.write(parked.text().encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -121,7 +122,7 @@ class S3Parking:
 
     @cached_property
     def client(self) -> Any:
-        """Made for the first record that is parked: few functions park any, and a client takes long to make."""
+        """Made for the first parked record: few functions park any, and a client takes long to make."""
         return _made(self._clients, "s3")
 
     def park(self, parked: Parked) -> None:
@@ -181,17 +182,17 @@ def open_parking(place: str, clients: Clients | None = None) -> Parking:
     path = read_path("The parking place", place)
     if not path.parent.is_dir() or path.is_dir():
         raise SettingsError(
-            f"The parking place {place!r} cannot be a file: expected the path of a JSON Lines file in a folder that "
-            "is there."
+            f"The parking place {place!r} cannot be a file: expected the path of a JSON Lines file in an existing "
+            "folder."
         )
     return FileParking(place)
 
 
-def s3_location(place: str) -> tuple[str, str]:
+def s3_location(location: str) -> tuple[str, str]:
     """Bucket and prefix of ``s3://bucket/prefix``; the prefix ends with a slash or is empty."""
-    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    bucket, _, prefix = location.removeprefix("s3://").partition("/")
     if not bucket:
-        raise SettingsError(f"{place!r} names no bucket: expected s3://BUCKET/PREFIX.")
+        raise SettingsError(f"{location!r} names no bucket: expected s3://BUCKET/PREFIX.")
     prefix = prefix.strip("/")
     return bucket, f"{prefix}/" if prefix else ""
 
@@ -199,17 +200,17 @@ def s3_location(place: str) -> tuple[str, str]:
 def queue_client(url: str) -> Any:
     """A client for the queue with this URL. Raises as ``make_client``.
 
-    boto3 sends to the endpoint of its region whatever the URL of the queue is. A queue of an emulator on this machine
-    is asked where its URL says.
+    boto3 ignores the host of a queue's URL and sends to its region's endpoint. A queue on a loopback host belongs to an
+    emulator, so its client sends to the host of the URL.
     """
-    place = urlsplit(url)
-    return make_client("sqs", f"{place.scheme}://{place.netloc}" if is_loopback(url) else None)
+    address = urlsplit(url)
+    return make_client("sqs", f"{address.scheme}://{address.netloc}" if is_loopback(url) else None)
 
 
 def make_client(service: str, endpoint_url: str | None = None) -> Any:
     """A client with bounded time-outs and retries. Raises ``SettingsError`` where boto3 cannot make one.
 
-    endpoint_url: where requests go; None: to AWS, or where the environment says (``AWS_ENDPOINT_URL``).
+    endpoint_url: where requests go; None: to ``AWS_ENDPOINT_URL`` of the environment, or to AWS.
     """
     import boto3
     from botocore.config import Config
@@ -227,20 +228,20 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
 
 
 def _made(clients: Clients, service: str) -> Any:
-    """A client, or the error that says why the record is not parked: it comes again."""
+    """A client. Raises ``ParkingError``, as a ``SettingsError`` would stop the run; the record is retried."""
     try:
         return clients(service)
     except SettingsError as error:
         raise ParkingError(str(error)) from None
 
 
-def _called(place: str, action: str, call: Callable[..., Any], **arguments: Any) -> None:
+def _called(destination: str, action: str, call: Callable[..., Any], **arguments: Any) -> None:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         call(**arguments)
     except ClientError as error:
-        why = f"{place} did not take it ({refusal(error)}). The function needs {action} there."
+        why = f"{destination} did not take the record ({refusal(error)}). The function needs {action} there."
         raise ParkingError(why) from error
     except BotoCoreError as error:
-        raise ParkingError(f"{place} could not be reached ({redacted(error)}).") from error
+        raise ParkingError(f"{destination} could not be reached ({redacted(error)}).") from error

@@ -1,4 +1,4 @@
-"""The decorators: each checks what it can where it stands and adds a route. The function stays a plain function."""
+"""The decorators: each checks its declaration at import and adds a route. The function stays a plain function."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
@@ -43,9 +43,9 @@ class Router(ItemDeclarations, ReaderDeclarations):
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,
     ``name`` its identity in ledger, claims and metrics (by default the function's name, and for ``audit``, ``copy``,
     ``cascade`` and ``archive`` the kind with the literals of the first source; it must stay when code moves), ``group``
-    the group that says which deployed function runs it. ``on_error`` says what becomes of a record that the handler
-    cannot process: ``"retry"``, it comes again; ``"park"``, it is put aside at its first failure, or after
-    ``attempts_max`` of them, or when it is older than ``age_seconds_max``. See docs/failures.md.
+    the group, which selects the deployed function that runs it. ``on_error`` decides about a record that the handler
+    cannot process: ``"retry"`` retries the record; ``"park"`` parks it at its first failure, or after ``attempts_max``
+    failures, or when it is older than ``age_seconds_max``. See docs/failures.md.
     """
 
     @with_targets
@@ -54,9 +54,9 @@ class Router(ItemDeclarations, ReaderDeclarations):
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a materialized view: rows of aggregates over sources, such as ``Sum``, exact under every change.
 
-        The function gets an item and returns the ``Row`` that the item contributes to, a list of rows, or None; or it
-        yields them. Plain attributes need an owned target: one whose template holds every field of the source's key.
-        ``shards``, 2 to 100, spreads a hot row over as many, by the field ``{shard:02d}`` of the target;
+        The function gets an item and returns or yields the ``Row`` that the item contributes to, several rows, or None.
+        Plain attributes need an owned target: its template holds every field of the source's key. ``shards``, 2 to 100,
+        spreads a hot row over that number of rows, by the field ``{shard:02d}`` of the target;
         ``streamfold.read.sharded`` reads them as one.
         """
 
@@ -81,11 +81,12 @@ class Router(ItemDeclarations, ReaderDeclarations):
         """Declares index items in the base table: each row has one source item and plain attributes.
 
         The target must be owned: its template holds every field of the source's key. With ``unique=True`` it need not
-        be. If several items claim one row, the item with the largest attribute ``by`` wins; with ``smallest=True``,
-        that with the smallest one. Among equal items, and without ``by``, the smallest source key wins; with
+        be. If several items claim one row, the item with the largest attribute ``by`` wins; with ``smallest=True``, the
+        item with the smallest one. Among equal items, and without ``by``, the smallest source key wins; with
         ``ties="largest key"``, the largest one. The row's attribute ``conflict`` lists what the other items would show.
-        ``on_conflict`` says what else a record that leads to a conflict does: ``"report"``, it is logged and counted;
-        ``"park"``, it is parked; a key: a row of it is there as long as the conflict. See docs/unique.md.
+        ``on_conflict`` chooses what a conflict does besides: ``"report"`` logs and counts the record that causes it,
+        ``"park"`` parks that record, and a key keeps a row of this key as long as the conflict lasts. See
+        docs/unique.md.
         """
 
         def made(_: Keys, at: str) -> tuple[Keys, Unique | None]:
@@ -123,11 +124,11 @@ class Router(ItemDeclarations, ReaderDeclarations):
     ) -> Callable[[Any], Any]:
         """Declares what happens on every change.
 
-        The function gets the ``Change`` and returns a ``Put``, ``Add`` or ``Delete``, a list of these, or None; or it
-        yields them. ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired``
-        (deleted by time to live, or not) choose the changes. Each change takes effect once, whatever is delivered
-        twice. With ``external=True`` the function is a plain one with a side effect: at least once by nature, and
-        guarded by Powertools' idempotency utility; a replay does not call it unless asked to.
+        The function gets the ``Change`` and returns or yields a ``Put``, ``Add`` or ``Delete``, several of them, or
+        None. ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired``
+        (deleted by time to live, or not) choose the changes. Each change takes effect once, also when a record is
+        delivered twice. With ``external=True`` the function is a plain one with a side effect. It runs at least once,
+        so guard it by Powertools' idempotency utility; a replay calls it only on request.
         """
         check_call(self, "on", sources)
 
@@ -140,16 +141,17 @@ class Router(ItemDeclarations, ReaderDeclarations):
     def attributes(
         self, *sources: Key, of: Key | None = None, **common: Unpack[CommonOptions]
     ) -> Callable[[RowsHandler], RowsHandler]:
-        """Declares attributes that are derived onto items of the application itself.
+        """Declares derived attributes of the application's own items.
 
-        ``of`` says onto which: the total of an order's items on the order. Without it, onto the source item: sparse and
-        overloaded attributes, those of secondary indexes among them. The function gives ``Row``s as that of a view
-        does; names of the template of ``of`` fill its key. An item that is not there is never made; one that appears
-        later, or is put without the attributes or with old ones, gets the right ones. No other attribute is touched.
-        ``audit`` and ``changed=`` pass the derived attributes over, and no handler of attributes sees any.
+        ``of`` is the key of the items that get the attributes, such as the order for the total of its items. Without
+        ``of`` the source item itself gets them: sparse and overloaded attributes, for secondary indexes too. The
+        function gives ``Row``s like the function of a view; names of the template of ``of`` fill its key. An absent
+        item is never created. An item that appears later, or is put without the attributes or with old ones, is
+        corrected. No other attribute is touched. ``audit`` and ``changed=`` ignore derived attributes, and no handler
+        of attributes sees any.
         """
         if of is not None and not isinstance(of, Key):
-            raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that bear them.")
+            raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that get them.")
         return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), AttributesOptions(of)))
 
     def declare(
@@ -163,9 +165,9 @@ class Router(ItemDeclarations, ReaderDeclarations):
         group: str = GROUP,
         policy: Policy = RETRY,
     ) -> None:
-        """Declares a derivation of any kind, one of your own among them: see docs/adding-a-kind.md.
+        """Declares a derivation of any kind, also of your own: see docs/adding-a-kind.md.
 
-        ``options`` is the frozen value that the kind reads; ``handler`` is called with what the kind gives it.
+        ``options`` is the frozen value that the kind reads. The kind calls ``handler`` with arguments of its choice.
         """
         check_kind(kind)
         at = place(handler) if handler else caller(1)

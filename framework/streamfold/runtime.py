@@ -1,7 +1,6 @@
-"""What a process works with, made once at each way in and passed on: application, settings, store, deadline, clock,
-and what was learnt of the state.
+"""What a process works with, made once at each way in and passed on.
 
-A test replaces any of them by giving another one.
+Application, settings, store, deadline, clock, and the process's knowledge of the state. A test replaces any of them.
 """
 
 import time
@@ -23,38 +22,42 @@ if TYPE_CHECKING:
     from streamfold.settings import Settings
 
 WARNINGS_MAX = 1000
-"""Different near misses that are remembered, so that each is warned about once."""
+"""Different near misses that a process remembers to warn about each once. The bound keeps its memory from growing with
+every bad key.
+"""
 ACTIONS_MIN = 12
-"""Writes of a transaction below which conflicts make it no smaller: with fewer, what is paid for guards is lost."""
+"""Conflicts make transactions no smaller than this number of writes: below it the guards cost more than the conflicts.
+"""
 ACTIONS_GROWN = 12
-"""Writes by which transactions grow again with each batch that meets no conflict."""
+"""Transactions grow by this number of writes with each batch without a conflict."""
 
 
 class SendingPace:
-    """What a process has learnt about its transactions, from batch to batch.
+    """How large the transactions of a process may be, adjusted from batch to batch.
 
-    Transactions are as large as they may be. They are halved where they meet those of another process, and grow again.
+    Transactions start at the largest size. A conflict with another process halves the size, because a smaller
+    transaction locks fewer items; each batch without a conflict lets it grow again.
     """
 
     def __init__(self) -> None:
         self.unsure = True  # whether the next batch is new (batch.already_applied)
-        self.conflicts = 0  # transactions that met another process since they were last told
+        self.conflicts = 0  # transactions that met another process since ``take_counts``
         self._most = ACTIONS_MAX
         self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
         self._calm = True
 
     def actions(self, most: int) -> int:
-        """Writes of one transaction, where a store or a setting allows so many."""
+        """Writes of one transaction, where a store or a setting allows ``most``."""
         return min(most, self._most) if most <= ACTIONS_MAX else most
 
     def met(self, actions: int) -> None:
-        """Notes that a transaction of so many writes met another process."""
+        """Notes that a transaction of ``actions`` writes met another process."""
         self.conflicts += 1
         self._calm = False
         self._most = min(self._most, max(actions // 2, ACTIONS_MIN))
 
     def began(self) -> None:
-        """Notes the begin of a batch. If its end is not noted, the next one may be the same."""
+        """Notes the start of a batch. If no end follows, the next batch may be the same one, redelivered."""
         self.unsure = True
 
     def ended(self, *, again: bool) -> None:
@@ -65,13 +68,13 @@ class SendingPace:
         self._calm = True
 
     def take_counts(self) -> tuple[int, int]:
-        """The writes of a transaction now, and how often others were met since this was last asked."""
+        """The writes of a transaction now, and the number of conflicts since the last call."""
         conflicts, self.conflicts = self.conflicts, 0
         return self._most, conflicts
 
 
 class StoredSchema:
-    """The state item of a target's forms."""
+    """The state item with the schema of a target."""
 
     def __init__(self, schema: SchemaByHandler | None = None, revision: int = 0) -> None:
         self.schema = {} if schema is None else schema  # by handler and attribute
@@ -82,54 +85,54 @@ class Knowledge:
     """What a process knows about one application's state."""
 
     def __init__(self) -> None:
-        self.schema = Schema()  # of all attributes: stored ones, and those that this process saw
-        self.targets: dict[str, StoredSchema] = {}  # stored forms by target
+        self.schema = Schema()  # of all attributes, from the state and from this process
+        self.targets: dict[str, StoredSchema] = {}  # as stored, by target
         self.lives = KnownLives()  # of rows that expire
-        self.noted = 0  # number of known attributes when the forms were last stored
+        self.noted = 0  # number of known attributes when the schema was last stored
         self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
         self.sources: dict[str, Seen] = {}  # source tables that records have come from
         self.revision: int | None = None  # of the manifest; None: not read yet
 
     def learn_expiring(self) -> None:
-        """Takes over which rows expire by what handlers of this process yielded."""
-        for places in self.schema.expiring.values():
-            self.lives.targets |= places
+        """Adds the targets whose rows expire according to the handlers of this process."""
+        for targets in self.schema.expiring.values():
+            self.lives.targets |= targets
 
 
 QueuedSegment = tuple[str, int]
-"""A fan-out that is rung for, and the number of a lane."""
+"""A fan-out and the number of one of its segments, enqueued to be worked on."""
 Enqueue = Callable[[Iterable[QueuedSegment]], None]
-"""Rings for lanes: a lost, a second or a late ring costs nothing."""
+"""Enqueues segments. A lost, repeated or late message does no harm: the state keeps the progress of a segment."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Runtime(Deadline):
     """What one run over records works with.
 
-    ``seconds_left`` is given when it is made, or by ``until``: one that is set later would not bound ``engine``.
+    ``seconds_left`` is given to the constructor or to ``until``: a later assignment would not bound ``engine``.
     """
 
     application: "Application"
-    store: "Engine"  # without the deadline: for notes of what was done already
+    store: "Engine"  # without the deadline: for notes of finished work
     settings: "Settings"
     known: Knowledge = field(default_factory=Knowledge)  # of the application's state in this store
     clock: Callable[[], float] = time.time
-    warn: Callable[[str], None] = lambda _: None  # takes messages about what is odd but not wrong
+    warn: Callable[[str], None] = lambda _: None  # takes messages about odd things that are no errors
     warned: set[object] = field(default_factory=set)  # subjects that were warned about, each once
     context: Any = None  # Lambda's context
     actions: int | None = None  # replaces the setting ``chunk_actions``, for a store without DynamoDB's limit
-    parking: "Parking | None" = None  # takes records that are given up
+    parking: "Parking | None" = None  # takes records that no retry can help
     handlers: frozenset[str] | None = None  # run only these, for a redrive; nothing is parked, the records are already
     late: bool = False  # records may come after newer ones of their items, as redriven ones do
     outside: bool | None = None  # effects outside of the store: all (True), only in local folders (None), or none
-    opened: dict[str, Any] = field(default_factory=dict)  # places outside of the store, by their names in settings
+    opened: dict[str, Any] = field(default_factory=dict)  # locations outside of the store, by their names in settings
     fans_out: bool = True  # somebody works on the fan-outs that are opened
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
     send_messages: Enqueue | None = (
-        None  # rings for lanes of fan-outs where they are worked on; None: in this process, ``rung``
+        None  # enqueues segments of fan-outs for another process; None: in this process, ``queued``
     )
-    queued: list[QueuedSegment] = field(default_factory=list)  # lanes that wait for this process
+    queued: list[QueuedSegment] = field(default_factory=list)  # segments that wait for this process
     slots: CallSlots = field(default_factory=CallSlots)  # how many calls of the store are made side by side
     pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
     engine: "Engine" = field(init=False)  # the store; it begins no call after the deadline
@@ -158,11 +161,11 @@ class Runtime(Deadline):
         return replace(self, seconds_left=seconds_left)
 
     def on(self, store: "Engine", **changes: Any) -> "Runtime":
-        """The same with another store, of whose state nothing is known yet."""
+        """The same with another store, and without knowledge of its state."""
         return replace(self, store=store, known=Knowledge(), **changes)
 
     def enqueue(self, fan_out: str, lanes: Iterable[int]) -> None:
-        """Has lanes of a fan-out worked on, in this process or elsewhere."""
+        """Has segments of a fan-out worked on, in this process or elsewhere."""
         queued = [(fan_out, number) for number in lanes]
         if self.send_messages is None:
             self.queued += queued

@@ -123,9 +123,9 @@ def test_a_renamed_handler_is_refused_with_the_remedy():
     with pytest.raises(ManifestError) as caught:
         check(app(name="totals"), state_of(app()))
     assert str(caught.value) == (
-        "Handler 'total' (view into main: TOTAL / X) is known to the state, but the application has it no more. "
-        'Was it renamed? Then keep its identity: name="total". Is it given up? Then App(..., retired=["total"]); '
-        "its rows stay as they are. Is this code older than what ran before? Then STREAMFOLD_OLDER_CODE=on lets it "
+        "Handler 'total' (view into main: TOTAL / X) is known to the state, but the application no longer has it. "
+        'Was it renamed? Then keep its identity: name="total". Was it removed? Then App(..., retired=["total"]); '
+        "its rows do not change. Is this code older than the code before? Then STREAMFOLD_OLDER_CODE=on lets it "
         "run. For a local state, replay --fresh starts anew."
     )
 
@@ -158,7 +158,7 @@ def test_a_handler_that_is_declared_again_is_partial_since_it_was_retired():
 def test_a_handler_that_changed_its_meaning_is_refused_with_both(before, now, what):
     with pytest.raises(ManifestError) as caught:
         check(app(**now), state_of(app(**before)))
-    assert f"Handler 'total' changed {what}: what it wrote before would be counted twice or left" in str(caught.value)
+    assert f"Handler 'total' changed {what}: its earlier rows would be counted twice or never" in str(caught.value)
     remedy = 'Give the changed handler a new name, name="total_2", and a target or attributes of its own, and retire'
     assert remedy in str(caught.value)
 
@@ -287,10 +287,10 @@ def test_the_message_names_both_tables_and_the_ways_to_go_on():
     with pytest.raises(ManifestError) as caught:
         check(app(), state, sources={"main": Seen("stream", "orders", "2")})
     assert str(caught.value) == (
-        "The state is of table 'main' = 'orders' (1), and these records are of 'orders' (2): what the state says of "
-        "items and rows does not hold there, and their amounts would be added to rows that have other ones. A table of "
+        "The state is of table 'main' = 'orders' (1), and these records are of 'orders' (2): the state's items "
+        "and rows are not those of this table, and amounts would be added to rows that have other ones. A table of "
         "its own needs a state of its own, STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? "
-        "docs/operations.md says how to go on. Where the state fits the rows of this table, raise STREAMFOLD_EPOCH to "
+        "docs/operations.md has the next steps. Where the state fits the rows of this table, raise STREAMFOLD_EPOCH to "
         "1. For a local state, replay --fresh starts anew."
     )
 
@@ -302,7 +302,7 @@ def test_the_message_says_how_a_state_that_a_test_event_has_bound_is_mended():
         check(app(), state, sources={"main": Seen("stream", "orders", None)})
     assert (
         "Was 'ExampleTableWithStream' the table of a test event? Then set STREAMFOLD_TABLE_MAIN=orders and "
-        "STREAMFOLD_EPOCH=1; streamfold rebuild takes back what was derived of it."
+        "STREAMFOLD_EPOCH=1; streamfold rebuild removes its contributions."
     ) in str(caught.value)
 
 
@@ -451,8 +451,8 @@ def test_rows_that_a_retired_handler_put_whole_are_left_to_it(before, after):
     with pytest.raises(ManifestError) as caught:
         check(app(name="renamed", kind=after, into=OWN, retired=["total"]), state)
     assert str(caught.value) == (
-        "Handler 'total' is retired, and its rows of main: OWN#{a} / Y would be written by 'renamed' too: what the "
-        "retired handler counted stays in them and would count twice. Was it renamed? Then keep its identity, "
+        "Handler 'total' is retired, and its rows of main: OWN#{a} / Y would be written by 'renamed' too: the "
+        "retired handler's amounts remain in them and would count twice. Was it renamed? Then keep its identity, "
         "name=\"total\", and take it out of retired=. Otherwise give 'renamed' another target. For a local state, "
         "replay --fresh starts anew."
     )

@@ -92,7 +92,7 @@ def test_missing_credentials_are_named_with_the_variables_to_set(folder, command
 @pytest.mark.parametrize("command", COMMANDS)
 def test_endpoint_at_which_nothing_answers_is_named(folder, command, silent, tmp_path):
     message = refused(folder.run(*commands(silent, tmp_path / "out.jsonl")[command]))
-    assert message.startswith("Error: Nothing answers at the DynamoDB endpoint")
+    assert message.startswith("Error: No server answers at the DynamoDB endpoint")
     assert silent in message
 
 

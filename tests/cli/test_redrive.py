@@ -217,7 +217,7 @@ def test_state_without_sources_refuses_and_says_what_was_done_before(folder, rec
     ran = folder.run("redrive", "failures.jsonl", *STATE, "--apply")
 
     assert ran.code == 2
-    assert "Error: The state holds no source items of table 'main', so it cannot be told whether an item is" in ran.err
+    assert "Error: The state holds no source items of table 'main', so a missing item cannot be recognised" in ran.err
     assert "1 document redriven: 1 applied." in ran.out
     assert order_rows(folder) == rows
 

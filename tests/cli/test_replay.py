@@ -1305,7 +1305,7 @@ def test_target_without_rows_is_told_where_its_handler_had_records(folder, sourc
     ("begins", "name", "what"),
     [
         ("manifest#", "handlers", "The state's manifest"),
-        ("kinds#", "kinds", "What the state says of attributes"),
+        ("kinds#", "kinds", "The stored schema of attributes"),
         ("ledger#", "order_total.s", "A ledger item"),
     ],
 )

@@ -259,13 +259,13 @@ def test_a_row_that_others_change_is_read_again_a_bounded_number_of_times(code, 
     games = Games(engine=Refusing(app_of(best).tables.values(), Reason(code), times))
     found = games.deliver(games.put("x", 7))
     assert len(found) == failures
-    assert all("the row is changed or throttled; it comes again" in str(failure.error) for failure in found)
+    assert all("the row is changed or throttled; it is retried" in str(failure.error) for failure in found)
 
 
 def test_what_the_store_will_never_take_is_reported_with_its_reason():
     games = Games(engine=Refusing(app_of(best).tables.values(), Reason(VALIDATION, None, "too large"), 99))
     (failure,) = games.deliver(games.put("x", 7))
-    assert str(failure.error) == "The store refused what row GAME#a / BEST shows, ValidationError: too large"
+    assert str(failure.error) == "The store refused the values of row GAME#a / BEST, ValidationError: too large"
 
 
 def outgrown(item, play):
@@ -286,7 +286,7 @@ def test_a_row_that_outgrows_an_item_is_refused_with_what_is_large_in_it():
     message = str(failures[0].error)
     assert len(failures) == 10
     assert message.startswith("Row GAME#a / BEST would have 456")
-    assert " bytes with what it shows, 409600 at most: a has 114" in message
+    assert " bytes with its values, 409600 at most: a has 114" in message
     assert message.endswith("Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows.")
 
 

@@ -324,8 +324,8 @@ def test_record_that_is_parked_without_a_policy_of_parking_is_told_why():
     shop.errors[13] = Unprocessable("the currency is unknown")
     errors = shop.deliver(shop.put(13), parking=False)
     assert str(errors["changes"]).startswith(
-        "Unprocessable: the currency is unknown. The record cannot be parked, which is done for such an error whatever "
-        "on_error= says. No parking place is set: "
+        "Unprocessable: the currency is unknown. The record cannot be parked, which is done for such an error with "
+        "every on_error=. No parking place is set: "
     )
 
 

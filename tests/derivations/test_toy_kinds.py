@@ -96,7 +96,7 @@ def test_their_names_stand_in_the_manifest_and_their_targets_are_checked(app, en
     assert {entry["kind"] for entry in read_manifest("toys", engine).handlers.values()} == {"tally", "join"}
     loop = Router()
     loop.declare(TALLY, BY_STATUS, name="loop", into=BY_STATUS, handler=lambda row: [], options="n")
-    with pytest.raises(DeclarationError, match="would read what comes of its own rows"):
+    with pytest.raises(DeclarationError, match="would read rows derived from its own rows"):
         App("toys", routers=[loop])
 
 
@@ -167,7 +167,7 @@ class Unguarded(Nameless):
     [
         ("view", "expected a kind, an object such as MYKIND"),
         (Nameless(), 'Kind Nameless has no name: give the class name = "..."'),
-        (Unguarded(), "Kind 'unguarded' does not say by what its writes are guarded: give Unguarded a method guard"),
+        (Unguarded(), "Kind 'unguarded' does not define the guard of its writes: give Unguarded a method guard"),
     ],
 )
 def test_a_kind_that_lacks_what_has_no_default_is_refused_where_it_is_declared(kind, said):

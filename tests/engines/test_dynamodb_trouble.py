@@ -406,7 +406,7 @@ def test_endpoint_where_nobody_answers_is_an_error_that_names_it(monkeypatch, cr
         call(store)
     assert isinstance(raised.value, EngineUnavailable)  # in a batch, that of the other records is told
     assert str(raised.value) == (
-        f'Nothing answers at the DynamoDB endpoint (Could not connect to the endpoint URL: "{url}/"). '
+        f'No server answers at the DynamoDB endpoint (Could not connect to the endpoint URL: "{url}/"). '
         "Check --endpoint-url and the region."
     )
 

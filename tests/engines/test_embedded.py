@@ -110,9 +110,9 @@ def test_state_without_sources_of_a_table_cannot_tell_whether_an_item_is_gone():
         with pytest.raises(EngineError) as raised:
             engine.read_source(("shop", "1", None))
     assert str(raised.value) == (
-        "The state holds no source items of table 'shop', so it cannot be told whether an item is gone. "
+        "The state holds no source items of table 'shop', so a missing item cannot be recognised. "
         "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE. "
-        "Only records with new images bring them."
+        "Only records with new images have them."
     )
 
 

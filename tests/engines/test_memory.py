@@ -49,8 +49,8 @@ def test_table_whose_source_items_were_never_put_cannot_tell_whether_one_is_gone
     with pytest.raises(EngineError) as raised:
         engine.read_source(("shop", "2", None))
     assert str(raised.value) == (
-        "No source items of table 'shop' were put, so it cannot be told whether an item is gone. A replay with "
-        "--state FILE keeps them beside its rows. Only records with new images bring them."
+        "No source items of table 'shop' were put, so a missing item cannot be recognised. A replay with "
+        "--state FILE keeps them beside its rows. Only records with new images have them."
     )
 
 

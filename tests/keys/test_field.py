@@ -242,7 +242,7 @@ TOO_FINE = NOON.replace(microsecond=1)
         ("epoch.seconds", TOO_FINE, "it is no whole number of seconds since 1970"),
         ("number.seconds", datetime(1969, 12, 31, tzinfo=UTC), "its seconds since 1970 do not have up to 10 digits"),
         ("number.seconds", 5, "it is of type int, not a datetime"),
-        ("datetime", datetime.min.replace(tzinfo=timezone.max), "it lies outside the years 1 to 9999 in UTC"),
+        ("datetime", datetime.min.replace(tzinfo=timezone.max), "it is outside the years 1 to 9999 in UTC"),
         ("number", "5", "it is not a number (int or Decimal)"),
         ("number", Decimal("NaN"), "it is not a number (int or Decimal)"),
         ("number", 10**38 + 1, "DynamoDB holds 38 digits, from 1E-130 to 9.99E+125"),

@@ -242,9 +242,9 @@ def test_a_value_that_cannot_be_used_is_refused_with_value_and_template(key, val
         ("{a:float}", "at character 1: {a:float} is of no known kind: expected {name}, {name:rest}, {name:06d}, "),
         ("N#{a:number}", "at character 3: {a:number} must be the whole key attribute"),
         ("{a:binary}#", "at character 1: {a:binary} must be the whole key attribute"),
-        ("{a:rest}#{b}", "at character 1: {a:rest} must be the last of its part, because it takes everything"),
-        ("A#{a}{b}", "at character 6: {a} and {b} touch: nothing tells where one ends"),
-        ("A#{a:d}{b:02d}", "at character 8: {a:d} and {b:02d} touch: nothing tells where one ends"),
+        ("{a:rest}#{b}", "at character 1: {a:rest} must be the last of its component, because it takes everything"),
+        ("A#{a}{b}", "at character 6: {a} and {b} touch: nothing shows where one ends"),
+        ("A#{a:d}{b:02d}", "at character 8: {a:d} and {b:02d} touch: nothing shows where one ends"),
     ],
 )
 def test_a_malformed_template_is_refused_with_the_place_in_it(template, what):
@@ -259,7 +259,7 @@ def test_a_malformed_template_is_refused_with_the_place_in_it(template, what):
         (("A",), "Key('A') has no sort template, but table 'main' has the sort key 'SK'. Give one, Key('A', \"META"),
         (("A", "B", PLAIN), "Key('A', 'B') has a sort template, but table 'plain' has a partition key only."),
         (("", None, PLAIN), "Key template '' is empty: expected text such as 'ORDER#{order_id}'."),
-        (("{a}#{a}", "B"), "Key template '{a}#{a}' names a field twice in one part."),
+        (("{a}#{a}", "B"), "Key template '{a}#{a}' names a field twice in one component."),
         (("A#{a:d}", "B#{a}"), "Key('A#{a:d}', 'B#{a}'): field 'a' has two kinds, {a:d} and {a}."),
         ((5, "B"), "Key(5, 'B') has partition=5: expected a template as text."),
         (("A", 5), "Key('A', 5) has sort=5: expected a template as text."),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from streamfold.batch import process
-from streamfold.commit.committer import Committer, Places
+from streamfold.commit.committer import Committer, SharedItems
 from streamfold.commit.plan import Transaction
 from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
@@ -17,10 +17,10 @@ LANES = "tests/commit/test_lanes.py::"
     tests=LANES + "test_a_batch_in_many_threads_never_meets_itself_and_comes_out_as_in_one",
 )
 def _() -> Iterator[None]:
-    def whatever(self: Places, flying: object, earlier: object) -> bool:
+    def whatever(self: SharedItems, flying: object, earlier: object) -> bool:
         return True
 
-    with patch.object(Places, "are_free", whatever):
+    with patch.object(SharedItems, "are_free", whatever):
         yield
 
 
@@ -30,12 +30,12 @@ def _() -> Iterator[None]:
     tests=LANES + "test_the_changes_of_an_item_go_one_after_another_and_wait_for_one_that_failed",
 )
 def _() -> Iterator[None]:
-    made = Places.of
+    made = SharedItems.of
 
-    def without_order(chunk: Transaction) -> Places:
+    def without_order(chunk: Transaction) -> SharedItems:
         return made(chunk)._replace(orders=frozenset())
 
-    with patch.object(Places, "of", without_order):
+    with patch.object(SharedItems, "of", without_order):
         yield
 
 

@@ -158,8 +158,8 @@ def test_a_list_is_as_long_as_the_shortest_that_was_asked_for():
             r"made differently .* \(max:1, min",
         ),
         ([{"a": 5, "_sf_e_a": "max:1 N1#x"}, {"a": 3}], r"made differently in its shards \(a number, max:1\)"),
-        ([{"a": [5], "_sf_e_a": "top:1 N1#x"}], r"'a' is a list whose shards do not say in which order it stands"),
-        ([{"a": True}], r"'a' is no number: say how its shards are combined, combine=\{'a': max\}"),
+        ([{"a": [5], "_sf_e_a": "top:1 N1#x"}], r"'a' is a list whose shards do not keep its order"),
+        ([{"a": True}], r"'a' is no number: give the function that combines its shards, combine=\{'a': max\}"),
     ],
 )
 def test_what_the_shards_do_not_tell_is_refused(shards, message):

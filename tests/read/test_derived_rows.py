@@ -117,7 +117,9 @@ def test_the_shards_of_a_row_are_added_up():
 def test_what_is_no_number_says_how_its_shards_are_combined():
     table = Shards(shard(0, name="b"), shard(1, name="a"))
     assert sharded(table, SALES, 2, {"name": min}, day="1") == {"name": "a"}
-    with pytest.raises(TypeError, match=r"'name' is no number: say how its shards are combined, combine=\{'name': max"):
+    with pytest.raises(
+        TypeError, match=r"'name' is no number: give the function that combines its shards, combine=\{'name': max"
+    ):
         sharded(table, SALES, 2, day="1")
 
 
@@ -143,7 +145,7 @@ def test_a_collection_says_whether_there_are_more_values(row, expected):
 
 
 def test_a_collection_without_the_attributes_of_the_framework_does_not_say_whether_it_is_whole():
-    with pytest.raises(TypeError, match="'titles' does not say whether it is whole"):
+    with pytest.raises(TypeError, match="'titles' does not show whether it is complete"):
         has_more({"titles": ["a"]}, "titles")
 
 

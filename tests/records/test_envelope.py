@@ -112,7 +112,7 @@ def test_records_without_an_arn_have_a_stated_label_and_one_warning():
     found = [reader.change(without_arn(sequence)) for sequence in (7, 8)]
     assert [each.version.label for each in found] == [UNLABELLED, UNLABELLED]
     (warning,) = warnings
-    assert warning.startswith(f"Records without a stream ARN are given the stream label {UNLABELLED}: versions")
+    assert warning.startswith(f"Records without a stream ARN are given the stream label {UNLABELLED}: their versions")
 
 
 def test_every_real_stream_is_newer_than_records_without_an_arn():
@@ -137,7 +137,7 @@ def test_an_application_whose_keys_name_no_table_takes_those_of_the_first_that_i
         reader.change(of("users-prod"))
     assert str(caught.value) == (
         "A record is of table 'users-prod', but the application knows 'main' (really 'orders-prod'). "
-        "Is that the table? Then say so: --table main=users-prod, or STREAMFOLD_TABLE_MAIN=users-prod. "
+        "Is that the table? Then set --table main=users-prod, or STREAMFOLD_TABLE_MAIN=users-prod. "
         "Is it a second table? Then declare it, Table(...), and give it to its Keys."
     )
 

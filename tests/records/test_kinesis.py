@@ -155,7 +155,7 @@ def test_changes_of_one_microsecond_with_other_images_are_others(body):
 def test_a_time_of_less_precision_is_refused_with_the_command_that_helps(body):
     with pytest.raises(RecordError) as caught:
         changed(**body)
-    assert "expected MICROSECOND, since two changes of an item in one millisecond could not be told" in str(
+    assert "expected MICROSECOND, since the order of two changes of an item in one millisecond would be unknown" in str(
         caught.value
     )
     assert str(caught.value).endswith(

@@ -65,8 +65,8 @@ def test_what_cannot_be_rounded_is_refused(call, message):
             lambda: Decimal(1) / 3,
             "cannot hold exactly (Inexact). Results are never rounded on the way. To round on purpose",
         ),
-        (lambda: Decimal(1) / 0, "divided by zero: yield nothing for such an item, or say what stands for it."),
-        (lambda: Decimal(0) / 0, "divided by zero: yield nothing for such an item, or say what stands for it."),
+        (lambda: Decimal(1) / 0, "divided by zero: yield nothing for such an item, or choose a value for it."),
+        (lambda: Decimal(0) / 0, "divided by zero: yield nothing for such an item, or choose a value for it."),
         (lambda: Decimal("n/a"), "made a Decimal of text that is no number: yield nothing for such an item."),
         (
             lambda: f"{Decimal(1):d}",

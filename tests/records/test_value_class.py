@@ -36,7 +36,7 @@ def test_a_value_that_holds_a_list_has_no_hash():
 
 
 def test_a_value_shows_what_it_holds():
-    assert repr(PostAndEdge(1, "b")) == "Pair(one=1, other='b')"
+    assert repr(PostAndEdge(1, "b")) == "PostAndEdge(one=1, other='b')"
 
 
 def test_a_copy_has_the_changes_and_the_rest():

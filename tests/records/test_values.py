@@ -285,8 +285,8 @@ def test_a_missing_attribute_is_a_key_error_that_names_it():
     with pytest.raises(KeyError) as caught:
         Image(RAW)["price"]
     assert str(caught.value) == (
-        "The item has no attribute 'price': yield nothing for such an item, if 'price' in item: ..., or say what "
-        "stands for it, item.get('price', ...)."
+        "The item has no attribute 'price': yield nothing for such an item, if 'price' in item: ..., or give "
+        "a default, item.get('price', ...)."
     )
     assert Image(RAW).get("price", 5) == 5
 

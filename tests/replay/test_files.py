@@ -308,8 +308,11 @@ def test_a_line_with_something_else_behind_its_record_is_bad(read, behind):
         ({"requestContext": {}, "payload": "{}"}, "what Lambda leaves of a failed batch, and no event: streamfold re"),
         ({"requestContext": {}, "requestPayload": {}}, "the document of an asynchronous invocation: its 'requestPayl"),
         ({"Type": "Notification", "TopicArn": "a", "Message": ""}, "a notification of SNS. If its 'Message' is a fail"),
-        ({"Records": [{"EventSource": "aws:sns", "Sns": {}}]}, "a notification of SNS: its 'Message' is what was sen"),
-        ({"detail-type": "a", "detail": {}}, "an event of EventBridge: its 'detail' is what was sent."),
+        (
+            {"Records": [{"EventSource": "aws:sns", "Sns": {}}]},
+            "a notification of SNS: its 'Message' is the text that w",
+        ),
+        ({"detail-type": "a", "detail": {}}, "an event of EventBridge: its 'detail' is the object that was sent."),
         ({"Records": [{"Data": "", "SequenceNumber": "1"}]}, "a record of Kinesis as GetRecords gives it: expected o"),
         ({"Records": [{"parked": 1}]}, "a parked record, and no event: streamfold redrive FILE takes it."),
     ],

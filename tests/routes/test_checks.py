@@ -133,12 +133,12 @@ def test_sources_that_overlap_without_one_holding_the_other_are_refused_with_bot
     other = Key("A#1", "{y}")
     message = refused(view(one, into=ALL), on(other, into=Key("LOG#{y}", "C")))
     places = f"Sources {one!r} ({__file__}:{line + 1}) and {other!r} ({__file__}:{line + 2}) overlap: "
-    assert places + "some keys are of both templates, but neither holds the other." in message
+    assert places + "some keys are of both templates, but neither contains the other." in message
 
 
 def test_sources_of_one_handler_that_overlap_are_refused_too():
     message = refused(view(Key("A#{x:02d}", "{s}"), Key("A#{x}", "B"), into=ALL))
-    assert message.endswith("Give one of them a literal that tells them apart.")
+    assert message.endswith("Give one of them a literal that the other does not match.")
 
 
 def test_a_source_may_hold_another():
@@ -374,7 +374,7 @@ def test_a_table_of_no_stated_view_type_may_carry_anything():
 )
 def test_a_loop_is_refused_with_the_way_back(declare):
     message = refused(*declare)
-    assert "would read what comes of its own rows: " in message
+    assert "would read rows derived from its own rows: " in message
     assert "Narrow its source or give it a target outside of it." in message
 
 

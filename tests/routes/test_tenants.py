@@ -57,7 +57,7 @@ def test_a_target_without_the_field_is_refused_with_both_declarations():
 def test_a_source_without_the_field_is_refused_with_both_declarations():
     message = refused(source=SHARED)
     assert (
-        f"reads Key('ORDER#{{order_id}}', 'METADATA') ({SHARED.declared_at}), which has no field {{shop}}: whose "
+        f"reads Key('ORDER#{{order_id}}', 'METADATA') ({SHARED.declared_at}), which has no field {{shop}}: the tenant "
         in (message)
     )
     assert f"view 'handler' ({__file__}:" in message

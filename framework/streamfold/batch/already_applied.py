@@ -1,7 +1,8 @@
-"""Has this batch been applied? What the ledger has of a redelivered batch is neither derived nor sent again.
+"""Has this batch been applied? The changes of a redelivered batch that the ledger has are neither derived nor sent
+again.
 
 The guards alone keep every effect single. Without this module a redelivered batch calls every handler, and each of its
-transactions is refused, at the price of a commit. So a process asks first, if it has a reason to.
+transactions is refused, at the price of a commit. So a process checks first, if it has a reason.
 
 A process is sure that its next batch is new, or unsure (``SendingPace.unsure``):
 
@@ -16,14 +17,14 @@ A batch may have been applied (``Redelivery.is_possible``) if its process is uns
 
 | batch    | event                              | next     | the failure that this prevents                           |
 | -------- | ---------------------------------- | -------- | -------------------------------------------------------- |
-| possible | it may fit one transaction         | possible | a sample costs more than the one refusal, and tells less |
+| possible | it may fit one transaction         | possible | a sample costs more than the one refusal, and shows less |
 | possible | it is larger                       | sampled  | every transaction of it is refused                       |
 | sampled  | no item has its newest change      | new      | each batch of an unsure process is read as a whole       |
 | sampled  | one has it: the ledger is read     | applied  | handlers and transactions are paid for once more         |
 | sampled  | the store does not answer          | possible | a throttled ledger keeps a new batch from being sent     |
 | possible | the first transaction goes alone   |          | every call slot sends one that is refused                |
 | possible | it is taken                        | new      | the others wait for each other                           |
-| possible | it is refused                      | applied  | the rest is refused chunk by chunk, instead of read      |
+| possible | it is refused                      | applied  | each other transaction is refused, instead of read       |
 
 An item of an applied batch, by what its ledger item holds:
 
@@ -31,11 +32,11 @@ An item of an applied batch, by what its ledger item holds:
 | ---------------------------------- | -------------- | -------------------------------------------------------- |
 | all changes, plain sums            | applied        | the handlers are called, the step is sent and refused    |
 | all changes, and rows made of      | applied, rows  | a process died before it recomputed or copied a row,     |
-| entries or copied onto items       | finished again | which no ledger item says of a row that gained an entry  |
-| pending work, or a change is       | planned        | a row that was left empty stays; a newer change is lost  |
+| entries or copied onto items       | finished again | and no ledger item notes a row that gained an entry      |
+| pending work, or a change is       | planned        | an empty row is never removed; a newer change is lost    |
 | missing                            |                |                                                          |
 | not read                           | planned        | a throttled read keeps the batch back; the guards refuse |
-|                                    |                | what was applied                                         |
+|                                    |                | changes that were applied                                |
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,15 +62,15 @@ from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 SAMPLE = 10
-"""Ledger items that are read to tell whether a batch was applied, at the price of ten units of reads."""
+"""Ledger items in the sample that shows whether a batch was applied: ten read units."""
 LOOKED_AT = 40
-"""Changes of which these are taken, if some are of items without a ledger item."""
+"""Changes from which the sample is taken, because some may be of items without a ledger item."""
 
 T = TypeVar("T")
 
 
 class ContributionNames:
-    """The names of what a ledger item holds of some handlers, at least one."""
+    """The names of a ledger item's attributes for some handlers, at least one."""
 
     __slots__ = ("attributes", "contributions", "versions")
 
@@ -80,7 +81,7 @@ class ContributionNames:
 
 
 def _all_of(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[str]]:
-    """Gets all of these attributes. What it makes raises ``KeyError`` where one is absent."""
+    """A function that gets all of these attributes. It raises ``KeyError`` where one is absent."""
     if len(names) > 1:
         return itemgetter(*names)  # in a third of the time
     return lambda attributes: (attributes[names[0]],)
@@ -93,7 +94,7 @@ AskedItem = tuple[ItemWork, tuple[Route, ...], ContributionNames, str]
 
 
 class AlreadyApplied(NamedTuple):
-    """What the ledger has of a batch."""
+    """The changes of a batch that the ledger has."""
 
     items: Mapping[StateKey, AppliedItem] = MappingProxyType({})  # with all changes applied, by ledger item
     stored: StateItems | None = None  # the other ledger items of the batch; None: they were not all read
@@ -103,7 +104,7 @@ NOTHING_APPLIED = AlreadyApplied()
 
 
 def applied_texts(attributes: Mapping[str, Any], names: ContributionNames, version: str) -> Sequence[str] | None:
-    """What a ledger item as read holds of handlers, if it has their steps to a version and no pending work.
+    """The contributions of handlers in a ledger item, if it has their steps to a version and no pending work.
 
     Otherwise None. It makes no ``LedgerItem``: that saves 35,000 instructions for an item of two handlers in a
     redelivered batch (``test_an_item_is_applied_if_all_handlers_have_the_version_and_no_work_is_pending``).
@@ -130,10 +131,10 @@ class Redelivery:
         self._found: StateItems | None = None
 
     def answer(self) -> StateItems | None:
-        """What was read: the manifest, the stored schema and the sample.
+        """The results of the reads: the manifest, the stored schema and the sample.
 
-        None if the store did not answer. The sample may be to blame, whose partitions may be throttled: the manifest is
-        read alone then. Raises ``EngineUnavailable`` if there is no sample.
+        None if the store did not answer. The partitions of the sample may be throttled, so the manifest is then read
+        alone. Raises ``EngineUnavailable`` if there is no sample.
         """
         try:
             self._found = self._read()
@@ -143,7 +144,7 @@ class Redelivery:
         return self._found
 
     def applied(self, work: Mapping[ItemKey, ItemWork], pending_work: PendingWork) -> AlreadyApplied:
-        """What the ledger has of the batch. Of a batch that seems new, nothing is read.
+        """The changes of the batch that the ledger has. For a batch that seems new, nothing is read.
 
         unfinished: takes the rows of applied items that may have to be recomputed or copied.
         """
@@ -163,7 +164,7 @@ class Redelivery:
                     texts = applied_texts(attributes, names, version)
                     if texts is not None and (
                         needs_no_finishing(*texts)
-                        or self._takes_unfinished(key, attributes, (each, routes), texts, pending_work)
+                        or self._takes_pending(key, attributes, (each, routes), texts, pending_work)
                     ):
                         applied[key] = each, routes
                     else:
@@ -172,7 +173,7 @@ class Redelivery:
             return AlreadyApplied(applied)
         return AlreadyApplied(applied, others)
 
-    def _takes_unfinished(
+    def _takes_pending(
         self,
         key: StateKey,
         attributes: dict[str, Any],
@@ -187,7 +188,7 @@ class Redelivery:
             found = filled(self.runtime.engine, key, LedgerItem.of(attributes), {route.name for route in own})
         except EngineUnavailable:
             return False
-        if any(route.name not in found.parts for route in own):  # the item was read again, and is gone
+        if any(route.name not in found.parts for route in own):  # the second read did not find the item
             return False
         for route in own:
             named = NamedRows()
@@ -203,7 +204,7 @@ def begin(runtime: Runtime, changes: Sequence[Change]) -> Redelivery:
 
 
 def begin_with_records(runtime: Runtime, records: Sequence[RawRecord], origins: Origins) -> Redelivery:
-    """Begins to read the state for records that are parsed meanwhile. A malformed record is no part of the sample."""
+    """Begins to read the state for records that are parsed meanwhile. The sample has no malformed record."""
     return Redelivery(runtime, _parsed(_spread(runtime, records), origins))
 
 
@@ -216,12 +217,12 @@ def _parsed(records: Iterable[RawRecord], origins: Origins) -> Iterator[Change]:
 def _spread(runtime: Runtime, records: Sequence[T]) -> Sequence[T]:
     """The records from which the sample is taken: none if the process is sure, or if the batch may fit one transaction.
 
-    One is taken from each part of the batch, at a position as if by chance: the batch may be full of a pattern.
+    One is taken from each section of the batch, at a position as if by chance: the batch may repeat a pattern.
     """
     if not runtime.pace.unsure or len(records) <= runtime.chunk_actions:
         return ()
-    part = max(len(records) // LOOKED_AT, 1)
-    return [records[part * number + crc32(b"%d" % number) % part] for number in range(len(records) // part)]
+    section = max(len(records) // LOOKED_AT, 1)
+    return [records[section * number + crc32(b"%d" % number) % section] for number in range(len(records) // section)]
 
 
 def _sample(runtime: Runtime, some: Iterable[Change]) -> Mapping[StateKey, ItemKey]:
@@ -247,9 +248,8 @@ def _groups(runtime: Runtime, change: Change) -> Sequence[str]:
 
 
 def _has_newest(found: Mapping[str, Any], work: ItemWork) -> bool:
-    """Whether a ledger item as read has the newest change of an item, for some handler."""
     newest = work.changes[-1].version_text
-    return any(part.version >= newest for part in LedgerItem.of(found).parts.values())
+    return any(each.version >= newest for each in LedgerItem.of(found).parts.values())
 
 
 def _asked(work: Mapping[ItemKey, ItemWork]) -> Mapping[StateKey, AskedItem]:

@@ -26,11 +26,12 @@ BATCH_RECORDS_MAX = 1000
 
 
 def run_fan_outs(runtime: Runtime) -> Report:
-    """Works on all lanes that were rung for in this process, until none is left.
-
-    A lane that fails stays open, and is among the failures.
+    """Works on all segments that were enqueued in this process, until none remains. A segment that fails is still open,
+    and is among the failures.
     """
     report = Report()
+    # Work on a segment may enqueue further ones. Without the check of the time the process would be killed within a
+    # page.
     while runtime.queued and runtime.enough_time():
         queued, runtime.queued = runtime.queued, []
         for each in dict.fromkeys(queued):
@@ -47,7 +48,7 @@ class OpenFanOut(NamedTuple):
 
     @property
     def left(self) -> list[JobSegment]:
-        """The lanes that are to be worked on; the first, if the fan-out is only to be closed."""
+        """The segments to work on; the first, if the fan-out has only to be closed."""
         return [lane for lane in self.lanes if not is_over(lane)] or self.lanes[:1]
 
     def age_seconds(self, now: float) -> float:
@@ -56,29 +57,29 @@ class OpenFanOut(NamedTuple):
 
 
 class Open(NamedTuple):
-    """What is open, as far as this process is to work on it."""
+    """The open fan-outs that this process is to work on."""
 
     fan_outs: int
     oldest_seconds: float  # for how long the oldest is open; 0: none is
-    queued: int  # the lanes that were rung for
+    queued: int  # the enqueued segments
 
 
 def open_fan_outs(runtime: Runtime) -> Iterator[OpenFanOut]:
-    """The fan-outs that are open, those of other processes and of retired handlers too."""
+    """The open fan-outs, also of other processes and of retired handlers."""
     fan_outs = FanOuts(runtime)
     for job in fan_outs.all():
         yield OpenFanOut(job, fan_outs.lanes(job), _route(runtime, job))
 
 
 def enqueue_open(runtime: Runtime) -> int:
-    """Rings for the lanes of open fan-outs that are not done; returns for how many."""
+    """Enqueues the unfinished segments of open fan-outs; returns their number."""
     return watch_open(runtime).queued
 
 
 def watch_open(runtime: Runtime, *, still_seconds: float = 0) -> Open:
-    """Rings for the lanes of open fan-outs that are not done, as far as there is time; returns what is open.
+    """Enqueues the unfinished segments of open fan-outs, as far as there is time; returns the open fan-outs.
 
-    still_seconds: only for lanes that have not moved for so long: whoever works on the others goes on.
+    still_seconds: only segments without progress for this time, because another process works on the others.
     """
     found, now = Open(0, 0.0, 0), runtime.clock()
     if not any(derivation(route).fans_out for route in runtime.application.routes):
@@ -96,9 +97,9 @@ def watch_open(runtime: Runtime, *, still_seconds: float = 0) -> Open:
 
 
 def work_on(runtime: Runtime, queued: QueuedSegment) -> Report:
-    """Works on one lane until it is done, or rings for it again when time is over.
+    """Works on one segment until it is done, or enqueues it again when time is over.
 
-    Raises what is wrong for all records: a table that is missing, or code that does not fit the state.
+    Raises errors that all records would meet: a missing table, or code that does not fit the state.
     """
     report, (identity, number) = Report(), queued
     check_application(runtime, write=False)
@@ -110,6 +111,7 @@ def work_on(runtime: Runtime, queued: QueuedSegment) -> Report:
     triage = Triage(runtime)
     with ItemFault() as fault, localcontext(EXACT):
         _work(fan_outs, job, number, route, Finishing(runtime, triage, PendingWork()), report)
+    # Time is over: the progress is stored, and the next message continues the segment.
     if isinstance(fault.error, NotStarted):
         runtime.enqueue(identity, [number])
     elif fault.error is not None:
@@ -148,14 +150,14 @@ def _route(runtime: Runtime, job: Job) -> Route | None:
 def run_chains(runtime: Runtime, stream: OwnStream) -> Report:
     """Processes the own stream of the store until it is empty. It ends, because declared chains have no cycle.
 
-    A run of one group reads the records of that group only; those of other groups wait until these run.
-    A kill in between is safe: the position in the stream is stored after each batch, and a record that comes twice
-    changes nothing. Failed records are kept and come again after ``engine.retry``.
+    A run of one group reads the records of that group only; those of other groups wait until these run. A kill in
+    between is safe: the position in the stream is stored after each batch, and a second delivery of a record changes
+    nothing. Failed records are kept, and delivered again after ``engine.retry``.
     """
     report, app, settings = run_fan_outs(runtime), runtime.application, runtime.settings
     group, origins = settings.group, None
     while pending := stream.pending(BATCH_RECORDS_MAX, group):
-        if origins is None:  # records of the engine have logical table names, whatever real names the settings give
+        if origins is None:  # records of the engine have logical table names, so the settings' real names do not apply
             origins = Origins(app.tables, settings._replace(tables={name: name for name in app.tables}), runtime.warn)
         changes = [with_own_version(origins.change(record.record)) for record in pending]
         batch = process_changes(runtime, changes)

@@ -1,4 +1,4 @@
-"""The manifest: what a state knows of its application. Each batch is held against it, by one read of its revision."""
+"""The manifest: the application as a state knows it. Each batch is compared with it, by one read of its revision."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -31,8 +31,9 @@ last filled from all items."""
 FILLING = "filling"
 """The run over all items that was begun last for a handler; code without the handler takes the mark away."""
 EXPIRING = "expiring"
-"""The targets whose rows a handler lets expire, so that every process knows it with its next batch: a row that may
-expire is never made without a life (``ledger.lives``)."""
+"""The targets whose rows a handler lets expire, so that every process has them with its next batch: a row that may
+expire is never made without a life (``ledger.lives``).
+"""
 MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING)
 
 
@@ -46,9 +47,9 @@ def check_handlers(
         elif name not in retired and "retired" not in entry and not older:
             raise ManifestError(
                 f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but the "
-                f'application has it no more. Was it renamed? Then keep its identity: name="{name}". '
-                f'Is it given up? Then App(..., retired=["{name}"]); its rows stay as they are. Is this code older '
-                f"than what ran before? Then STREAMFOLD_OLDER_CODE=on lets it run. {FRESH}"
+                f'application no longer has it. Was it renamed? Then keep its identity: name="{name}". '
+                f'Was it removed? Then App(..., retired=["{name}"]); its rows do not change. Is this code older '
+                f"than the code before? Then STREAMFOLD_OLDER_CODE=on lets it run. {FRESH}"
             )
 
 
@@ -69,7 +70,7 @@ def _compare_entry(name: str, kind: Kind, before: ManifestEntry, now: ManifestEn
     for what in ("targets",) if older else ("sources", "targets"):
         if not set(before[what]) <= set(now[what]):
             raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
-    # A row that several sources could make bears its owner; those that are stored do not, and would be refused.
+    # A row that several sources could make has its owner; the stored rows do not have it, and would be refused.
     if not set(now["multi_source"]) <= set(before["multi_source"]):
         raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
     _compare_identity(name, kind, before, now)
@@ -85,41 +86,40 @@ def _compare_identity(name: str, kind: Kind, before: ManifestEntry, now: Manifes
 def _changed(name: str, what: str, before: str, now: str) -> ManifestError:
     return ManifestError(
         f"Handler {name!r} changed its {what} from {before!r} to {now!r}: "
-        "what it wrote before would be counted twice or left behind. "
+        "its earlier rows would be counted twice or never removed. "
         f'Give the changed handler a new name, name="{name}_2", and a target or attributes of its own, and retire the '
         f'old one, App(..., retired=["{name}"]). {FRESH}'
     )
 
 
 def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Mapping[str, StoredSchema]) -> None:
-    """Raises ``ManifestError`` where a handler writes what a retired one has left: rows would show both as one."""
+    """Raises ``ManifestError`` where a handler writes rows or attributes of a retired one: rows would mix both."""
     for name in sorted(set(gone) & before.keys()):
         old = before[name]
-        for place in old["targets"] if old["contributes"] else ():
-            alone = not any(place in entry["targets"] for other, entry in before.items() if other != name)
+        for target in old["targets"] if old["contributes"] else ():
+            sole_writer = not any(target in entry["targets"] for other, entry in before.items() if other != name)
             for other, new in now.items():
-                if new["contributes"] and place in new["targets"]:
-                    what = _both(name, other, kinds.get(place, StoredSchema()))
-                    if not (old["shares"] and new["shares"]) or (alone and place in old["owned"]) or what:
-                        raise _taken_over(name, other, place, what)
+                if new["contributes"] and target in new["targets"]:
+                    what = _both(name, other, kinds.get(target, StoredSchema()))
+                    if not (old["shares"] and new["shares"]) or (sole_writer and target in old["owned"]) or what:
+                        raise _taken_over(name, other, target, what)
 
 
 def _both(one: str, other: str, stored: StoredSchema) -> list[str]:
-    """The attributes of a target that two handlers have made."""
     return sorted(stored.schema.get(one, {}).keys() & stored.schema.get(other, {}).keys())
 
 
-def _taken_over(name: str, other: str, place: str, names: list[str]) -> ManifestError:
-    what = f"attribute {names[0]!r} of {place}" if names else f"rows of {place}"
+def _taken_over(name: str, other: str, target: str, names: list[str]) -> ManifestError:
+    what = f"attribute {names[0]!r} of {target}" if names else f"rows of {target}"
     return ManifestError(
-        f"Handler {name!r} is retired, and its {what} would be written by {other!r} too: what the retired handler "
-        f'counted stays in them and would count twice. Was it renamed? Then keep its identity, name="{name}", and take '
-        f"it out of retired=. Otherwise give {other!r} another target{' or attribute' if names else ''}. {FRESH}"
+        f"Handler {name!r} is retired, and its {what} would be written by {other!r} too: the retired handler's "
+        f'amounts remain in them and would count twice. Was it renamed? Then keep its identity, name="{name}", and '
+        f"take it out of retired=. Otherwise give {other!r} another target{' or attribute' if names else ''}. {FRESH}"
     )
 
 
 def table_entry(name: str, before: ManifestEntry | None, seen: Seen, settings: Settings) -> ManifestEntry:
-    """What a manifest says of a table. Raises ``ManifestError`` for another one, or another source, of this epoch."""
+    """A manifest's entry of a table. Raises ``ManifestError`` for another table, or another source, of this epoch."""
     epoch = settings.epoch
     if before is None or epoch > before["epoch"]:
         return {"source": seen.source, "epoch": epoch, "name": seen.name, "id": seen.id}
@@ -139,16 +139,16 @@ def table_entry(name: str, before: ManifestEntry | None, seen: Seen, settings: S
 def _another_table(name: str, before: ManifestEntry, seen: Seen) -> ManifestError:
     tested = (
         f" Was {before['name']!r} the table of a test event? Then set STREAMFOLD_TABLE_MAIN={seen.name} and "
-        f"STREAMFOLD_EPOCH={before['epoch'] + 1}; streamfold rebuild takes back what was derived of it."
+        f"STREAMFOLD_EPOCH={before['epoch'] + 1}; streamfold rebuild removes its contributions."
         if name == MAIN.name and before["name"] != seen.name
         else ""
     )
     return ManifestError(
         f"The state is of table {name!r} = {_named(before['name'], before['id'])}, and these records are of "
-        f"{_named(seen.name, seen.id)}: what the state says of items and rows does not hold there, and their amounts "
-        f"would be added to rows that have other ones.{tested} A table of its own needs a state of its own, "
-        "STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? docs/operations.md says how to go on. Where "
-        f"the state fits the rows of this table, raise STREAMFOLD_EPOCH to {before['epoch'] + 1}. {FRESH}"
+        f"{_named(seen.name, seen.id)}: the state's items and rows are not those of this table, and amounts would "
+        f"be added to rows that have other ones.{tested} A table of its own needs a state of its own, "
+        "STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? docs/operations.md has the next steps. "
+        f"Where the state fits the rows of this table, raise STREAMFOLD_EPOCH to {before['epoch'] + 1}. {FRESH}"
     )
 
 
@@ -186,9 +186,8 @@ def read_manifest(application: str, engine: Engine) -> Manifest:
 
 
 def begin_reading(runtime: Runtime, others: Iterable[StateKey] = ()) -> Callable[[], StateItems]:
-    """Begins to read what ``check_manifest`` needs, and other state items, beside other work.
-
-    Returns what waits for the answer.
+    """Begins to read the manifest for ``check_manifest``, and other state items, beside other work. Returns a function
+    that waits for the results.
     """
     key = manifest_key(runtime.application.name)
     schema = schema_keys(runtime.application) if runtime.known.revision is None else ()  # while nothing is known
@@ -206,19 +205,22 @@ def check_manifest(
     write: bool = True,
     read: StateItems | None = None,
 ) -> Knowledge:
-    """Compares the application with the state, unless that is of the revision known, and adds what is new to it.
+    """Compares the application with the state, unless its revision is the known one, and adds new entries to it.
 
-    ``sources`` are the tables as far as records were seen. ``read`` is what was read at first, if it was read already.
-    Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or target, and
-    when a table is another or comes through another source and the epoch is not higher; ``Contended`` when others write
-    the manifest at every try.
+    ``sources`` are the tables as far as records were seen. ``read`` is the first result, if the manifest was read
+    already. Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or
+    target, and when a table is another or comes through another source and the epoch is not higher; ``Contended`` when
+    others write the manifest at every try.
     """
     app, found = runtime.application, runtime.known
     key = manifest_key(app.name)
+    # Other processes may write the manifest between the read and the swap: a lost entry would hide a handler from
+    # checks.
     for _ in runtime.tries():
         items = begin_reading(runtime)() if read is None else read
-        read = None  # the next try reads anew
+        read = None  # the next try reads again
         before = Manifest.of(items.get(key, {}))
+        # Nothing changed since the last batch: it needs one read of the manifest, and no comparison.
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
         after = _after(runtime, before, sources)
@@ -236,7 +238,7 @@ def check_manifest(
             found.sources |= sources
         return found
     raise Contended(
-        f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records come again."
+        f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records are retried."
     )
 
 
@@ -266,7 +268,7 @@ def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> M
 
 
 def note_backfill(application: str, engine: Engine, tries: Iterable[int], names: Collection[str], job: str) -> None:
-    """Notes that a job begins to lead these handlers to all items. Raises as ``note_filled``."""
+    """Notes that a job begins to apply these handlers to all items. Raises as ``note_filled``."""
 
     def note(_: str, entry: ManifestEntry) -> None:
         entry[FILLING] = job
@@ -275,10 +277,10 @@ def note_backfill(application: str, engine: Engine, tries: Iterable[int], names:
 
 
 def note_filled(runtime: Runtime, names: Collection[str], job: str) -> None:
-    """Notes that a job has led these handlers to all items: they are partial no more.
+    """Notes that a job has applied these handlers to all items: they are no longer partial.
 
-    A handler that code without it may have left out meanwhile stays partial, and so does one for which another job was
-    begun. Raises ``Contended`` when others write the manifest at every try.
+    A handler is still partial if code without it may have run meanwhile, or if another job was begun for it. Raises
+    ``Contended`` when others write the manifest at every try.
     """
     now = _time(runtime)
 
@@ -299,6 +301,7 @@ def _mark(
     note: Callable[[str, ManifestEntry], None],
 ) -> None:
     """Changes the marks of some handlers of the manifest."""
+    # The swap is refused if another process wrote in between: its marks must not be overwritten by those read before.
     for _ in tries:
         before = read_manifest(application, engine)
         handlers = {name: dict(entry) for name, entry in before.handlers.items()}
@@ -314,9 +317,9 @@ def _mark(
 
 def _learn_expiring(found: Knowledge, manifest: Manifest) -> None:
     found.expiring = {name: set(entry[EXPIRING]) for name, entry in manifest.handlers.items() if EXPIRING in entry}
-    for name, places in found.expiring.items():
+    for name, targets in found.expiring.items():
         if RETIRED not in manifest.handlers[name]:
-            found.lives.targets |= places
+            found.lives.targets |= targets
 
 
 def note_expiring(runtime: Runtime) -> None:
@@ -327,7 +330,7 @@ def note_expiring(runtime: Runtime) -> None:
     found = runtime.known
     found.learn_expiring()
     seen = found.schema.expiring
-    new = [name for name, places in seen.items() if not places <= found.expiring.get(name, set())]
+    new = [name for name, targets in seen.items() if not targets <= found.expiring.get(name, set())]
     if not new:
         return
 
@@ -340,7 +343,6 @@ def note_expiring(runtime: Runtime) -> None:
 
 
 def _gone(app: Application, found: Manifest) -> frozenset[str]:
-    """The handlers that are retired, now or before, and that the application does not have."""
     retired = app.retired | {name for name, entry in found.handlers.items() if RETIRED in entry}
     return frozenset(retired - {route.name for route in app.routes})
 
@@ -365,7 +367,7 @@ def _time(runtime: Runtime) -> str:
 
 @lru_cache(maxsize=APPLICATIONS_KEPT)
 def _entries(routes: tuple[Route, ...]) -> Mapping[str, ManifestEntry]:
-    """What an application says of itself; a proof asks for it at the start of every invocation that follows a death."""
+    # Cached: a proof needs them for every invocation after a death.
     return {route.name: _entry(route) for route in routes}
 
 

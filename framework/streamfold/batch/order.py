@@ -26,13 +26,13 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class ItemWork:
-    """The changes of one item in a batch, and the routes that listen to it."""
+    """The changes of one item in a batch, and the routes that subscribe to it."""
 
     __slots__ = ("changes", "item", "ledger", "of_key", "off", "others", "subscribed")
 
     def __init__(self, item: ItemKey) -> None:
         self.item = item
-        self.of_key: Sorted | None = None  # counts the records of items that only contributing routes listen to
+        self.of_key: Sorted | None = None  # counts the records of items that only contributing routes subscribe to
         self.ledger: dict[StateKey, list[RoutedFields]] = {}  # routes that contribute, a ledger item for each group
         self.others: tuple[tuple[Route, str, Fields], ...] = ()  # routes of other kinds, with the item's role
         self.subscribed: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
@@ -45,22 +45,22 @@ class ItemWork:
 
 
 class Sorted:
-    """Those who listen to the items of one key."""
+    """The subscriptions to the items of one key."""
 
     __slots__ = ("alone", "contributes", "ledger", "off", "others", "records", "subscribed")
 
     def __init__(self, *, alone: bool) -> None:
-        self.alone = alone  # no other key can have meant such an item
+        self.alone = alone  # no other key nearly matches such an item
         self.ledger: dict[str, list[Route]] = {}  # routes that contribute, by group
         self.others: list[tuple[Route, str]] = []  # routes of other kinds, with the item's role
         self.subscribed: list[tuple[Route, str]] = []  # routes whose handlers are not called
         self.off: list[Route] = []  # routes whose handlers are switched off
-        self.contributes = False  # only routes that contribute listen, and no other key can have meant the item
+        self.contributes = False  # only contributing routes subscribe, and no other key nearly matches the item
         self.records = 0  # of items of the key, if it contributes
 
 
 class Routing:
-    """Sorts those who listen to items of a key, once for all items of a batch."""
+    """Sorts the subscriptions to items of a key, once for all items of a batch."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.application = runtime.application
@@ -70,14 +70,14 @@ class Routing:
         self._begins: dict[str, set[str]] = {}  # by table, how the partition keys begin that handlers read
 
     def routed(self, item: ItemKey) -> ItemWork:
-        """The routes that listen to an item."""
+        """The routes that subscribe to an item."""
         name, found, work = self.application.name, self.application.found(item), ItemWork(item)
         alone = len(found) == 1
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
             for group, routes in for_key.ledger.items():
                 work.ledger.setdefault(ledger_key(name, group, item), []).extend(zip(routes, repeat(fields)))
-            if alone and for_key.contributes:  # as nearly always: nothing else is to be looked at
+            if alone and for_key.contributes:  # as nearly always: the other checks cannot apply
                 work.of_key = for_key
                 return work
             alone = alone and for_key.alone
@@ -99,7 +99,7 @@ class Routing:
     def _look_for_near_misses(self, item: ItemKey, found: FoundEntries) -> None:
         """Warns of the keys that an item nearly matches, and notes those whose items a handler of this function reads.
 
-        No handler reads such a record. It is acknowledged and never comes again, so that the report has to count it.
+        No handler reads such a record. It is acknowledged and never redelivered, so the report has to count it.
         """
         known = self.application.known(item[0])
         if len(known.candidates(*item[1:])) == len(found):
@@ -149,10 +149,10 @@ class Routing:
             keys = (entry for route in self.application.routes for entry in route.sources)
             own = [key.partition.begins for key in keys if key.table.name == item[0]]
             self._begins[item[0]] = {begins.partition(delimiter)[0] for begins in own}
-        parts = [str(part) for part in item[1:] if part is not None]
-        if parts[0].partition(delimiter)[0] in self._begins[item[0]]:
-            return " / ".join(filter(None, (_names(part, delimiter) for part in parts))) or parts[0]
-        heads = [part.partition(delimiter) for part in parts]
+        values = [str(value) for value in item[1:] if value is not None]
+        if values[0].partition(delimiter)[0] in self._begins[item[0]]:
+            return " / ".join(filter(None, (_names(value, delimiter) for value in values))) or values[0]
+        heads = [value.partition(delimiter) for value in values]
         return " / ".join(head + mark for head, mark, _ in heads if mark) or f"keys without {delimiter}"
 
     def count(self, report: Report) -> None:
@@ -164,7 +164,7 @@ class Routing:
 
 
 def _once(routed: Iterable[T]) -> list[T]:
-    """What is routed, each route once for every role: the fields are those of the narrowest key, which comes first."""
+    """The routes of an item, each once for every role: the fields are those of the narrowest key, which comes first."""
     found: dict[tuple[Any, ...], T] = {}
     for each in routed:
         found.setdefault((each[0], *each[1:-1]), each)
@@ -188,10 +188,10 @@ def note_removals(runtime: Runtime, changes: Iterable[Change], report: Report) -
 
 
 def is_of_counted_row(change: Change) -> bool:
-    """Whether a record tells of the removal of a row that is added to, and that items contributed to.
+    """Whether a record is the removal of a row with contributions.
 
-    A row that is put whole has an owner or a version, and a row that expires a life. Without the old image nothing is
-    known of the row.
+    A replaced row has an owner or a version, and a row that expires a life. Without the old image the row's attributes
+    are unknown.
     """
     if change.event != "REMOVE" or not change.has_old or not change.old:
         return False
@@ -259,9 +259,9 @@ def _near_miss_warning(item: ItemKey, miss: "NearMiss") -> str:
     )
 
 
-def _names(part: str, delimiter: str) -> str:
-    """A part of a key with its names and a star for each value: ``TENANT#*#ORDER#*``. Of one segment, a name alone."""
-    segments = part.split(delimiter)
+def _names(component: str, delimiter: str) -> str:
+    """A component of a key with its names and a star for each value: ``TENANT#*#ORDER#*``."""
+    segments = component.split(delimiter)
     if len(segments) == 1:
-        return part if part.isupper() else ""
+        return component if component.isupper() else ""
     return delimiter.join("*" if number % 2 else name for number, name in enumerate(segments))

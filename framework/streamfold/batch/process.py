@@ -33,9 +33,9 @@ ForRoute = TypeVar("ForRoute", Deferred, Work)
 
 
 class Batch:
-    """A batch, from changes to a plan. Nothing it holds leads back to it: it is given back when it is done.
+    """A batch, from changes to a plan. No object in it refers back to it, so its memory is freed as soon as it is done.
 
-    redelivery: tells what of it was applied before. None: of a dry run, which does not ask.
+    redelivery: the changes that were applied before. None: a dry run, which does not check.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Batch:
 
     @property
     def subscribed(self) -> list[Work]:
-        """The work of routes that listen to an item without their handlers being called."""
+        """The work of routes that subscribe to an item without their handlers being called."""
         return [work for item in self.work.values() if item.subscribed for work in item.works(item.subscribed)]
 
     def _hold(self, route: Route, changes: Collection[Change]) -> None:
@@ -92,7 +92,7 @@ class Batch:
         self.report.count(word, route.name)
 
     def _put_aside(self, route: Route, work: ItemWork) -> None:
-        """The records of a handler that is switched off: parked where there is a place, else skipped and counted."""
+        """The records of a handler that is switched off: parked if possible, else skipped and counted."""
         changes = [change for change in work.changes if _may_take(route, change)]
         if self.failing.triage is not None and self.runtime.parking is not None:
             for change in changes:
@@ -150,10 +150,10 @@ def process_changes(
     sources: Mapping[str, Seen] = MappingProxyType({}),
     begun: Redelivery | None = None,
 ) -> Report:
-    """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns what became of them.
+    """Processes the changes of a batch: routes, derives, plans, commits and finishes them; returns the outcome.
 
-    sources: the tables that records came from, which are checked against the manifest.
-    begun: what is being read for the batch, if that was begun before its records were parsed.
+    sources: the tables of the records, which are checked against the manifest. begun: the reads for the batch that were
+    begun before its records were parsed, if any.
     """
     _check_served(runtime)
     with localcontext(EXACT):
@@ -162,14 +162,14 @@ def process_changes(
         batch = Batch(runtime, changes, triage, redelivery)  # which routes the changes meanwhile
         try:
             check_manifest(runtime, sources, read=redelivery.answer())
-        except EngineUnavailable as error:  # nothing was begun: all records come again, and the response says so
+        except EngineUnavailable as error:  # no work was begun: the response reports all records, which are retried
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
         runtime.pace.began()
         plan = batch.plan()
         if runtime.known.schema.expiring:
             note_expiring(runtime)
         if not keep_schema(runtime):
-            # Another process has stored a form meanwhile that contradicts one of this batch.
+            # Another process has stored an aggregation meanwhile that contradicts one of this batch.
             batch = Batch(runtime, changes, triage, redelivery)
             plan = batch.plan()
         steps, pending_work = batch.steps, batch.steps.pending_work
@@ -240,7 +240,7 @@ def _reported(batch: Batch, changes: Sequence[Change], outcome: Outcome, triage:
 
 
 def _known(batch: Batch, changes: Sequence[Change], outcome: Outcome) -> int:
-    """How many of the changes of a batch had taken effect before; one that is repeated counts as often."""
+    """The number of changes of a batch that had taken effect before; each repetition counts."""
     known = {id(change): change for change in (*outcome.done, *batch.done)}
     for change in (*outcome.fresh, *(each.change for each in outcome.failed)):
         known.pop(id(change), None)
@@ -262,7 +262,7 @@ def check_application(
 ) -> Knowledge:
     """Checks the application against the settings and the state's manifest. With ``write`` the manifest is updated.
 
-    Returns what is known about the state. Raises ``SettingsError`` and ``ManifestError``.
+    Returns the knowledge of the state. Raises ``SettingsError`` and ``ManifestError``.
     """
     _check_served(runtime)
     return check_manifest(runtime, sources, write=write)
@@ -292,7 +292,7 @@ def _check_served(runtime: Runtime) -> None:
 
 
 def undeclared_names(app: Application, settings: Settings) -> list[str]:
-    """What to say of each setting by name that names nothing of the application, and so has no effect."""
+    """The warnings about settings whose names are not in the application, and which have no effect."""
     indexes = {name: shown for route in app.routes for name, shown in route.kind.indexes(route).items()}
     return [*undeclared_tables(settings, app.tables), *undeclared_indexes(settings, indexes)]
 

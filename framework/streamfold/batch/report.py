@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamfold.commit.outcome import Counts, Tallies
     from streamfold.keys.key import NearMiss
 Response = dict[str, list[dict[str, str]]]
-"""What Lambda is told of a batch (Lambda Developer Guide, services-ddb-batchfailurereporting)."""
+"""The response to Lambda about a batch (Lambda Developer Guide, services-ddb-batchfailurereporting)."""
 PREFIXES_MAX = 1000
 OTHERS = "other keys"
 """Key prefixes without a route that are counted separately; the rest are counted together."""
@@ -24,7 +24,7 @@ MissedField = tuple[str, str]
 
 
 class Report:
-    """What became of a batch."""
+    """The outcome of a batch."""
 
     def __init__(self, failures: Iterable[Failure] = ()) -> None:
         self.failures = list(failures)
@@ -34,9 +34,11 @@ class Report:
         self.parked = Counter[str]()  # records parked, by handler
         self.first_parked: dict[str, str] = {}  # the first parked record and its error, by handler
         self.off = Counter[str]()  # records skipped for a handler that is switched off
-        self.counts: Counts = {}  # what a kind counts itself, by word and handler
+        self.counts: Counts = {}  # counts of kinds, by word and handler
         self.unrouted = Counter[str]()  # records that no route reads, by key prefix
-        self.near_missed = 0  # records that nearly match a source key; each once, in whatever many keys it misses
+        self.near_missed = (
+            0  # records that nearly match a source key; each once, also if it nearly matches several keys
+        )
         self.near_misses = Counter[MissedField]()
         self.first_near: dict[MissedField, NearMiss] = {}  # the first near miss of each
         self.known = 0  # records that had taken effect before
@@ -55,7 +57,7 @@ class Report:
 
 
 def response_of(failures: Iterable[Failure]) -> Response:
-    """The partial batch response that names what failed, each record or message once."""
+    """The partial batch response with the failures, each record or message once."""
     identifiers = dict.fromkeys(failure.sequence for failure in failures if failure.sequence)
     return {"batchItemFailures": [{"itemIdentifier": identifier} for identifier in identifiers]}
 
@@ -84,8 +86,8 @@ def add_failures(report: Report, failed: Iterable[Failed]) -> None:
         if (mark := (id(change), route.name)) not in seen:
             seen.add(mark)
             report.failed[route.name] += 1
-            places = isinstance(error, Held), route.declared_at, raised_at(route, error)
-            report.failures.append(Failure(change.sequence, change.name, route.name, error, *places))
+            details = isinstance(error, Held), route.declared_at, raised_at(route, error)
+            report.failures.append(Failure(change.sequence, change.name, route.name, error, *details))
 
 
 class Failing:

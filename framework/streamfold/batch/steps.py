@@ -33,7 +33,7 @@ Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Steps:
-    """Plans the steps of a batch, and names the rows that an interrupted attempt may have left unfinished."""
+    """Plans the steps of a batch, and names the rows for which an interrupted attempt may have pending work."""
 
     runtime: Runtime
     work: Mapping[ItemKey, ItemWork]
@@ -65,12 +65,12 @@ class Steps:
                 if steps:
                     (known if is_known and stored is None else unread).append((work, key, steps))
         if self.schema.expiring:
-            self.runtime.known.learn_expiring()  # of what the handlers yielded just now, too
+            self.runtime.known.learn_expiring()  # also of the rows that the handlers have just yielded
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more
             coming = [step for _, _, some in (*known, *unread) for step in some]
-            with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal tells what they are
+            with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
                 read_lives(
                     self.runtime.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming)
                 )
@@ -80,9 +80,9 @@ class Steps:
         return units + self._read(unread, stored)
 
     def _by_lives(self, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
-        """Steps whose ledger item need not be read, and those of items that may be in a row which expires.
+        """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
 
-        Only the ledger knows in which life of the row such an item contributed: nothing is assumed of it.
+        Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
         """
         found: tuple[list[Unread], list[Unread]] = [], []
         for each in known:
@@ -91,11 +91,11 @@ class Steps:
         return found
 
     def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
-        """The rows that an item's images and its ledger item name, by handler: a crash may have left work there."""
+        """The rows that an item's images and its ledger item name, by handler: a crash may have left pending work."""
         return self._unfinished(unit.item, unit.steps, found)
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[tuple[Step, ...], bool]:
-        """The steps of an item, and whether it is known of all of them where they begin."""
+        """The steps of an item, and whether the starting contributions of all of them are known."""
         first = work.changes[0]
         old = first.old if first.has_old else None
         steps, is_known = [], True
@@ -110,7 +110,7 @@ class Steps:
     def _step(self, route: Route, fields: Fields, work: ItemWork, old: Image | None) -> Step | None:
         """The step from the oldest old image to the newest new image that the handler accepts; None if it accepts none.
 
-        Records whose images it refuses fail. What it did not read of the new image makes no difference between both.
+        Records whose images it refuses fail. Attributes of the new image that it did not read make no difference.
         """
         watched = old is not None and bool(old.raw)
         after: Contribution = {}
@@ -148,7 +148,7 @@ class Steps:
         return contributing(route).contribution(route, image, fields, self.schema)
 
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
-        """What an image contributes, or None if the handler raises on it."""
+        """The contribution of an image, or None if the handler raises on it."""
         try:
             return self._contribution(route, image, fields) if image else {}
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
@@ -159,7 +159,7 @@ class Steps:
         return ledger_unit(key, work.item, steps, changes, found, retired=retired, lives=self.lives)
 
     def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
-        """Units of items whose ledger items have to be known: those not ``stored`` are read together, once a batch."""
+        """Units of items whose ledger items are needed: the ones not in ``stored`` are read together, once a batch."""
         if not unread:
             return []
         keys = [key for _, key, _ in unread]
@@ -220,7 +220,7 @@ class Steps:
         known = self._named.get((route.name, item))
         if known is None:
             known = self._named[route.name, item] = NamedRows()
-            if len(work.changes) == 1 and step.before is not None:  # what both images contribute is known already
+            if len(work.changes) == 1 and step.before is not None:  # the contributions of both images are known already
                 contributions = [step.before, step.after]
             else:
                 fields = next(fields for routed in work.ledger.values() for each, fields in routed if each is route)
@@ -231,9 +231,9 @@ class Steps:
 
 
 def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:
-    """Whether the ledger holds what the old images say, and nothing unfinished: no attempt before has died.
+    """Whether the ledger agrees with the old images and has no pending work: no attempt before has died.
 
-    Steps of other rows are sent on just this condition, without reading the ledger.
+    Steps of other rows are sent under this condition, without reading the ledger.
     """
     for step in steps:
         stored = found.parts.get(step.route.name)

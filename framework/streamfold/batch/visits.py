@@ -1,16 +1,17 @@
-"""Visits: ledger items are led to what their source items say now.
+"""Visits: ledger items are reconciled with their present source items.
 
 A repair and a redrive visit one item; a page of a backfill or a rebuild visits many at once.
 
-1. The ledger item is read, *then* its source item, both strongly. So the source is at least as new as what the revision
-   of the ledger item stands for. In the other order an older image would be written over a newer contribution.
-2. One transaction writes what the handlers make of the source, on the revision that was read. A record that comes in
-   between moves the ledger item, and the write is refused.
+1. The ledger item is read, *then* its source item, both strongly. So the source is at least as new as the contributions
+in this revision of the ledger item. In the other order an older image would be written over a newer contribution.
+2. One transaction writes the handlers' contributions of the source, on the revision that was read. A record in between
+changes the ledger item, and the write is refused.
 3. The write sets a fence, also where nothing differs: an optimistic write that was planned before expects the same
    contribution, and would land behind the visit.
-4. What is refused is visited again, from 1: the images at hand are older than the ledger item that refused them.
+4. A refused visit is repeated, from 1: its images are older than the ledger item that refused it.
 
-The version of a part never falls. It becomes the greatest that the ledger item has of any handler: the record that led
+The version of a contribution never falls. It becomes the greatest version that the ledger item has of any handler: the
+record that led
 to that version was committed before the source was read. A redrive asks for at least the version of its record.
 """
 
@@ -41,7 +42,7 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 
 class Scanned(NamedTuple):
-    """Stands for the change of an item that is visited; a failure names it."""
+    """Replaces the change of an item that is visited; a failure names it."""
 
     item: ItemKey
     version_text: str = BEFORE_ALL
@@ -59,19 +60,19 @@ class Scanned(NamedTuple):
 
 
 def synthetic_change(item: ItemKey, version: str = BEFORE_ALL) -> Change:
-    """What stands for the change of an item that is visited."""
+    """The synthetic change of an item that is visited."""
     return cast("Change", Scanned(item, version))
 
 
 class VisitedHandler(NamedTuple):
-    """One handler's part of one item."""
+    """One handler's contribution of one item, to be visited."""
 
     route: Route
     fields: Fields
 
 
 class VisitedItem(NamedTuple):
-    """The parts of one ledger item that are visited."""
+    """The handlers of one ledger item that are visited."""
 
     item: ItemKey
     group: str
@@ -79,27 +80,27 @@ class VisitedItem(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What was read for one ledger item, and what the handlers make of it."""
+    """The reads of one ledger item, and the handlers' contributions."""
 
     key: StateKey
     parts: VisitedItem
     held: LedgerItem
     source: StoredItem | None
     steps: Sequence[Step]
-    failed: Sequence[Failed]  # of handlers that raise: their parts stay as they are
+    failed: Sequence[Failed]  # of handlers that raise: their contributions are not changed
 
     def stored(self, step: Step) -> str:
-        """What the ledger item holds of a step's handler, as text."""
+        """The ledger's contribution of a step's handler, as text."""
         part = self.held.parts.get(step.route.name)
         return part.text if part else ""
 
     def after(self, step: Step) -> Contribution:
-        """What a handler makes of the item, in the lives of rows that its stored contribution names."""
+        """A handler's contribution of the item, in the lives of rows that its stored contribution names."""
         stored = self.stored(step)
         return as_stored(stored_rows(stored), step.after) if stored else step.after
 
     def differs(self, step: Step) -> bool:
-        """Whether the ledger holds something else than the source says, or work is pending there."""
+        """Whether the ledger differs from the source, or has pending work."""
         part = self.held.parts.get(step.route.name)
         if part is None:
             return bool(step.after)
@@ -108,10 +109,10 @@ class Visit(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Visits:
-    """Visits items of one application, and commits what follows; the caller finishes what is ``unfinished`` then."""
+    """Visits items of one application, and commits the changes; the caller then finishes the pending work."""
 
     runtime: Runtime
-    bounds: Mapping[str, str] = field(default_factory=dict)  # the least version of what is read, by table
+    bounds: Mapping[str, str] = field(default_factory=dict)  # the smallest version for a read, by table
     named: Mapping[str, NamedRows] = field(default_factory=dict)  # rows that records of the item name, by handler
     emptied: bool = False  # items are taken for absent
     dry_run: bool = False
@@ -180,10 +181,10 @@ class Visits:
         return unit_of(item, transition, (synthetic_change(item),), added, visit.held, self.lives)
 
     def name(self, visit: Visit) -> None:
-        """Takes the rows that an attempt before may have left unfinished when it died.
+        """Takes the rows for which an earlier attempt may have pending work, if it died.
 
-        What was left behind is in the ledger item. Whether the rows that the item leads to now were recomputed is not,
-        so they are looked at again.
+        The ledger item notes pending work. It does not note whether the item's present rows were recomputed, so they
+        are checked again.
         """
         application, item = self.runtime.application.name, visit.parts.item
         self.pending_work.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
@@ -200,7 +201,7 @@ class Visits:
             self.pending_work.take(named, [step.route], [synthetic_change(item)])
 
     def commit(self, units: Sequence[Unit]) -> Outcome:
-        """Carries out units of visits; those that are refused are visited again, alone."""
+        """Carries out units of visits; refused units are visited again, alone."""
         runtime = self.runtime
         committer = Committer(runtime, lambda *_: (), self.pending_work, lives=self.lives, revisit=self.again)
         outcome = committer.carry_out(Plan(tuple(pack(units, runtime.chunk_actions)), ()))
@@ -209,8 +210,8 @@ class Visits:
         return outcome
 
     def again(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Failed]]:
-        """Units from newer reads, of the same handlers, and the handlers that raise now. Nothing is compared: whoever
-        was refused writes, so that no write that was planned before can land behind it.
+        """Units from newer reads, of the same handlers, and the handlers that raise now. A refused visit always writes,
+        even without a difference, so that no write that was planned before can land behind it.
         """
         added = {unit.guard.key: unit.added for unit in units}
         visits = self.read(self._limited(unit) for unit in units)
@@ -220,7 +221,7 @@ class Visits:
         return planned, [failed for visit in visits for failed in visit.failed]
 
     def _limited(self, unit: Unit) -> VisitedItem:
-        """The parts of a ledger item that a unit is of."""
+        """The handlers of a ledger item in a unit."""
         assert isinstance(unit.guard.key, StateKey)
         wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}
         return wanted._replace(parts=[part for part in wanted.parts if part.route.name in names])

@@ -1,1 +1,1 @@
-"""Units behind guards become transactions, and the rows that they leave to be recomputed. Knows no kind."""
+"""Units with guards become transactions, and their rows are recomputed. Knows no kind."""

@@ -1,4 +1,4 @@
-"""What follows the transactions: keyed puts, and rows that are recomputed from their entries."""
+"""The work after the transactions: keyed puts, and rows that are recomputed from their entries."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -28,44 +28,45 @@ PAGE_ENTRIES = 100
 COMPARED = (str, int, Decimal, set)
 """Types of values that are equal in the store where they are in Python; a list may hold ``True`` for ``1``."""
 UNCHANGED, WRITTEN, AGAIN = "unchanged", "written", "again"
-"""What comes of one try with a row."""
+"""The outcome of one try with a row."""
 
 RowValues = Mapping[str, Any]
 EntryRead = tuple[str, str]
-"""The place of an entry and the text of its value."""
+"""The sort position of an entry and the text of its value."""
 
 
 class Shows(NamedTuple):
     """The entries that count for a row."""
 
     contents: tuple[str, ...]  # their values, as texts, in the order in which they count
-    edge: str  # the cut-off: the place of the last one; "" if all entries count
-    places: tuple[str, ...] = ()  # the place of each
+    edge: str  # the cut-off: the sort position of the last one; "" if all entries count
+    places: tuple[str, ...] = ()  # the sort position of each
 
 
 def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
-    """Recomputes rows whose entries moved; returns the rows that failed. ``written`` takes the rows that changed."""
+    """Recomputes rows whose entries changed; returns the rows that failed. ``written`` takes the rows that changed."""
     failed: dict[RowKey, Exception] = {}
     if not touched:
         return failed
-    left, written = touched, set() if written is None else written
+    pending, written = touched, set() if written is None else written
     try:
+        # Other processes may change entries during each round: the bound ends a race that this process always loses.
         for _ in runtime.tries():
-            left = _round(runtime, left, failed, written)
-            if not left:
+            pending = _round(runtime, pending, failed, written)
+            if not pending:
                 break
     except EngineError as error:
-        return failed | dict.fromkeys(left, error)
-    busy = Contended(f"Refused {TRIES_MAX} times in a row, because the row is changed or throttled; it comes again.")
-    return failed | dict.fromkeys(left, busy)
+        return failed | dict.fromkeys(pending, error)
+    busy = Contended(f"Refused {TRIES_MAX} times in a row, because the row is changed or throttled; it is retried.")
+    return failed | dict.fromkeys(pending, busy)
 
 
 def _round(
     runtime: Runtime, touched: ChangedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
 ) -> ChangedByRow:
-    """Tries each row once; returns the rows to try again, because others moved entries meanwhile.
+    """Tries each row once; returns the rows to try again, because others changed entries meanwhile.
 
-    ``failed`` takes the rows that no try will help. If the store is throttled, the rest waits for the next round.
+    ``failed`` takes the rows that no retry can help. If the store is throttled, the rest waits for the next round.
     """
     rows = read_rows(runtime, touched, failed)
     calls = (
@@ -88,7 +89,7 @@ def _round(
 
 
 def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[ChangedEntries]) -> str:
-    """Makes the row what its entries make of it. Tells if another process moved entries meanwhile."""
+    """Recomputes the row from its entries. Returns whether another process changed entries meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in changed) if each is not None]
     concerned = [each for each in known if STAMP in row and _concerns(row, each)]
     values: dict[str, Any] = {}
@@ -109,7 +110,7 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[C
 
 
 def _as_ordered(row: RowValues, changed: ChangedEntries) -> ChangedEntries | None:
-    """What moved, with the ordering that the row knows if the code at hand knows none; None if neither knows one."""
+    """The changed entries, with the row's ordering if this code has none; None if neither has one."""
     if changed.ordering:
         return changed
     ordering, _, _ = str(row.get(EDGE + changed.name, "")).partition(" ")
@@ -117,9 +118,9 @@ def _as_ordered(row: RowValues, changed: ChangedEntries) -> ChangedEntries | Non
 
 
 def _concerns(row: RowValues, changed: ChangedEntries) -> bool:
-    """Whether an entry that counts may have moved, as far as the row's life and cut-off tell."""
+    """Whether a changed entry may count, by the row's life and cut-off. If not, the row need not be read again."""
     if row.get(LIFE, "") != changed.life:
-        return False  # the row expired, and the one that is there has entries of its own
+        return False  # the row expired, and the present row has entries of its own
     ordering, _, edge = str(row.get(EDGE + changed.name, "")).partition(" ")
     if ordering != changed.ordering or not edge:
         return True
@@ -137,7 +138,7 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
         if len(found) > ALL_MAX:
             raise _too_many(ordering)
         return _shows(found if form.in_store else in_order(form, found), "")
-    more = form.collects or not form.in_store  # one more tells whether there are more, or whether there is a tie
+    more = form.collects or not form.in_store  # one more shows whether there are more, or whether there is a tie
     found = engine.read_entries(Entries(partition, ordering.most + more, descending=form.descending))
     shown = found[: ordering.most] if form.in_store else _with_ties(engine, partition, ordering, found)
     return _shows(shown, shown[-1][0] if shown and len(found) >= ordering.most + form.collects else "")
@@ -161,7 +162,7 @@ def _too_many(ordering: Ordering) -> HandlerError:
 def _with_ties(engine: Engine, partition: str, ordering: Ordering, found: list[EntryRead]) -> list[EntryRead]:
     """The entries that count, if equal values are stored in the opposite of the order in which they count.
 
-    ``found`` has one entry more than count, which tells whether there is a tie at the cut-off.
+    ``found`` has one entry more than count, which shows whether there is a tie at the cut-off.
     """
     form, shown, beyond = ordering.form, found[: ordering.most], found[ordering.most :]
     if beyond and (tied := order_of(beyond[0][0])) == order_of(shown[-1][0]):
@@ -190,7 +191,7 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
 
 
 def _show(row: RowValues, changed: ChangedEntries, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:
-    """Adds to ``values`` and ``removed`` what one attribute's entries make of the row."""
+    """Adds to ``values`` and ``removed`` the changes of one attribute, from its entries."""
     edge, names = EDGE + changed.name, [changed.name]
     if changed.name == PLAIN_ENTRY:
         names = [*row.get(PLAIN_NAMES, ()), PLAIN_NAMES]
@@ -219,13 +220,13 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> None:
-    """Writes rows whose key contains the change, each where none is."""
+    """Inserts rows whose key contains the change, unless they exist."""
     if not puts:
         return
     rows: dict[RowKey, PutRow] = {}
     for put in puts:
         rows.setdefault(put.row.key, put.row)
-    not_taken = EngineUnavailable("The store did not take the row; it is written when the record comes again.")
+    not_taken = EngineUnavailable("The store did not take the row; it is written when the record is retried.")
     failed: dict[RowKey, EngineError | HandlerError] = {}
     known: set[RowKey] = set()
 
@@ -251,9 +252,9 @@ def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> 
 
 
 def recompute_rows(runtime: Runtime, progress: Progress) -> None:
-    """Recomputes rows whose entries moved.
+    """Recomputes rows whose entries changed.
 
-    It follows the removal of empty rows: a row that is filled again in between could show what is gone from it.
+    It follows the removal of empty rows: otherwise a row that gets contributions in between could show removed values.
     """
     changed: set[RowKey] = set()
     wrong = recompute(runtime, progress.pending_work.changed_entries, changed)

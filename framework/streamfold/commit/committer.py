@@ -1,27 +1,27 @@
-"""Carries out a plan: sends its transactions, and does what each answer asks for.
+"""Carries out a plan: sends its transactions, and acts on each response.
 
-| the answer to a transaction         | at which attempt          | what is done next                               |
+| response to a transaction           | at which attempt          | next                                            |
 | ----------------------------------- | ------------------------- | ----------------------------------------------- |
 | taken                               |                           | the units are committed; next pages are planned |
 | a condition failed                  | up to round ``TRIES_MAX`` | ``Replanner.decide``; the rest is read once     |
 | a condition failed                  | after that                | the units fail with ``Contended``               |
 | nothing but conflicts or throttling | sends below ``SENDS_MAX`` | sent again after a pause                        |
-| throttling                          | after that                | all that wait fail with ``TableThrottled``      |
+| throttling                          | after that                | all waiting fail with ``TableThrottled``        |
 | conflicts                           | after that                | split; one handler alone: ``EngineUnavailable`` |
-| a reason that does not pass         | several units or handlers | split: units that the reason is about go alone  |
-| a reason that does not pass         | one handler alone         | the unit fails with ``HandlerError``            |
+| a permanent reason                  | several units or handlers | split: units that the reason is about go alone  |
+| a permanent reason                  | one handler alone         | the unit fails with ``HandlerError``            |
 | a fatal ``EngineError``             | several tables            | split by table                                  |
 | a fatal ``EngineError``             | one table                 | the units fail with the error                   |
 | another ``EngineError``             |                           | the units fail with the error                   |
 
-A unit of a visit is never planned again from what a refusal shows, which is newer than its source: ledger item and
+A unit of a visit is never planned again from the item in a refusal, which is newer than its source: ledger item and
 source are read again, and the unit goes alone.
 
-After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. Nothing is corrected by an opposite write: whatever an
-earlier attempt did or did not do, the guards decide.
+After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. No write is undone by an opposite write: the guards decide,
+whether an earlier attempt took effect or not.
 
 Transactions are in flight together where they share no item, and no changes of one item that one ``on`` handler sees.
-What an answer asks for is done in one thread.
+One thread acts on the responses.
 """
 
 from collections import Counter, deque
@@ -54,17 +54,19 @@ from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CONDITION, CONFLICT, SURELY_FIT, LedgerWrite, Reason, Refused, StateKey, too_large
 
-REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record comes again."
+REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record is retried."
 VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
 ROUNDS_TOGETHER_MAX = 4
-"""Rounds after which every unit goes alone, so that one that is always refused takes no other along."""
+"""Rounds after which every unit goes alone, so that a unit that is always refused fails no other."""
 LOOKED_AT_MAX = 100
-"""Chunks that wait and are looked at for one that shares nothing with those in flight."""
+"""Waiting transactions that are searched for one that shares nothing with those in flight: the bound keeps the search
+from growing with the square of the batch.
+"""
 NOWHERE: frozenset[object] = frozenset()
 
 
 class Attempt(NamedTuple):
-    """A chunk that waits to be sent, or is in flight."""
+    """A transaction that waits to be sent, or is in flight."""
 
     transaction: Transaction
     rounds: int = 0  # times that it was planned again
@@ -72,26 +74,26 @@ class Attempt(NamedTuple):
     throttled: bool = False  # the last of these was a throttled table
 
 
-class Places(NamedTuple):
-    """What a chunk shares with no other in flight."""
+class SharedItems(NamedTuple):
+    """The items of a transaction: no other in flight may share one."""
 
     items: frozenset[object]  # that it writes
     orders: frozenset[object]  # items with a handler that sees the changes of each in their order
 
     @classmethod
-    def of(cls, transaction: Transaction) -> "Places":
+    def of(cls, transaction: Transaction) -> "SharedItems":
         orders = frozenset((unit.item, unit.routes[0].name) for unit in transaction.units if not unit.steps)
         return cls(frozenset(write.key for write in transaction.writes), orders)
 
     def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
-        """Whether nothing in flight has one of these places, and nothing that waits has an earlier change."""
+        """Whether no transaction in flight has one of these items, and no waiting one an earlier change of them."""
         return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
 
 
 def most_shared_first(transactions: Sequence[Transaction]) -> Sequence[Transaction]:
-    """Chunks in the order in which most are in flight together: those that hold up most others come first.
+    """Transactions in the order in which most are in flight together: those that block most others come first.
 
-    Chunks with changes that are told in their order come after the others, as they stand.
+    Transactions whose changes are delivered in order come after the others, and keep their order.
     """
     times = Counter([write.key for transaction in transactions for write in transaction.writes])
 
@@ -104,46 +106,46 @@ def most_shared_first(transactions: Sequence[Transaction]) -> Sequence[Transacti
 
 
 class Attempts:
-    """Those that wait, in the order of their changes, and those in flight."""
+    """Waiting attempts, in the order of their changes, and attempts in flight."""
 
     def __init__(self) -> None:
         self.waiting: deque[Attempt] = deque()
         self.flying: dict[int, Attempt] = {}  # in flight, by a number
-        self._taken: dict[int, Places] = {}  # the places of these
-        self._known: dict[int, tuple[Transaction, Places]] = {}  # the places of chunks, by their identity
+        self._taken: dict[int, SharedItems] = {}  # the items of these
+        self._known: dict[int, tuple[Transaction, SharedItems]] = {}  # the items of transactions, by identity
         self._number = 0
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.flying)
 
     def add(self, transactions: Iterable[Transaction]) -> None:
-        """Chunks that come after all that wait."""
+        """Adds transactions behind all that wait."""
         self.waiting.extend(map(Attempt, transactions))
 
     def add_first(self, attempts: Sequence[Attempt]) -> None:
-        """Attempts that come before all that wait, in their order."""
+        """Adds attempts before all that wait, in their order."""
         self.waiting.extendleft(reversed(attempts))
 
     def next_free(self) -> Attempt | None:
-        """Takes the first that shares nothing with those in flight, and is the first of its items' changes."""
+        """Takes the first attempt that shares nothing with those in flight, and has the first of its items' changes."""
         if not self.flying:
             return self.waiting.popleft() if self.waiting else None
-        flying = NOWHERE.union(*(part for places in self._taken.values() for part in places))
+        flying = NOWHERE.union(*(items for shared in self._taken.values() for items in shared))
         earlier: set[object] = set()
         for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
-            places = self._places(attempt.transaction)
-            if places.are_free(flying, earlier):
+            shared = self._shared_items(attempt.transaction)
+            if shared.are_free(flying, earlier):
                 del self.waiting[index]
                 return attempt
-            earlier |= places.orders
+            earlier |= shared.orders
         return None
 
     def begin(self, attempt: Attempt, *, beside: bool) -> int:
-        """Takes the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
+        """Returns the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
         self._number += 1
         self.flying[self._number] = attempt
         if beside:
-            self._taken[self._number] = self._places(attempt.transaction)
+            self._taken[self._number] = self._shared_items(attempt.transaction)
         return self._number
 
     def end(self, number: int) -> Attempt:
@@ -157,22 +159,22 @@ class Attempts:
         self.waiting.clear()
         return waiting
 
-    def _places(self, transaction: Transaction) -> Places:
+    def _shared_items(self, transaction: Transaction) -> SharedItems:
         known = self._known.get(id(transaction))
         if known is None or known[0] is not transaction:
-            known = self._known[id(transaction)] = (transaction, Places.of(transaction))
+            known = self._known[id(transaction)] = (transaction, SharedItems.of(transaction))
         return known[1]
 
 
 class Committer:
     """Carries out one plan.
 
-    named: the rows of an item that an earlier attempt may have left unfinished. lives: of rows that expire.
-    unfinished: takes the rows to be finished after the commit; it may hold some already.
-    triage: decides about each failure; it returns None for a record that is parked, which holds no other.
-    retired: handlers that were given up; their parts of a ledger item go with the last other one.
-    first_transaction_alone: the plan may have been carried out before, as the answer to the first transaction tells.
-    revisit: plans units again that lead items to their sources (``batch.visits``).
+    named: the rows of an item for which an earlier attempt may have pending work. lives: of rows that expire.
+    unfinished: takes the rows to be finished after the commit; it may hold some already. triage: decides about each
+    failure; it returns None for a record that is parked, which holds no other. retired: handlers that were removed;
+    their contributions are removed from a ledger item with the last other one. first_transaction_alone: the plan may
+    have been carried out before, as the response to the first transaction shows. revisit: plans units again that
+    reconcile items with their sources (``batch.visits``).
     """
 
     def __init__(
@@ -196,12 +198,12 @@ class Committer:
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
         self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
-        self.away: TableThrottled | None = None  # the store stays throttled: nothing is sent again
+        self.away: TableThrottled | None = None  # the store is still throttled: nothing is sent again
 
     def carry_out(self, plan: Plan) -> Outcome:
-        """Sends every chunk, then the keyed puts; then removes empty rows, and recomputes rows.
+        """Sends every transaction, then the keyed puts; then removes empty rows, and recomputes rows.
 
-        Raises the ``EngineError`` that no other try will mend, if nothing of the batch was done.
+        Raises the ``EngineError`` that no retry can help, if nothing of the batch was done.
         """
         runtime, older = self.runtime, None
         transactions: Sequence[Transaction] = plan.transactions
@@ -213,9 +215,11 @@ class Committer:
         try:
             self._send_through(flight)
         except Exception:
+            # A call in flight would write after its batch has failed, beside the retry.
             join_all(flight, len(self.attempts.flying))
             raise
         if older is not None:
+            # Newer changes may have been committed meanwhile: only their claims, read now, show it.
             older.take_back()
         if plan.puts:
             put_rows(runtime, plan.puts, self.progress)
@@ -229,6 +233,7 @@ class Committer:
         attempts = self.attempts
         while attempts or self.replanner.behind:
             if not attempts:
+                # A row that another item owns may be released by a unit before these.
                 behind, self.replanner.behind = self.replanner.behind, []
                 attempts.add(_transactions(behind, self.runtime, alone=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
@@ -258,7 +263,9 @@ class Committer:
         flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 
     def _sent(self, attempt: Attempt) -> Refused | None:
-        """Sends an attempt, after a pause where it met a conflict. In a lane: changes nothing but the store."""
+        """Sends an attempt, after a pause where it met a conflict. Runs in a call slot, so it changes nothing but the
+        store.
+        """
         if attempt.conflicts:
             self.runtime.back_off(attempt.conflicts - 1, throttled=attempt.throttled)
         return self.runtime.engine.transact(attempt.transaction.writes, self.runtime.expires_at)
@@ -308,9 +315,10 @@ class Committer:
         return Contended(VISITED_OFTEN if self.visits else REFUSED_OFTEN)
 
     def _revisit(self, attempt: Attempt, refused: Refused) -> None:
-        """Sends what was read again alone: an item that moves all the time takes no other along.
+        """Sends units that were read again alone: an item that changes all the time fails no other.
 
-        A refusal that takes units out of the chunk is no round of the others, which would fail in the end.
+        A refusal that removes units from the transaction does not count as a round of the others, which would fail in
+        the end.
         """
         read = {id(unit.found) for unit in attempt.transaction.units}
         units = self.replanner.decide(attempt.transaction, refused)
@@ -320,7 +328,7 @@ class Committer:
         self._resend(rest, attempt.rounds if len(rest) < len(attempt.transaction.units) else rounds)
 
     def _sends_max(self, attempt: Attempt) -> int:
-        """How often an attempt is sent again after conflicts. Nobody brings a visit again: alone it is tried longer."""
+        # No redelivery repeats a visit, so alone it is tried longer.
         return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
     def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
@@ -334,23 +342,23 @@ class Committer:
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
 
     def _stop(self, attempt: Attempt) -> None:
-        """Ends the sending where the store stays throttled: whatever is sent next would wait and fail likewise."""
+        """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
         self.away = TableThrottled()
         units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.transaction.units]
         self.progress.fail(units + self.replanner.behind, self.away)
         self.replanner.behind.clear()
 
     def _split(self, attempt: Attempt, refused: Refused) -> None:
-        """Sends units that wrote what was refused alone, then handler by handler; the others go on, in their order."""
+        """Sends the units of the refused writes alone, then handler by handler; the others go on, in their order."""
         units, writes = attempt.transaction.units, attempt.transaction.writes
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
-        parts = by_handler(units[0]) if len(units) == 1 else units
-        if len(parts) == 1:
+        units_apart = by_handler(units[0]) if len(units) == 1 else units
+        if len(units_apart) == 1:
             passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
-            self.progress.fail(parts, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
+            self.progress.fail(units_apart, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
-        for guilty, some in groupby(parts, lambda unit: writes_any(unit, reasons)):
+        for guilty, some in groupby(units_apart, lambda unit: writes_any(unit, reasons)):
             transactions = _transactions([*some], self.runtime, alone=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
             attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
@@ -367,7 +375,7 @@ class Committer:
         return True
 
     def _replan_singly(self, attempt: Attempt) -> None:
-        """Sends a step that is too large for one transaction page by page, each planned from what the ledger holds."""
+        """Sends a step that is too large for one transaction page by page, each planned from the ledger as read."""
         for planned in self.replanner.again(attempt.transaction.units):
             if exceeds_transaction(planned):
                 self.progress.fail([planned], _too_many(planned))
@@ -375,7 +383,9 @@ class Committer:
                 self._resend([planned], attempt.rounds)
 
     def _read_rest(self) -> None:
-        """A refusal usually means a redelivery: the rest of the batch is read at once, not refused chunk by chunk."""
+        """A refusal usually means a redelivery: the rest of the batch is read at once, not refused one transaction
+        after the other.
+        """
         self.read_ahead = True
         waiting = self.attempts.taken_back()
         rest = [unit for attempt in waiting for unit in attempt.transaction.units]
@@ -384,7 +394,7 @@ class Committer:
         self._resend(self.replanner.unclaimed([unit for unit in rest if not _is_unread(unit)]), rounds)
 
     def _note_rest(self) -> None:
-        """A handler left a row empty: its other steps note their rows at once, not when they are refused as well."""
+        """A handler left a row empty: its other steps note their rows at once, before they are refused as well."""
         units = (
             (attempt, self.replanner.with_notes(attempt.transaction.units)) for attempt in self.attempts.taken_back()
         )
@@ -417,17 +427,18 @@ def _too_many(unit: Unit) -> HandlerError:
 
 
 def _is_unread(unit: Unit) -> bool:
-    """Whether a unit was planned without its ledger item."""
     return isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None
 
 
 def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
     """Units handler by handler, those that write the same tables together."""
     groups: dict[Any, list[Unit]] = {}
-    for part in (part for unit in units for part in by_handler(unit)):
-        tables = frozenset(effect.key[0] for effect in part.effects if not isinstance(effect.key, StateKey))
+    for unit_of_handler in (unit_of_handler for unit in units for unit_of_handler in by_handler(unit)):
+        tables = frozenset(effect.key[0] for effect in unit_of_handler.effects if not isinstance(effect.key, StateKey))
         # The changes of an item keep their order for a handler that sees each of them.
-        groups.setdefault(tables if part.steps else part.routes[0].name, []).append(part)
+        groups.setdefault(tables if unit_of_handler.steps else unit_of_handler.routes[0].name, []).append(
+            unit_of_handler
+        )
     return [*groups.values()]
 
 

@@ -1,8 +1,9 @@
-"""May this row become empty? A row that nothing contributes to is removed, but most steps leave others on their rows.
+"""May this row become empty? A row without contributors is removed, but most steps leave other contributors on their
+rows.
 
-A step that takes a contribution back from a row does one of two things. It *requires a contributor*: the row refuses
+A step that subtracts a contribution from a row does one of two things. It *requires a contributor*: the row refuses
 the step if it would count none afterwards. Or it *notes* the row in its ledger item, and the row is removed after the
-commit if it counts none. That is two requests and two write units more. Which of both is learned for each handler
+commit if it counts none. A note costs two requests and two write units more. The choice is learned for each handler
 (``SendingPace.emptying``):
 
 | handler  | event                            | next     | the failure that this prevents                             |
@@ -19,18 +20,18 @@ commit if it counts none. That is two requests and two write units more. Which o
 | either   | a step of a large transaction is | the same | thousands of steps always leave some row empty: every such |
 |          | planned: it has notes            |          | transaction is refused                                     |
 
-Rows with entries and rows that are shown on a parent are always noted (``ledger.difference``): there is more to do for
-them than to remove them.
+Rows with entries and rows that are shown on a parent are always noted (``ledger.difference``): they need more work than
+a removal.
 
 | row     | event                                 | next    | the failure that this prevents                           |
 | ------- | ------------------------------------- | ------- | -------------------------------------------------------- |
-| counted | taken back from, with a note          | lowered | readers see a row of nothing                             |
+| counted | subtracted from, with a note          | lowered | readers see a row of nothing                             |
 | lowered | the batch adds as many contributors   | counted | a removal is sent for a row that is surely not empty     |
 | lowered | removal, and it counts none           | removed |                                                          |
-| lowered | removal, and it counts some           | counted | what another process added meanwhile is removed          |
+| lowered | removal, and it counts some           | counted | additions of another process are removed                 |
 | lowered | the process dies before the removal,  | noted   | the row stays empty for good, because the ledger has the |
 |         | or the store refuses it               |         | step already                                             |
-| noted   | its item is retried, redelivered, or  | lowered | a row that was left empty is found by nobody             |
+| noted   | its item is retried, redelivered, or  | lowered | no process finds the empty row                           |
 |         | makes another step                    |         |                                                          |
 
 A note is cleared once its row is removed or counted (``clear_pending``).
@@ -110,7 +111,7 @@ def with_notes(unit: Unit, emptying: Container[str], retired: Collection[str] = 
 
 
 class LoweredRows:
-    """The rows of a batch that something was taken back from, and that may be empty."""
+    """The rows of a batch from which a contribution was subtracted, and which may be empty."""
 
     __slots__ = ("_changed", "_lowered")
 
@@ -122,6 +123,7 @@ class LoweredRows:
         """Adds a write that was committed and changed the count of a row."""
         key, changed = write.key, self._changed
         changed[key] = changed.get(key, 0) + write.contributors
+        # A write that requires a contributor cannot leave the row empty: a removal would be sent in vain.
         if write.contributors < 0 and not write.requires_contributor:
             self._lowered.add(key)
 
@@ -136,7 +138,7 @@ class LoweredRows:
 
 
 def remove_empty(runtime: Runtime, progress: "Progress") -> None:
-    """Removes rows that nothing contributes to, and learns whose rows become empty."""
+    """Removes rows without contributors, and learns which handlers' rows become empty."""
     pending_work, emptied = progress.pending_work, set[str]()
     if rows := pending_work.lowered.maybe_empty():
         for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX):

@@ -1,4 +1,4 @@
-"""What became of a plan: changes that failed or were already applied, rows by handler, and parked records."""
+"""The outcome of a plan: changes that failed or were already applied, rows by handler, and parked records."""
 
 import sys
 from collections import Counter
@@ -70,13 +70,13 @@ class Failure(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The error's text without content of the item, for a log; empty if all of the text is such content."""
+        """The error's text without content of the item, for a log; empty if the text has only such content."""
         message = public(reason(self.error))
         return "" if message == REDACTED else shortened(message)
 
     @property
     def at(self) -> str | None:
-        """The place in the user's code, ``file:line``: the line that raised, or else the handler."""
+        """The line in the user's code, ``file:line``: the line that raised, or else the handler."""
         return self.raised_at or self.declared_at
 
     def __str__(self) -> str:
@@ -98,6 +98,7 @@ def raised_at(route: Route, error: BaseException | None) -> str | None:
 
 
 def _deepest_line(file: str | None, error: BaseException | None) -> str | None:
+    # A chain of causes may be long, or contain itself: the bound ends the search for the user's line.
     for _ in range(CAUSES_MAX):
         if error is None:
             return None
@@ -113,7 +114,7 @@ class Held(StreamfoldError):  # noqa: N818 - an outcome, not a mistake
 
 
 Counts = dict[str, Counter[str]]
-HELD = "An earlier change of the same item failed for this handler; the record comes again after it."
+HELD = "An earlier change of the same item failed for this handler; the record is retried after it."
 
 
 class Failed(NamedTuple):
@@ -140,12 +141,12 @@ class Tallies:
 
     def __init__(self) -> None:
         self.written = self.removed = 0
-        self.unchanged = 0  # items whose rows stayed as they were
-        self.handed_on = 0  # items with whose rows a fan-out goes on
+        self.unchanged = 0  # items whose rows did not change
+        self.handed_on = 0  # items whose rows a fan-out continues
 
 
 class Outcome:
-    """What became of a plan, or of what a kind did after it; ``+=`` joins two."""
+    """The outcome of a plan, or of a kind's work after it; ``+=`` joins two."""
 
     def __init__(self, failed: Iterable[Failed] = ()) -> None:
         self.failed = list(failed)
@@ -198,7 +199,7 @@ class Triage:
         self._decided: dict[FailureMark, Failed | None] = {}
 
     def __call__(self, failed: Failed) -> Failed | None:
-        """The failure to report; None for a record that is safe in its parking place."""
+        """The failure to report; None for a parked record."""
         if self.runtime.handlers is not None or lacks_the_record(failed.error):
             return failed
         known = (failed.route.name, id(failed.change))
@@ -235,9 +236,12 @@ class Triage:
         if policy.attempts_max is None:
             return None
         key = event_key("attempt", self.runtime.application.name, route.name, change.item, change.identity_text)
+        # A throttled table is not asked again for each further record: the batch would wait for every one.
         if self._throttled:
             raise self._throttled
         try:
+            # Two processes may count attempts of one record: the guarded swap loses no attempt, and a refusal reads the
+            # number again.
             for _ in self.runtime.tries():
                 before = int(self.runtime.engine.read_state([key], consistent=True).get(key, {}).get("r", 0))
                 if self.runtime.engine.swap_state(key, {"ttl": self.runtime.expires_at}, before):
@@ -288,10 +292,10 @@ def lacks_the_record(error: Exception) -> bool:
 
 
 def _unparked(failed: Failed, why: str) -> ParkingError:
-    """The error of a record that has no place to go: first why it failed, then why it is not parked."""
+    """The error of a record that cannot be parked: first why it failed, then why it is not parked."""
     error = failed.error
     what = f"{type(error).__name__}: {reason(error)}".rstrip(".")
-    asked = "" if failed.route.policy.parks else ", which is done for such an error whatever on_error= says"
+    asked = "" if failed.route.policy.parks else ", which is done for such an error with every on_error="
     unparked = ParkingError(f"{what}. The record cannot be parked{asked}. {why} It is reported instead.")
     unparked.__cause__ = error
     return unparked

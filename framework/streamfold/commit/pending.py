@@ -42,36 +42,36 @@ ChangedByRow = Mapping[RowKey, EntriesOfRow]
 
 
 class NamedRows:
-    """The rows that an item names, and that an attempt that died may have left unfinished."""
+    """The rows that an item names, for which an attempt that died may have pending work."""
 
     __slots__ = ("changed_entries", "rows", "state_rows")
 
     def __init__(self) -> None:
-        self.rows: set[RowKey] = set()  # counted rows, which may stand empty
+        self.rows: set[RowKey] = set()  # counted rows, which may be empty
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # below the rows
         self.state_rows: set[RowKey] = set()  # stored attributes, to be copied onto their items
 
-    def add(self, application: str, route: Route, item: ItemKey, parts: Contribution) -> None:
-        """Adds the rows that the code makes of one image of an item."""
-        self.rows.update(key for key, part in parts.items() if not part.digest)
-        self._add_all(parts, entries_by_row(application, route, item, parts))
+    def add(self, application: str, route: Route, item: ItemKey, rows: Contribution) -> None:
+        """Adds the rows that the code makes from one image of an item."""
+        self.rows.update(key for key, row in rows.items() if not row.digest)
+        self._add_all(rows, entries_by_row(application, route, item, rows))
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
-        """Adds the rows that a ledger item holds, and those that its steps left behind."""
+        """Adds the rows of a ledger item, and the pending rows of its steps."""
         if route.name in found.parts:
-            part = found.parts[route.name]
-            left = pending_rows(part.left)
-            self.rows.update(left)
-            for parts in (stored_rows(part.text), left):
-                self._add_all(parts, entries_by_row(application, route, item, parts))
+            contribution = found.parts[route.name]
+            pending = pending_rows(contribution.left)
+            self.rows.update(pending)
+            for rows in (stored_rows(contribution.text), pending):
+                self._add_all(rows, entries_by_row(application, route, item, rows))
 
     def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
-        """Adds what the item contributes now, which decides how the entries of its rows are ordered."""
+        """Adds the item's contribution now, which decides how the entries of its rows are ordered."""
         for key, entries in entries_by_row(application, route, item, held, held=True).items():
             self.take(key, entries)
 
-    def _add_all(self, parts: Contribution, changed_by_row: ChangedByRow) -> None:
-        self.state_rows.update(filter(is_in_state, parts))
+    def _add_all(self, rows: Contribution, changed_by_row: ChangedByRow) -> None:
+        self.state_rows.update(filter(is_in_state, rows))
         for key, entries in changed_by_row.items():
             self.take(key, entries)
 
@@ -89,18 +89,18 @@ class NamedRows:
 
 
 NamedByHandler = tuple[Sequence[Route], NamedRows]
-"""The rows that these handlers' parts of an item name."""
+"""The rows that these handlers' contributions of an item name."""
 
 
 class PendingWork:
-    """What is to be done for the rows of a batch after its commit, with the changes and handlers that led to it."""
+    """The work for the rows of a batch after its commit, with the changes and handlers that caused it."""
 
     def __init__(self) -> None:
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # of rows that are to be recomputed
         self.lowered = LoweredRows()
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
-        self.left: dict[ItemAndHandler, PendingNote] = {}  # what ledger items say was left behind
-        self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it stays left behind
+        self.left: dict[ItemAndHandler, PendingNote] = {}  # noted in ledger items
+        self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it is still pending
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
         self._causes: dict[
             RowKey, list[Causes]
@@ -109,15 +109,15 @@ class PendingWork:
         self._committed: list[Unit] = []  # that are not among these yet: few are ever asked for
 
     def causes(self, row: RowKey) -> list[Cause]:
-        """What led to the work of a row in ``moved`` or ``lowered``."""
+        """The causes of the work of a row in ``changed_entries`` or ``lowered``."""
         return [cause for causes in self._causes_of(row) for cause in _each(causes)]
 
     def failures(self, rows: Iterable[RowKey], error: Exception) -> list[Failed]:
-        """The failures of all that led to the work of such rows."""
+        """The failures of all causes of the work of such rows."""
         return [Failed(change, route, error) for row in rows for change, route in self.causes(row)]
 
     def handlers(self, row: RowKey) -> set[str]:
-        """The names of the handlers that led to the work of such a row."""
+        """The names of the handlers that caused the work of such a row."""
         return {route.name for routes, _ in self._causes_of(row) for route in routes}
 
     def _causes_of(self, row: RowKey) -> list[Causes]:
@@ -145,12 +145,12 @@ class PendingWork:
             if in_state:
                 self._add_stored_attributes(unit)
             if isinstance(unit.guard, LedgerWrite):
-                for part in unit.guard.parts:
-                    if part.left:
-                        self._note(unit.item, PendingNote(unit.guard.key, part.handler, part.left))
+                for each in unit.guard.parts:
+                    if each.left:
+                        self._note(unit.item, PendingNote(unit.guard.key, each.handler, each.left))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Adds all that an attempt that died may have left unfinished, for the handlers that name it."""
+        """Adds the possible pending work of an attempt that died, for the handlers that name it."""
         causes = routes, changes
         for row in named.rows:
             self.lowered.add_noted(row)
@@ -161,21 +161,21 @@ class PendingWork:
         self._add_state_rows(named.state_rows, causes)
 
     def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
-        """Notes what a ledger item that was read says these handlers left behind."""
+        """Notes the pending work of these handlers in a ledger item."""
         for route in routes:
             if route.name in found.parts:
                 self._note(item, PendingNote(key, route.name, found.parts[route.name].left))
 
     def fail(self, failed: Iterable[Failed]) -> None:
-        """Notes whose work failed, before it is decided what becomes of the records."""
+        """Notes whose work failed, before the records are reported or parked."""
         self.failed.update((change.item, route.name) for change, route, _ in failed)
 
     def finished(self) -> dict[StateKey, dict[str, str]]:
-        """What was left behind and is done now: of each ledger item, by handler."""
+        """The pending work that is done now: of each ledger item, by handler."""
         found: dict[StateKey, dict[str, str]] = {}
-        for item_and_handler, left in self.left.items():
+        for item_and_handler, note in self.left.items():
             if item_and_handler not in self.failed:
-                found.setdefault(left.key, {})[left.handler] = left.text
+                found.setdefault(note.key, {})[note.handler] = note.text
         return found
 
     def _add_stored_attributes(self, unit: Unit) -> None:
@@ -190,9 +190,9 @@ class PendingWork:
     def _add_entries(self, row: RowKey, entries: EntriesOfRow) -> None:
         self.changed_entries[row] = all_changed_entries(self.changed_entries.get(row, ()), entries)
 
-    def _note(self, item: ItemKey, left: PendingNote) -> None:
-        if left.text:
-            self.left[item, left.handler] = left
+    def _note(self, item: ItemKey, note: PendingNote) -> None:
+        if note.text:
+            self.left[item, note.handler] = note
 
 
 def clear_pending(runtime: Runtime, pending_work: PendingWork) -> None:
@@ -216,17 +216,21 @@ def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
     if len(unit.routes) < 2:
         return unit.routes
     assert isinstance(unit.guard, LedgerWrite)
-    parts = zip(unit.steps, unit.guard.parts, strict=False)  # parts of retired handlers may follow
-    found = tuple(step.route for step, part in parts if row in step.after or _held_before(step, part, row))
+    steps_with_parts = zip(unit.steps, unit.guard.parts, strict=False)  # contributions of retired handlers may follow
+    found = tuple(
+        step.route
+        for step, contribution in steps_with_parts
+        if row in step.after or _held_before(step, contribution, row)
+    )
     return found or unit.routes
 
 
-def _held_before(step: Step, part: HandlerContribution, row: WrittenKey) -> bool:
-    """Whether a handler contributed to a row before a step, by its old image or by what the ledger held."""
+def _held_before(step: Step, contribution: HandlerContribution, row: WrittenKey) -> bool:
+    """Whether a handler contributed to a row before a step, by its old image or by the ledger."""
     if row in (step.before or ()):
         return True
-    # What is kept elsewhere is compared by its digest, and only where the old image told it.
-    return not part.expected.startswith(REFERENCE) and holds_row(part.expected, row)
+    # A contribution stored elsewhere is compared by its digest, and only where the old image gives it.
+    return not contribution.expected.startswith(REFERENCE) and holds_row(contribution.expected, row)
 
 
 def _each(causes: Causes) -> list[Cause]:
@@ -243,11 +247,11 @@ class Progress:
         self.pending_work = pending_work
         self.triage = triage
         self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
-        self.fatal: EngineError | None = None  # the last error that no other try will mend
-        self.held: set[ItemAndHandler] = set()  # whose later changes are not attempted
+        self.fatal: EngineError | None = None  # the last error that no retry can help
+        self.held: set[ItemAndHandler] = set()  # their later changes are not attempted
         self.lost: set[tuple[str, WrittenKey]] = set()  # rows that somebody else had removed, by handler
         self.claimed: list[Unit] = []  # units behind claims that the store took
-        self.known: list[Unit] = []  # units whose claims were there before
+        self.known: list[Unit] = []  # units whose claims existed before
 
     def commit(self, transaction: Transaction) -> None:
         """Counts the units of a transaction that the store took."""
@@ -280,7 +284,7 @@ class Progress:
                 self.outcome.count(ROWS_LOST, route.name)
 
     def put(self, put: KeyedPut, *, is_known: bool) -> None:
-        """Counts a row that is there now; with ``is_known`` it was there before."""
+        """Counts a row that exists now; with ``is_known`` it existed before."""
         tally = self.outcome.tally(put.route.name)
         tally.written += not is_known
         tally.unchanged += is_known
@@ -290,8 +294,8 @@ class Progress:
         """Fails units. The later changes of an item are held for an ``on`` handler, unless the record is parked."""
         self.note_fatal(error)
         for unit in units:
-            left = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
-            if left and not unit.steps:
+            to_report = self.report(Failed(change, route, error) for route in unit.routes for change in unit.changes)
+            if to_report and not unit.steps:
                 self.held.add((unit.item, unit.routes[0].name))
 
     def hold(self, units: Iterable[Unit]) -> list[Unit]:
@@ -310,12 +314,12 @@ class Progress:
         """Reports failures, but for records that are parked; returns what is reported."""
         failures = list(failed)
         self.pending_work.fail(failures)
-        left = reported(failures, self.triage)
-        self.outcome.failed += left
-        return left
+        to_report = reported(failures, self.triage)
+        self.outcome.failed += to_report
+        return to_report
 
     def note_fatal(self, error: Exception) -> None:
-        """Remembers an error that no other try will mend."""
+        """Remembers an error that no retry can help."""
         if isinstance(error, EngineError) and is_fatal(error):
             self.fatal = error
 

@@ -54,10 +54,10 @@ class Unit(Value):
     routes: tuple[Route, ...]  # the handlers that are reported if the unit fails
     changes: tuple[Change, ...]  # the changes that are reported then
     tallies: tuple[Tally, ...]
-    steps: tuple[Step, ...] = ()  # of a ledger unit, to plan it again from what the ledger holds; a claim has none
+    steps: tuple[Step, ...] = ()  # of a ledger unit, to plan it again from the ledger; a claim has none
     partial: bool = False  # one page of a step with more effects than fit: the next page is planned after it
-    added: AbstractSet[RowKey] = NO_ROWS  # rows of whole targets which others add to, so that this unit adds too
-    found: LedgerItem | None = None  # what a ledger unit was planned from; None: it is optimistic
+    added: AbstractSet[RowKey] = NO_ROWS  # rows of replacing targets to which others add, so that this unit adds too
+    found: LedgerItem | None = None  # the ledger item of the plan; None: the unit is optimistic
     lives: Lives = NO_LIVES  # of rows that expire
 
 
@@ -77,7 +77,7 @@ class KeyedPut(NamedTuple):
 
 
 class Deferred(Protocol):
-    """What a kind does after the commit. ``str()`` says it in a dry run."""
+    """The work of a kind after the commit. A dry run prints its ``str()``."""
 
     @property
     def route(self) -> Route: ...
@@ -91,7 +91,7 @@ class Plan(NamedTuple):
 
     transactions: tuple[Transaction, ...]  # transactions, in order
     puts: tuple[KeyedPut, ...]  # written after the transactions
-    deferred: tuple[Deferred, ...] = ()  # what kinds do after the commit
+    deferred: tuple[Deferred, ...] = ()  # the work of kinds after the commit
 
 
 def ledger_unit(
@@ -121,9 +121,9 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
 
 
 def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -> Unit | None:
-    """A ledger unit planned again from what the ledger holds; None if the ledger has all of it.
+    """A ledger unit planned again from the ledger; None if the ledger has all of it.
 
-    Its steps note the rows that they may leave empty: whoever was refused once is not to be refused again.
+    Its steps note the rows that they may leave empty: a unit that was refused once must not be refused again.
     """
     assert isinstance(unit.guard, LedgerWrite)
     steps = tuple(
@@ -140,12 +140,12 @@ def by_handler(unit: Unit) -> list[Unit]:
     assert isinstance(guard, LedgerWrite)
     key, item, added, found, lives = guard.key, unit.item, unit.added, None, unit.lives
     if guard.fence:
-        # A visit, which never takes an item for new: once one handler moved the revision, the next visits it again.
+        # A visit never takes an item for new: once one handler has changed the revision, the next visits it again.
         found = unit.found
         assert found is not None
         planned = [reconciled(key, item, (step,), found, added, lives) for step in unit.steps]
     else:
-        # A step whose old image is unknown is tried as the item's first. A ledger that knows more refuses the step.
+        # A step without an old image is tried as the item's first. A ledger item that has more refuses the step.
         steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)
         planned = [optimistic(key, item, (step._replace(requires_contributor=False),), added, lives) for step in steps]
     return [unit_of(item, transition, unit.changes, added, found, lives) for transition in planned]
@@ -174,28 +174,28 @@ def exceeds_transaction(unit: Unit) -> bool:
 
 def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
     """A unit without the effects on rows that are as new already."""
-    places = set(stale)
-    left = tuple(effect for effect in unit.effects if effect.key not in places)
-    if len(left) == len(unit.effects):
+    stale_keys = set(stale)
+    remaining = tuple(effect for effect in unit.effects if effect.key not in stale_keys)
+    if len(remaining) == len(unit.effects):
         return unit
-    rows = [effect for effect in left if not isinstance(effect, PutState | DeleteState)]
-    return unit._replace(effects=left, tallies=(Tally.of(unit.routes[0].name, rows),))
+    rows = [effect for effect in remaining if not isinstance(effect, PutState | DeleteState)]
+    return unit._replace(effects=remaining, tallies=(Tally.of(unit.routes[0].name, rows),))
 
 
 def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -> tuple[UnitWrite, ...]:
-    """Effects without an addition that amends or takes back what was added to a row, if somebody removed that row.
+    """Effects without an addition that amends or subtracts an earlier contribution, if another writer removed its row.
 
     ``there``: others made the row again, or its count is wrong. It then gets the step's stamp, because entries below it
-    move. It is written in any case: the ledger goes on without it, and a correction of the row that is under way would
-    take what the ledger held before for what it holds.
+    change. The row is written in any case: the ledger changes without it, and a correction of the row that is under way
+    would otherwise use the ledger's state before.
     """
-    left: list[UnitWrite] = []
+    remaining: list[UnitWrite] = []
     for effect in effects:
         if not amends(effect) or effect.key != key:
-            left.append(effect)
+            remaining.append(effect)
         elif there:
             stamp, changed, life = effect.stamp, effect.changed_entries, effect.life
-            left.append(
+            remaining.append(
                 AddRow(
                     effect.key,
                     {},
@@ -207,28 +207,28 @@ def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -
                     life=life,
                 )
             )
-    return tuple(left)
+    return tuple(remaining)
 
 
 def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
-    """Whether a write amends or takes back what was added to a row before."""
+    """Whether a write amends or subtracts an earlier contribution to a row."""
     return isinstance(effect, AddRow) and effect.contributors_min is not None
 
 
 def pack(units: Sequence[Unit], actions: int) -> list[Transaction]:
-    """Chunks of at most ``actions`` writes, grouped by shared row; a unit is never split.
+    """Transactions of at most ``actions`` writes, grouped by shared row; a unit is never split.
 
-    Units that write no row fill up what the others leave of their chunks.
-    A unit with more than ``actions`` writes has a chunk of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into
-    one unit per handler. So is a unit in which two handlers write the same row and the writes cannot be merged.
+    Units that write no row fill up the other transactions. A unit with more than ``actions`` writes has a transaction
+    of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into one unit per handler. So is a unit in which two
+    handlers write the same row and the writes cannot be merged.
     """
-    whole: list[Unit] = []
+    fitting: list[Unit] = []
     for unit in units:
-        whole += by_handler(unit) if exceeds_transaction(unit) else (unit,)
-    idle = deque([unit for unit in whole if unit.steps and not unit.effects])
+        fitting += by_handler(unit) if exceeds_transaction(unit) else (unit,)
+    idle = deque([unit for unit in fitting if unit.steps and not unit.effects])
     transactions: list[Transaction] = []
     builder = _TransactionBuilder(actions)
-    for unit in _grouped([unit for unit in whole if unit.effects or not unit.steps]):
+    for unit in _grouped([unit for unit in fitting if unit.effects or not unit.steps]):
         if builder.add(unit):
             continue
         if builder.units:
@@ -252,7 +252,7 @@ def _alone(unit: Unit) -> Transaction:
 def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
     """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes.
 
-    Every other group of a most shared row stands backwards: rows that two groups share meet where both meet.
+    Every other group of a most shared row is reversed: rows that two groups share meet where both meet.
     """
     ledger = [unit for unit in units if unit.steps]
     touched: Counter[WrittenKey] = Counter(
@@ -269,10 +269,7 @@ def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _anchor(unit: Unit, places: Mapping[WrittenKey, int]) -> list[int]:
-    """The sort key of a unit: the places of its shared rows, the most shared first; behind all of them if it has none.
-
-    So the units of one row come together.
-    """
+    # The most shared row first, and units without a shared row last.
     own = sorted([places[effect.key] for effect in unit.effects if effect.key in places])
     return own or [len(places)]
 
@@ -285,7 +282,7 @@ class _TransactionBuilder:
         self.units: list[Unit] = []
         self.guards: set[StateKey] = set()
         self.rows: dict[WrittenKey, UnitWrite] = {}
-        self.written = 0  # of the rows, those that are not left as they are
+        self.written = 0  # number of rows that change
         self.bytes = 0
 
     def add(self, unit: Unit) -> bool:
@@ -319,13 +316,13 @@ class _TransactionBuilder:
         return True
 
     def _is_of_another_shard(self, unit: Unit) -> bool:
-        """Whether a unit writes another shard of a spread row. With one shard a chunk, batches seldom conflict."""
+        """Whether a unit writes another shard of a spread row. With one shard each, transactions seldom conflict."""
         if not (unit.effects and any(map(is_spread, unit.routes))):
             return False
         return not any(isinstance(effect, AddRow) and effect.key in self.rows for effect in unit.effects)
 
     def filled(self, idle: deque[Unit]) -> Transaction:
-        """The chunk, with as many units that write no row as there is room for."""
+        """The transaction, filled up with units that write no row."""
         while idle and self.add(idle[0]):
             idle.popleft()
         return self.transaction()
@@ -337,12 +334,12 @@ class _TransactionBuilder:
 
 
 def _is_written(write: UnitWrite) -> bool:
-    """Whether a write changes anything: additions of several units may cancel each other out."""
+    # Additions of several units may cancel each other out.
     return type(write) is not AddRow or write.contributors != 0 or not write.changes_nothing
 
 
 def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
-    """Two writes of one row as one, or None where they cannot stand in one transaction."""
+    """Two writes of one row as one, or None where they cannot be in one transaction."""
     if isinstance(one, AddRow) and isinstance(other, AddRow):
         if one.life != other.life:
             return None

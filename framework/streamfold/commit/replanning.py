@@ -1,4 +1,4 @@
-"""Units are planned again, from what a refusal says or what the ledger holds."""
+"""Plans units again, from the item in a refusal or from the ledger."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -41,13 +41,13 @@ from streamfold.writes.guarded import (
 if TYPE_CHECKING:
     from streamfold.commit.pending import ItemAndHandler
 Coming = tuple[Route, Contribution, Contribution]
-"""A handler, what an item contributed through it as far as that is known, and what the item contributes now."""
+"""A handler, the item's earlier contribution through it as far as it is known, and its contribution now."""
 READS_MAX = 3
 """Times that a ledger item and its large contributions are read until they match each other."""
 
 CLAIMS_READ, CLAIMS_READ_MAX = 20, 1_280
-"""Claims of newer changes that are read at first, the newest of them, and at most; each read takes four times as many
-as the one before. The newest claim names the rows of most handlers.
+"""Claims of newer changes that the first read takes, the newest first, and the bound; each read takes four times as
+many as the one before. The newest claim names the rows of most handlers.
 """
 BEHIND_VERSIONS = ":"
 """Sorts behind every version, because a version begins with a digit."""
@@ -61,9 +61,9 @@ Revisit = Callable[[Sequence[Unit]], tuple[list[Unit], list[Failed]]]
 
 
 def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
-    """Reads rows that expire, that items come to, and whose life the process does not know.
+    """Reads rows that expire, to which items are added, and whose life the process does not know.
 
-    A row that is read too late costs a refused transaction, which tells the life that the row has.
+    A row that is read too late costs a refused transaction, which shows the row's life.
     """
     rows = dict.fromkeys(
         row for route, before, after in steps for row in lives.unknown(route, after) if row not in before
@@ -75,8 +75,9 @@ def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consist
 def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
     """A ledger item with the large contributions of these handlers.
 
-    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records come again.
+    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records are retried.
     """
+    # A step in between replaces the item and its large contributions, and both reads must be of one step.
     for _ in range(READS_MAX):
         whole = _with_large_contributions(engine, key, found, handlers)
         if whole is not None:
@@ -88,7 +89,9 @@ def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collectio
 def _with_large_contributions(
     engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]
 ) -> LedgerItem | None:
-    """The ledger item with its large parts; None if the digest of one of them does not match."""
+    """The ledger item with its large contributions; None if the digest of one does not match: it changed between the
+    reads.
+    """
     large = {
         contribution_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)
     }
@@ -108,7 +111,7 @@ class ClaimsPartition(NamedTuple):
     """Where the claims of one handler and item are, in the order of their changes."""
 
     partition: str
-    beginning: str  # of their sort keys; those of other items may begin so too
+    beginning: str  # of their sort keys; sort keys of other items may begin so too
 
     @classmethod
     def of(cls, unit: Unit) -> "ClaimsPartition":
@@ -116,7 +119,7 @@ class ClaimsPartition(NamedTuple):
 
 
 class OlderChanges:
-    """Finds the changes of one plan that are older than what their rows were, and leaves out or takes back the rows."""
+    """Finds the changes of one plan that are older than their rows were, and omits or removes the rows."""
 
     def __init__(self, runtime: Runtime, progress: Progress) -> None:
         self.runtime = runtime
@@ -124,7 +127,9 @@ class OlderChanges:
         self.redriven: list[Unit] = []  # as they were planned, with all of their rows
 
     def without_newer(self, transactions: Sequence[Transaction]) -> Sequence[Transaction]:
-        """The chunks without rows that newer changes wrote or deleted. Units fail whose item's claims are not read."""
+        """The transactions without rows that newer changes wrote or deleted. Units fail whose item's claims are not
+        read.
+        """
         late = [
             unit
             for transaction in transactions
@@ -144,7 +149,7 @@ class OlderChanges:
         return pack(wanted, self.runtime.chunk_actions)
 
     def take_back(self) -> None:
-        """Takes back the rows of older changes that a newer change, as its claim now says, wrote or deleted."""
+        """Removes the rows of older changes that a newer change wrote or deleted, according to its claim."""
         units = self.redriven or self._overtaken()
         if not units:
             return
@@ -164,13 +169,13 @@ class OlderChanges:
         self._fail(units, wrong)
 
     def _replace_older(self, unit: Unit, named: Newer, rows: Mapping[RowKey, Mapping[str, Any]]) -> None:
-        """Puts tombstones of newer changes in the place of older rows."""
+        """Replaces older rows by tombstones of newer changes."""
         for effect in unit.effects:
             if not isinstance(effect, GuardedPut) or effect.key not in named:
                 continue
             row, newest = rows.get(effect.key, {}), named[effect.key]
             if row.get(CONTRIBUTORS) != 0 and row.get(VERSION, newest) < newest:
-                # Refused if the row is newer by now, or another item's: then there is nothing to be taken back.
+                # Refused if the row is newer by now, or another item's: then nothing has to be removed.
                 refused = send(self.runtime, [effect._replace(attributes=None, version=newest)])
                 self.progress.outcome.tally(unit.routes[0].name).removed += refused is None
 
@@ -214,12 +219,11 @@ class OlderChanges:
 
 
 def _puts(unit: Unit) -> bool:
-    """Whether a change puts a row: only a row that comes back is wrong."""
+    # Only a row that comes back is wrong: a deletion needs no check.
     return any(isinstance(effect, GuardedPut) and effect.attributes is not None for effect in unit.effects)
 
 
 def _put_rows(unit: Unit) -> dict[str, RowKey]:
-    """The rows that a change puts or deletes, by their names in claims."""
     return {row_name(effect.key): effect.key for effect in unit.effects if isinstance(effect, GuardedPut)}
 
 
@@ -244,7 +248,7 @@ def _named(engine: Engine, place: ClaimsPartition, units: Sequence[Unit]) -> dic
 
 
 class Replanner:
-    """Plans units again. What cannot be planned again fails; what the state has already is done."""
+    """Plans units again. A unit that cannot be planned again fails; a unit that the state has already is done."""
 
     def __init__(
         self,
@@ -256,16 +260,16 @@ class Replanner:
     ) -> None:
         self.runtime = runtime
         self.progress = progress
-        self.named = named  # the rows of an item that an earlier attempt may have left unfinished
+        self.named = named  # the rows of an item for which an earlier attempt may have pending work
         self.revisit = revisit  # the units are of visits, which nobody plans again from the images at hand
         self.lives = progress.lives
         self.rounds = 1  # that the last refusal counts for: none where it showed a life that is over
-        self.retired = retired  # handlers whose parts of a ledger item go with the last other one
-        self.behind: list[Unit] = []  # units whose row is another item's, to be tried again behind the others
+        self.retired = retired  # handlers whose contributions go with the last other one of a ledger item
+        self.behind: list[Unit] = []  # units whose row belongs to another item, to be tried again behind the others
         self.tried: dict[ItemAndHandler, int] = {}  # changes that had got through when a unit was put behind
 
     def decide(self, transaction: Transaction, refused: Refused) -> list[Unit]:
-        """The units of a chunk as they are to be sent again after conditions failed."""
+        """The units of a transaction to be sent again after conditions failed."""
         failing = [reason if reason and reason.code == CONDITION else None for reason in refused.reasons]
         count, over = len(transaction.units), self.lives.over
         outlived = {
@@ -280,11 +284,12 @@ class Replanner:
                 units.append(unit)
             elif self.revisit is None:
                 units += self._decided(unit, reason)
-        if self.revisit is not None:  # what the refusal shows is newer than the source that was read
+        if self.revisit is not None:  # the item in the refusal is newer than the source that was read
             units += self.again([unit for unit, reason in guarded if reason is not None])
         assumed = any(reason for unit, reason in guarded if unit.steps)
         for write, reason in zip(transaction.writes[count:], failing[count:], strict=True):
-            # What a row refused to units that assumed another contribution says nothing of what they do now.
+            # Units that assumed another contribution are planned again: the row's refusal does not apply to their new
+            # writes.
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
                 units = self._without_refused(units, write, reason)
         self.rounds = int(self.lives.over == over)
@@ -312,7 +317,7 @@ class Replanner:
             return [without(unit, [write.key]) for unit in units]
         if would_be_empty(write, reason):
             note_refused(self.runtime.pace.emptying, units, write.key)
-            # Of all handlers: a refusal may not tell of every row.
+            # Of all handlers: a refusal need not name every row.
             return [with_notes(unit, [route.name for route in unit.routes], self.retired) for unit in units]
         if isinstance(write, AddRow) and write.contributors_min is not None:
             return self._without_lost(units, write.key, there=counts_contributors(reason))
@@ -351,7 +356,7 @@ class Replanner:
             self.progress.fail([unit], error)
 
     def again(self, units: Sequence[Unit], *, consistent: bool = False) -> list[Unit]:
-        """Ledger units planned again from what the ledger holds."""
+        """Ledger units planned again from the ledger."""
         if self.revisit is not None:
             return self._revisited(self.revisit, units)
         found = self.found(units, consistent=consistent)
@@ -371,7 +376,7 @@ class Replanner:
     def planned(self, unit: Unit, found: LedgerItem) -> list[Unit]:
         """A unit planned again, or nothing if the ledger has all of it already.
 
-        An earlier attempt may have died before it removed empty rows or recomputed rows: these are finished again.
+        An earlier attempt may have died before it removed empty rows or recomputed rows: this work is done again.
         """
         for routes, named in self.named(unit, found):
             self.progress.pending_work.take(named, routes, unit.changes)
@@ -383,7 +388,7 @@ class Replanner:
         return [planned]
 
     def unclaimed(self, units: list[Unit]) -> list[Unit]:
-        """The units but for claims that are there already."""
+        """The units without those whose claims exist already."""
         claims = [unit for unit in units if not unit.steps]
         if not claims:
             return units
@@ -398,7 +403,7 @@ class Replanner:
         return [unit for unit in units if unit.guard.key not in taken]
 
     def found(self, units: Sequence[Unit], *, consistent: bool = False) -> list[tuple[Unit, LedgerItem]]:
-        """What the ledger holds for units. Units whose ledger item cannot be read fail."""
+        """The ledger items of units. Units whose ledger item cannot be read fail."""
         if not units:
             return []
         try:

@@ -47,14 +47,13 @@ def in_slots(
     at: Callable[[Tag], Hashable] = lambda tag: tag,
     count: int | None = None,
 ) -> Iterator[tuple[Tag, Result | EngineError | HandlerError]]:
-    """What comes of each call, as it ends: its answer, or the error of the store or of a handler.
+    """The result of each call, as it ends: its response, or the error of the store or of a handler.
 
-    calls: are asked for one by one, as slots get free.
-    stops: once an error stops them, no further call is begun; nothing is told of calls that were not begun.
-    at: the place that a call touches; a call waits for another one of the same place.
+    calls: are taken one by one, as slots get free. stops: once an error stops them, no further call is begun; calls
+    that were not begun have no result. at: the key that a call touches; a call waits for another one with the same key.
     count: how many calls are made side by side; as many as there are call slots if not given.
 
-    Other errors are raised when all that was begun has ended.
+    Other errors are raised when all begun calls have ended.
     """
     flight, flying, flying_max = slots.flight(), set[Hashable](), count or slots.count
     given = iter(calls)
@@ -64,6 +63,7 @@ def in_slots(
     while True:
         while stopped is None and len(flying) < flying_max:
             waiting = waiting or next(given, None)
+            # A call for the same key must wait: two calls in flight on one item would conflict with each other.
             if waiting is None or (place := at(waiting[0])) in flying:
                 break
             flying.add(place)
@@ -73,6 +73,8 @@ def in_slots(
             break
         tag, answer, error = flight.join()
         flying.discard(at(tag))
+        # An error that is no result of a call is raised after all begun calls have ended: a thread must not write after
+        # its batch.
         if error is not None and not isinstance(error, EngineError | HandlerError):
             unexpected = unexpected or error
         elif unexpected is None:
@@ -88,19 +90,19 @@ def in_slots(
 
 
 def join_all(flight: Flight, count: int) -> None:
-    """Waits for calls whose answers nobody wants any more."""
+    """Waits for calls whose results are not needed: a thread must not outlive its batch."""
     for _ in range(count):
         flight.join()
 
 
 class Several(tuple[object, ...]):
-    """Places that one call touches."""
+    """The keys that one call touches."""
 
     __slots__ = ()
 
 
 def slices(slots: CallSlots, keys: Sequence[Result], size: int) -> Iterator[Sequence[Result]]:
-    """Keys as calls take them: all in one call, or what one request takes where calls are made side by side."""
+    """Keys in groups, one for each call: all in one call, or one request's worth where calls are made side by side."""
     step = size if slots.count > 1 else max(len(keys), 1)
     return (keys[start : start + step] for start in range(0, len(keys), step))
 
@@ -111,12 +113,12 @@ def is_stale(write: GuardedWrite, reason: Reason) -> bool:
 
 
 def is_added_to(write: GuardedWrite, reason: Reason) -> TypeGuard[PutRow | DeleteRow]:
-    """Whether a whole row was refused because others add to the row: it counts contributors and has no owner."""
+    """Whether a replacement was refused because others add to the row: it counts contributors and has no owner."""
     return isinstance(write, PutRow | DeleteRow) and counts_contributors(reason) and _owner(reason) is None
 
 
 def _owner(reason: Reason) -> Any:
-    """The owner of the row that refused a write. The mark of a row that is being corrected is none."""
+    # The mark of a row that is being corrected is no owner.
     owner = (reason.item or {}).get(OWNER)
     return None if isinstance(owner, str) and owner.startswith(MARK) else owner
 
@@ -127,12 +129,11 @@ def counts_contributors(reason: Reason) -> bool:
 
 
 def _own(write: GuardedPut, reason: Reason) -> bool:
-    """Whether the version of the row refused a guarded put, and not another owner."""
     return write.owner is None or (reason.item is not None and reason.item.get(OWNER) in (None, write.owner))
 
 
 def _has_no_version(reason: Reason) -> bool:
-    """Whether handlers add to the row that refused: it counts contributors and has no version."""
+    # Handlers add to a row that counts contributors: it has no version.
     return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
 
 
@@ -162,19 +163,18 @@ def not_the_owner(write: GuardedWrite, reason: Reason) -> HandlerError:
 
 
 def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerError:
-    """The error of a row that cannot be recomputed: it would be ``after``, and is too large or refused by the store.
-
-    What the handlers contributed is kept. Their policy decides about the records.
+    """The error of a row that cannot be recomputed: as ``after`` it is too large or refused by the store. The handlers'
+    contributions are kept. Their policy decides about the records.
     """
     sizes = {name: item_bytes({name: encode(value)}) for name, value in after.items()}
     if (size := sum(sizes.values())) <= ITEM_BYTES_MAX:
         return HandlerError(
-            f"The store refused what row {redacted(_name(key))} shows, {reason.code}: {redacted(reason.message)}"
+            f"The store refused the values of row {redacted(_name(key))}, {reason.code}: {redacted(reason.message)}"
         )
     named = sorted((name for name in sizes if not hidden(name)), key=lambda name: -sizes[name])[:LARGEST_SHOWN]
     largest = ", ".join(f"{name} has {sizes[name]}" for name in named)
     return HandlerError(
-        f"Row {redacted(_name(key))} would have {size} bytes with what it shows, {ITEM_BYTES_MAX} at most: "
+        f"Row {redacted(_name(key))} would have {size} bytes with its values, {ITEM_BYTES_MAX} at most: "
         f"{redacted(largest)}. Keep fewer or smaller values, Top(n, value=...), Collect(..., most=), or take more rows."
     )
 
@@ -202,7 +202,7 @@ def send(runtime: Runtime, writes: Sequence[GuardedWrite]) -> Refused | None:
         throttled = is_throttled(refused)
     if throttled:
         raise TableThrottled
-    raise Contended(f"Others are in the way: {SENDS_MAX} conflicts in a row; the record comes again.")
+    raise Contended(f"Others are in the way: {SENDS_MAX} conflicts in a row; the record is retried.")
 
 
 def check_passing(refused: Refused) -> None:
@@ -227,7 +227,8 @@ def may_pass(reason: Reason) -> bool:
 def by_table(
     runtime: Runtime, rows: Sequence[RowKey], call: Callable[[Sequence[RowKey]], SliceAnswer], size: int
 ) -> Iterator[tuple[Sequence[RowKey], SliceAnswer | EngineError]]:
-    """What a call answers for rows, ``size`` of them in a call. What is wrong for good for one table is asked by table.
+    """The results of a call for rows, ``size`` of them in a call. After a fatal error the call is repeated for each
+    table, so that only the rows of the faulty table fail.
 
     Raises the errors of handlers.
     """

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["DynamoEngine", "EmbeddedEngine", "Engine", "MemoryEngine"]
 
 PUBLIC = {"DynamoEngine": "dynamodb", "EmbeddedEngine": "embedded", "MemoryEngine": "memory"}
-"""The modules of engines, which bring along what few users of this package need: SQLite, boto3."""
+"""The modules of engines, which import dependencies that few users of this package need: SQLite, boto3."""
 StoredItem = Mapping[str, Any]
 """An item as stored: attribute names to DynamoDB attribute values, binary as bytes or base64 text."""
 StateItems = Mapping[StateKey, dict[str, Any]]
-"""State items as read, with Python values; none of those that are absent."""
+"""State items as read, with Python values; absent items are missing."""
 
 
 Finished = Mapping[StateKey, Mapping[str, str]]
-"""What steps left behind and is finished now: by ledger item and handler, the text that the item holds."""
+"""Pending work of steps that is finished now: by ledger item and handler, the text in the item."""
 
 
 Wanted = Callable[[RowKey], Collection[str]]
@@ -42,7 +42,7 @@ Wanted = Callable[[RowKey], Collection[str]]
 
 
 class Declared(Protocol):
-    """What an engine needs to know of an application: ``App``."""
+    """The attributes of an application (``App``) that an engine needs."""
 
     @property
     def tables(self) -> Mapping[str, Table]: ...
@@ -62,16 +62,16 @@ class Entries(NamedTuple):
 
     partition: str
     most: int  # how many
-    after: str = ""  # only places greater than this
-    descending: bool = False  # the largest places first
-    before: str = ""  # only places less than this; with ``after``
+    after: str = ""  # only sort positions greater than this
+    descending: bool = False  # the largest sort positions first
+    before: str = ""  # only sort positions less than this; with ``after``
 
 
 class Counter(NamedTuple):
     """A state item whose number ``n`` is raised."""
 
     key: StateKey
-    new: bool = False  # none is expected to be there, which saves a call; what is found decides
+    new: bool = False  # no item is expected, which saves a call; an existing item still decides
     expires: bool = True  # sets the time to live, which a new item always gets
 
 
@@ -80,7 +80,7 @@ class Inserted:
     """The rows that were not inserted; the others were not there before, and are now."""
 
     missing: list[RowKey]  # they are not there afterwards
-    known: list[RowKey]  # they were there before, perhaps by a call whose answer was lost
+    known: list[RowKey]  # they existed before, perhaps by a call whose response was lost
     refused: Mapping[RowKey, str] = field(default_factory=dict, compare=False)  # why the store never takes one
 
 
@@ -92,14 +92,14 @@ class Page(NamedTuple):
 
 
 ScanCursor = str
-"""Where a scan goes on: a text that only the engine reads, and that may be stored as it is."""
+"""The cursor of a scan: a text that only the engine reads, and that may be stored."""
 
 
 class Segment(NamedTuple):
-    """A part of a table, by a hash of the partition key."""
+    """A segment of a table, by a hash of the partition key."""
 
     number: int = 0  # from 0
-    of: int = 1  # how many parts there are
+    of: int = 1  # the number of segments
 
 
 class ScanPage(NamedTuple):
@@ -110,10 +110,10 @@ class ScanPage(NamedTuple):
 
 
 class Engine(Protocol):
-    """A store, which says itself what it can do: nobody asks for its type.
+    """A store that declares its capabilities: no caller checks its type.
 
-    Every method may raise ``EngineError`` (the store is missing or forbidden) and ``EngineUnavailable`` (the outcome
-    is unknown; doing the same again is safe, because the guards decide).
+    Every method may raise ``EngineError`` (the store is missing or forbidden) and ``EngineUnavailable`` (the outcome is
+    unknown; doing the same again is safe, because the guards decide).
     """
 
     @property
@@ -139,17 +139,18 @@ class Engine(Protocol):
         ...
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
-        """Carries out all of the writes, or none and says why. ``expires_at``: epoch seconds, of writes that expire."""
+        """Carries out all of the writes, or none and returns the reasons. ``expires_at``: epoch seconds, of writes that
+        expire.
+        """
         ...
 
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
-        """Inserts rows one by one, the first of each key. A row that is there already stays as it is."""
+        """Inserts rows one by one, the first of each key. An existing row is not changed."""
         ...
 
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
-        """Writes rows one by one, each under its own condition; returns the keys of those that may not be written.
-
-        These are to be written by ``transact``, whose refusal says what is there.
+        """Writes rows one by one, each under its own condition; returns the keys of refused rows. The caller writes
+        these by ``transact``, whose refusal has the found item.
         """
         ...
 
@@ -158,15 +159,15 @@ class Engine(Protocol):
         ...
 
     def forget(self, finished: Finished) -> None:
-        """Removes from ledger items what was left behind, if an item still holds exactly that text."""
+        """Removes pending work from ledger items, if an item still has exactly that text."""
         ...
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         """Raises the number ``n`` of state items by one, each item on its own; returns the items afterwards.
 
-        An item that is not there begins with ``start + 1``. A key that is given twice is counted once. A counter is
-        missing from the answer if its item stayed busy, or the outcome is not known: then its number may be raised,
-        by more than one too. Raises ``EngineUnavailable`` only if nothing was answered.
+        An absent item begins with ``start + 1``. A repeated key is counted once. A counter is missing from the result
+        if its item is busy at every try, or the outcome is unknown: then its number may be raised, even by more than
+        one. Raises ``EngineUnavailable`` only if no call was answered.
         """
         ...
 
@@ -179,9 +180,8 @@ class Engine(Protocol):
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        """Entries below a row, strongly consistent: their places and the texts of their values.
-
-        Other state items with a text are read so too, such as claims: one that has no text has ``""``.
+        """Entries below a row, strongly consistent: their sort positions and the texts of their values. It reads other
+        state items with a text, too, such as claims: an item without a text has ``""``.
         """
         ...
 
@@ -203,8 +203,8 @@ class Engine(Protocol):
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         """Some items of a partition in the order of their sort keys, strongly consistent.
 
-        begins: only items whose sort key, a text, begins so; "" for all.
-        after: only items with a greater sort key; None for all.
+        begins: only items whose sort key, a text, begins so; "" for all. after: only items with a greater sort key;
+        None for all items.
         """
         ...
 
@@ -215,9 +215,9 @@ class Engine(Protocol):
     def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """Some keys of a table's segment, strongly consistent: source items and derived rows alike.
 
-        A key that is there all the while is in exactly one page of one segment. A key that is written or removed
-        meanwhile is in one page or in none. ``STATE`` has the keys of the state items.
-        after: the place that the page before told; None for the first page.
+        A key that exists all the while is in exactly one page of one segment. A key that is written or removed
+        meanwhile is in one page or in none. ``STATE`` has the keys of the state items. after: the cursor of the page
+        before; None for the first page.
         """
         ...
 
@@ -235,7 +235,7 @@ OWN_VERSION = "version"
 class OwnRecord(NamedTuple):
     """A record of an engine's own stream of derived rows."""
 
-    sequence: int  # its place in the stream
+    sequence: int  # its position in the stream
     record: dict[str, Any]
 
 
@@ -251,7 +251,7 @@ class OwnStream(Protocol):
         ...
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
+        """Stores the position up to which records were read, and drops records that are ``done``."""
         ...
 
     def retry(self, group: str | None = None) -> None:
@@ -263,7 +263,7 @@ class Seekable(Protocol):
     """An engine that finds items by the beginnings of their keys."""
 
     def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
-        """The items of a table whose keys begin with these texts, sorted; of them only ``derived`` rows, if asked."""
+        """The items of a table whose keys begin with these texts, sorted; with ``derived`` only derived rows."""
         ...
 
 

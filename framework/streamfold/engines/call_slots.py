@@ -1,4 +1,4 @@
-"""Call slots: how many calls of the store are made side by side, and what comes of each."""
+"""Call slots: how many calls of the store are made side by side, and their results."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,33 +21,33 @@ GIVE_WAY_SECONDS = 0.001
 
 
 class Joined(NamedTuple):
-    """What came of a call that was begun."""
+    """The result of a call."""
 
-    tag: Any  # what the call was begun with
+    tag: Any  # the tag given to ``begin``
     answer: Any = None
     error: BaseException | None = None
 
 
 class Flight:
-    """Calls that were begun and not joined. This one makes each call when its answer is asked for, in their order."""
+    """Calls that were begun and not joined. This class makes each call when its result is joined, in their order."""
 
     def __init__(self) -> None:
         self._begun: deque[tuple[Any, SlotCall]] = deque()
 
-    def begin(self, tag: Any, call: SlotCall, places: Iterable[object]) -> None:
-        """Begins a call. No two calls in flight may write one of the ``places``: the caller sees to that."""
-        del places
+    def begin(self, tag: Any, call: SlotCall, keys: Iterable[object]) -> None:
+        """Begins a call. The caller ensures that no two calls in flight write one of the ``keys``."""
+        del keys
         self._begun.append((tag, call))
 
     def give_way(self) -> None:
-        """Lets what was begun get on its way, before this thread goes on with work of its own."""
+        """Lets the begun calls be sent before this thread continues with work of its own."""
 
     def join(self) -> Joined:
-        """What came of a call; waits until there is one that has ended."""
+        """The result of a call; waits until one has ended."""
         return made(*self._begun.popleft())
 
     def answer(self) -> Any:
-        """The answer of a call; raises its error."""
+        """The return value of a call; raises its error."""
         joined = self.join()
         if joined.error is not None:
             raise joined.error
@@ -73,7 +73,7 @@ class CallSlots:
         return self.count
 
     def flight(self) -> Flight:
-        """Takes calls to be made side by side, and hands back what came of them to the thread that asks."""
+        """Makes calls side by side in threads, and hands their results to the thread that joins them."""
         return Flight()
 
 
@@ -101,7 +101,7 @@ class Threads(CallSlots):
         self._pool.submit(call)
 
     def close(self) -> None:
-        """Waits for what is being called, and ends the threads."""
+        """Waits for the calls in flight, and ends the threads."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -113,8 +113,8 @@ class _ThreadFlight(Flight):
         self._threads = threads
         self._ended: SimpleQueue[Joined] = SimpleQueue()
 
-    def begin(self, tag: Any, call: SlotCall, places: Iterable[object]) -> None:
-        del places
+    def begin(self, tag: Any, call: SlotCall, keys: Iterable[object]) -> None:
+        del keys
         self._threads.submit(lambda: self._ended.put(_made_surely(tag, call)))
 
     def give_way(self) -> None:
@@ -125,7 +125,7 @@ class _ThreadFlight(Flight):
 
 
 def _made_surely(tag: Any, call: SlotCall) -> Joined:
-    """Makes a call. Whatever it raises is told: the thread that joins it would wait for ever."""
+    """Makes a call. Every exception becomes a result: otherwise the joining thread would wait for ever."""
     try:
         return made(tag, call)
     except BaseException as error:  # noqa: BLE001 - raised by the thread that joins it

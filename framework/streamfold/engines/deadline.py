@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from streamfold.engines import EmbeddedEngine
 
 TRIES_MAX = 8
-"""Tries if others change the same items, or a table is busy; then the records come again."""
+"""Tries if others change the same items, or a table is busy; afterwards the records are retried."""
 PAUSE_SECONDS_MAX = 0.05
 """The longest first pause, doubled each time: 6.35 seconds in all."""
 THROTTLE_FACTOR = 4
 """How much longer the pauses are for a throttled table than for a conflict."""
 PAUSE_SECONDS_LONGEST = 10
 """The longest pause of all, however many there were before."""
-TIME_OVER = "The invocation's time is nearly over; the record comes again."
+TIME_OVER = "The invocation's time is nearly over; the record is retried."
 
 
 def no_end() -> float:
-    """The time left of what has no deadline."""
+    """The remaining time without a deadline."""
     return float("inf")
 
 
@@ -53,7 +53,7 @@ class Deadline:
     """How long work may go on. By default there is no end."""
 
     seconds_left: Callable[[], float] = no_end  # until the invocation ends
-    stop_seconds: float = 0  # the time that the last call may take; with less time left, nothing is begun
+    stop_seconds: float = 0  # the time that the last call may take; with less time, no call is begun
     pause: Callable[[float], None] = time.sleep
 
     def enough_time(self) -> bool:
@@ -89,15 +89,15 @@ class Deadline:
 
 
 def time_left(context: Any) -> Callable[[], float]:
-    """How many seconds an invocation has left; without a Lambda context it has no end."""
+    """The remaining seconds of an invocation; without a Lambda context there is no end."""
     return no_end if context is None else lambda: context.get_remaining_time_in_millis() / 1000
 
 
 class Timed:
     """An engine whose calls raise ``NotStarted`` if there is no time for them.
 
-    ``NotStarted`` is an ``EngineUnavailable``, which every stage after the commit handles anyway. So no stage can
-    forget to ask the deadline, and none loses what the stages before it did.
+    ``NotStarted`` is an ``EngineUnavailable``, which every stage after the commit handles anyway. So no stage can fail
+    to check the deadline, and none loses the results of the stages before it.
     """
 
     def __init__(self, engine: Engine, seconds_left: Callable[[], float], stop_seconds: float) -> None:

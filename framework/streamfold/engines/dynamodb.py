@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamfold.engines import Counter, Entries, Finished, Inserted, Page, ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, plain_item, refusal_text, unreachable
+from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, marked_message, plain_item, unreachable
 from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.engines.requests import ActionRequest, Statement
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 AnyKey = TypeVar("AnyKey", RowKey, StateKey)
 Answered = Mapping[str, Any]
-"""What came back for one statement."""
+"""The response to one statement."""
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
@@ -56,9 +56,9 @@ UNSTORABLE = (
 )
 """Codes of a row that the store will never take (API Reference, BatchStatementError, PutItem)."""
 DUPLICATE = "DuplicateItem"
-"""The code of an ``INSERT`` whose row is there."""
+"""The code of an ``INSERT`` whose row exists."""
 OTHERWISE = (DUPLICATE, CONDITION)
-"""Codes of a counter that is there although none was expected, or is not there."""
+"""Codes of a counter that exists although none was expected, or that is absent."""
 
 
 class Reads(Calls):
@@ -66,9 +66,9 @@ class Reads(Calls):
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
-        places = [self.requests.key(key) for key in dict.fromkeys(keys)]
+        keys_sent = [self.requests.key(key) for key in dict.fromkeys(keys)]
         get = partial(self._call, self.client.batch_get_item)
-        for items in self._batch_get(get, self.requests.state_table, places, consistent=consistent):
+        for items in self._batch_get(get, self.requests.state_table, keys_sent, consistent=consistent):
             for item in items:
                 key = StateKey(item.pop("pk")["S"], item.pop("sk")["S"])
                 found[key] = plain_item(item)
@@ -86,23 +86,25 @@ class Reads(Calls):
         by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
         for key in keys:
             by_table.setdefault(key[0], {})[key] = self.requests.key(key)
-        for name, places in by_table.items():
+        for name, keys_sent in by_table.items():
             attributes = self.requests.tables[name][0].attributes
-            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in places}
+            known = {tuple(stored_key(key)[1 : len(attributes) + 1]): key for key in keys_sent}
             get = partial(call, self._client((name, "", None)).batch_get_item)
             real = self.requests.real_name(name)
-            for items in self._batch_get(get, real, list(places.values()), consistent=consistent):
+            for items in self._batch_get(get, real, list(keys_sent.values()), consistent=consistent):
                 for item in items:
                     yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
 
     def _batch_get(
-        self, get: Call, table: str, places: Sequence[Mapping[str, Any]], *, consistent: bool
+        self, get: Call, table: str, keys_sent: Sequence[Mapping[str, Any]], *, consistent: bool
     ) -> Iterator[list[dict[str, Any]]]:
-        for some in cut(places, KEYS_MAX):
+        for some in cut(keys_sent, KEYS_MAX):
             yield self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
 
     def _get_some(self, get: Call, requests: dict[str, Any]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
+        # DynamoDB may leave keys of a throttled partition unread: only these are read again, and a bounded number of
+        # times.
         for _ in self.deadline.tries():
             answer = get(RequestItems=requests)
             for items in answer["Responses"].values():
@@ -110,8 +112,8 @@ class Reads(Calls):
             requests = answer.get("UnprocessedKeys") or {}
             if not requests:
                 return found
-        ((table, left),) = requests.items()
-        raise TableThrottled(f"Table {table} is throttled: {len(left['Keys'])} items could not be read.")
+        ((table, remaining),) = requests.items()
+        raise TableThrottled(f"Table {table} is throttled: {len(remaining['Keys'])} items could not be read.")
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         values = {":partition": {"S": wanted.partition}}
@@ -119,7 +121,7 @@ class Reads(Calls):
         if wanted.after:
             values[":after"] = {"S": wanted.after}
             condition += " AND sk > :after"
-        if wanted.before:  # both are among what is found
+        if wanted.before:  # both bounds are among the found entries
             values[":before"] = {"S": wanted.before}
             condition = "pk = :partition AND sk BETWEEN :after AND :before"
         found: list[tuple[str, str]] = []
@@ -148,7 +150,7 @@ class Reads(Calls):
         return source
 
     def _read(self, operation: Callable[..., Any], **arguments: Any) -> Any:
-        """Makes a call that reads source items, and says what is missing where they may not be read."""
+        """Makes a call that reads source items. The error names the missing permission."""
         try:
             return self._ask(operation, **arguments)
         except ClientError as error:
@@ -225,7 +227,7 @@ def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
 class DynamoEngine(Reads):
     """DynamoDB behind the engine protocol.
 
-    After ``deadline`` no call is begun but the notes of ``swap_state``, which say what was done already.
+    After ``deadline`` no call is begun but the notes of ``swap_state``, which record finished work.
     """
 
     is_local = False
@@ -236,7 +238,7 @@ class DynamoEngine(Reads):
             actions = [self.requests.action(write, expires_at) for write in writes]
         except HandlerError:
             return Refused(tuple([self._unstorable(write, expires_at) for write in writes]))
-        # One write alone costs half of what it costs in a transaction; a check has no call of its own.
+        # A single write costs half as much as in a transaction; a check has no call of its own.
         if len(actions) == 1 and not isinstance(writes[0], AbsentSource):
             ((kind, arguments),) = actions[0].items()
             return self._sent(1, getattr(self._client(writes[0].key), OPERATIONS[kind]), arguments)
@@ -286,10 +288,10 @@ class DynamoEngine(Reads):
         )
 
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
-        left = {post.key: post for post in posts}
+        remaining = {post.key: post for post in posts}
         for otherwise in (False, True):
             statements: dict[RowKey, Statement] = {}
-            for post in left.values():
+            for post in remaining.values():
                 inserts = post.fresh is not otherwise
                 if not (inserts and post.replaces) and self.requests.takes_statements(post.key):
                     with suppress(HandlerError):  # raised when it is written alone
@@ -299,9 +301,9 @@ class DynamoEngine(Reads):
                             else self.requests.update(post, removed=post.removed, returning="ALL NEW")
                         )
             for key, answer in self._execute(statements).items():
-                if self._is_put(answer, left[key]):
-                    del left[key]
-        return list(left)
+                if self._is_put(answer, remaining[key]):
+                    del remaining[key]
+        return list(remaining)
 
     def _is_put(self, answer: Answered, post: PutPostRow) -> bool:
         """Whether a row is as it is to be, without attributes from before."""
@@ -312,7 +314,7 @@ class DynamoEngine(Reads):
         return {*self.requests.item(post)}.issuperset(answer.get("Item", ()))
 
     def _is_there(self, answer: Answered) -> bool:
-        """Whether a row is there, by this insertion or an earlier one. Raises if no row can be inserted at all."""
+        """Whether a row exists, by this insertion or an earlier one. Raises if no row can be inserted at all."""
         why = code(answer)
         if why in (*BUSY, *UNSTORABLE):
             return False
@@ -333,17 +335,18 @@ class DynamoEngine(Reads):
         for answer in responses.values():
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
-        if left := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
-            raise EngineUnavailable(f"{len(left)} of {len(set(rows))} empty rows could not be removed: they are busy.")
+        if remaining := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
+            raise EngineUnavailable(
+                f"{len(remaining)} of {len(set(rows))} empty rows could not be removed: they are busy."
+            )
         return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
 
     def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
-        """The last answer to each statement."""
         calls = cut(statements, STATEMENTS_MAX)
         return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
 
     def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
-        """The last answer to each request, as ``_execute`` gives it: for rows that no PartiQL statement can name."""
+        """The last response to each request, as from ``_execute``: for rows that no PartiQL statement can name."""
 
         def responses(keys: list[RowKey]) -> list[Answered]:
             return [self._answer(getattr(self._client(key), operation), requests[key]) for key in keys]
@@ -353,9 +356,8 @@ class DynamoEngine(Reads):
     def _retried(
         self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Answered]]
     ) -> dict[AnyKey, Answered]:
-        """The last answer for each key; none for keys that were not asked for, or not for certain.
-
-        What is busy is tried again. Once something stays busy, the rest is tried once, so that pauses do not add up.
+        """The last response for each key; none for keys without a call, or with an uncertain one. Busy items are tried
+        again. Once one is busy at every try, the rest is tried once, so that pauses do not add up.
         """
         responses: dict[AnyKey, Answered] = {}
         tries_max = TRIES_MAX
@@ -367,7 +369,9 @@ class DynamoEngine(Reads):
                     if not keys:
                         break
                 else:
+                    # An item was busy at every try: without this each further call would wait for its own tries.
                     tries_max = 1
+        # Some calls have taken effect: their responses must not be lost because a later call failed.
         except EngineUnavailable:
             if not responses:
                 raise
@@ -400,8 +404,9 @@ class DynamoEngine(Reads):
         if code(answer) == "ResourceNotFound":
             return self._missing()
         why = code(answer) or ""
-        text = refusal_text(why, answer["Error"].get("Message", ""))
-        return EngineError(f"DynamoDB refused the call with {why}: {text}")
+        return EngineError(
+            f"DynamoDB refused the call with {why}: {marked_message(why, answer['Error'].get('Message', ''))}"
+        )
 
     def forget(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
@@ -423,9 +428,11 @@ class DynamoEngine(Reads):
         responses = self._execute(statements)
         found = ((key, self._counted(writes[key], answer, expires_at)) for key, answer in responses.items())
         counted = {key: item for key, item in found if item is not None}
-        left = [writes[key] for key, answer in responses.items() if key not in counted and code(answer) not in BUSY]
+        remaining = [
+            writes[key] for key, answer in responses.items() if key not in counted and code(answer) not in BUSY
+        ]
         try:
-            for write in left:
+            for write in remaining:
                 if (item := self._count_one(write, expires_at)) is not None:
                     counted[write.key] = item
         except EngineUnavailable:
@@ -434,7 +441,7 @@ class DynamoEngine(Reads):
         return counted
 
     def _counted(self, write: CountUp, answer: Answered, expires_at: int) -> dict[str, Any] | None:
-        """The item after a statement; None if it was refused, or the answer is without an item."""
+        """The item after a statement; None if it was refused, or the response has no item."""
         if code(answer) in (*OTHERWISE, *BUSY):
             return None
         if code(answer) is not None:
@@ -445,8 +452,7 @@ class DynamoEngine(Reads):
         return _counter(answer["Item"]) if "Item" in answer else None
 
     def _count_one(self, write: CountUp, expires_at: int) -> dict[str, Any] | None:
-        """Raises a counter that is there although it was to be new, or is not there; None if it stayed busy.
-
+        """Raises a counter that exists although it was to be new, or that is absent; None if it is busy at every try.
         It is tried as it was found, and then the other way round: an item may be made or expire at any moment.
         """
         for there in (not write.there, write.there):
@@ -477,12 +483,11 @@ class DynamoEngine(Reads):
 
 
 def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A state item as ``read_state`` gives it."""
     return {name: value for name, value in plain_item(item).items() if name not in ("pk", "sk")}
 
 
 def _inserted(answer: Answered) -> Answered:
-    """The answer to an insertion by PutItem, with the code that a statement's has where a row is there."""
+    # PutItem, with the code that a statement has if the row exists: callers handle one kind of response.
     return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer
 
 

@@ -1,22 +1,21 @@
-"""Calls of DynamoDB through boto3: the client, how requests are encoded and answers parsed, and what errors mean.
+"""Calls of DynamoDB through boto3: the client, how requests are encoded and responses parsed, and how errors are
+classified.
 
-botocore validates and serialises the parameters of a call value by value, which costs ten times as much as the JSON
-that comes of it. What an engine sends is made by ``requests`` alone, in one closed form. So the engine writes the JSON
-itself, and botocore is given the shortest parameters that it takes. Two of its public events (boto3 guide,
-"Extensibility") put the JSON in place: ``provide-client-params`` keeps it in the context of the call, and
-``before-call`` exchanges the body before it is signed. What botocore or other handlers add, such as the request's token
-or the wish to be told the units, stays. The first call of each operation goes the ordinary way, with all of its
-parameters, and its body is compared with the JSON. If they do not say the same, or an event does not come, every call
-goes the ordinary way.
+botocore validates and serialises the parameters of a call value by value, which costs ten times as much as its JSON.
+Only ``requests`` makes the engine's parameters, in one closed format. So the engine writes the JSON itself, and
+botocore gets the shortest parameters that it takes. Two of its public events (boto3 guide, "Extensibility") put the
+JSON in place: ``provide-client-params`` keeps it in the context of the call, and ``before-call`` exchanges the body
+before it is signed. Additions of botocore or other handlers, such as the request's token or ReturnConsumedCapacity, are
+kept. The first call of each operation goes the ordinary way, with all of its parameters, and its body is compared with
+the JSON. If they differ, or an event does not come, every call goes the ordinary way.
 
-Answers of reads are parsed once, for the same reason. Their JSON has the form that a caller of botocore gets, but for
-binary values, which botocore decodes. So the event ``before-parse`` hands botocore what that JSON says, and an empty
-body in its place. Answers that hold binary values, errors, and the calls of others are left to botocore. So are all
-where the event does not come.
+Responses of reads are parsed once, for the same reason. Their JSON has the structure that a caller of botocore gets,
+except binary values, which botocore decodes. So the event ``before-parse`` hands botocore the parsed JSON, and an empty
+body instead. botocore parses responses with binary values, errors, the calls of others, and all responses if the event
+does not come.
 
-DynamoDB bills a call that it refuses, such as a write under its condition, but does not say its units: such calls are
-counted. DynamoDB Local says too little: nothing of PartiQL statements, and of a transaction the units of one write a
-table.
+DynamoDB bills a refused call, such as a conditional write, but does not report its units: such calls are counted.
+DynamoDB Local reports too little: no units of PartiQL statements, and for a transaction the units of one write a table.
 """
 
 import json
@@ -52,14 +51,14 @@ from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ
 from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey
 
 USER_AGENT = f"streamfold Boto3/{boto3.__version__}"
-"""What requests say of their sender. botocore makes its own twice for every request: a tenth of its CPU."""
+"""The user agent of requests. botocore makes its own twice for every request: a tenth of its CPU."""
 NAMED = "AWS_SDK_UA_APP_ID"
-"""Names the application in the usual text, which stays where this is set."""
+"""Names the application in botocore's user agent, which is kept if this is set."""
 
 PARSED = ("BatchGetItem", "GetItem", "Query", "Scan")
 BINARY = re.compile(rb'"BS?"')
-"""What an answer with binary values holds; one whose names or texts hold it goes botocore's way, too. An expression is
-a third of the time of looking for each of them with ``in``.
+"""The marks of a response with binary values; a response with such names or texts goes botocore's way, too. The
+expression takes a third of the time of a search for each mark with ``in``.
 """
 OK = 200
 ANSWERS_ID = "streamfold-answers"
@@ -86,9 +85,9 @@ BODIES_ID = "streamfold-bodies"
 
 ASKS = "provide-client-params.dynamodb.*"
 ANSWERED = "after-call.dynamodb.*"
-"""Events of botocore: before a call's parameters are checked, and when its answer was read."""
+"""Events of botocore: before a call's parameters are checked, and when its response was read."""
 READING = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
-"""Operations whose units are reads; those of all others are writes, unless the answer says it itself."""
+"""Operations whose units are reads; those of all others are writes, unless the response has the kind."""
 ASKED = "ReturnConsumedCapacity"
 
 THROTTLED = {
@@ -124,7 +123,7 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
 
 
 def unreachable(error: Exception) -> EngineError:
-    """What an error of botocore itself means: no answer came."""
+    """The error for an error of botocore itself: no response came."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError):
         return EngineError(
             "No AWS credentials were found: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
@@ -133,7 +132,7 @@ def unreachable(error: Exception) -> EngineError:
         return EngineError(f"AWS credentials could not be read: {redacted(error)}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         return EngineUnreachable(
-            f"Nothing answers at the DynamoDB endpoint ({redacted(error)}). Check --endpoint-url and the region."
+            f"No server answers at the DynamoDB endpoint ({redacted(error)}). Check --endpoint-url and the region."
         )
     return EngineUnavailable(f"The outcome of a DynamoDB call is unknown: {type(error).__name__}: {redacted(error)}")
 
@@ -150,10 +149,9 @@ def table_id(client: Any, name: str) -> str | None:
 
 
 def missing_tables(clients: Mapping[str, Any], enough_time: Callable[[], bool]) -> EngineError:
-    """The error for a table that DynamoDB does not have, out of these, each with its client: it does not say which.
-
-    Named are those that are not there; all, where it may not be asked (dynamodb:DescribeTable), has them by now or
-    there is no time to ask.
+    """The error for a missing table out of these, each with its client: DynamoDB does not name it. The error names the
+    tables that do not exist; all tables, if dynamodb:DescribeTable is not permitted, if all exist by now, or if time is
+    over.
     """
     missing = [name for name, client in clients.items() if enough_time() and _is_missing(client, name)]
     which = missing[0] if missing else f"one of {', '.join(clients)}"
@@ -177,7 +175,7 @@ def _is_missing(client: Any, table: str) -> bool:
 
 
 def watch(events: Any) -> None:
-    """Parses the answers of a client's reads where an engine makes them. ``events`` are the client's."""
+    """Parses the responses of a client's reads where an engine makes them. ``events`` are the client's."""
     for operation in PARSED:
         events.register(f"before-parse.dynamodb.{operation}", _parse, f"{ANSWERS_ID}-{operation}")
 
@@ -197,7 +195,7 @@ def _parse(response_dict: dict[str, Any], customized_response_dict: dict[str, An
         return
     try:
         answer = parsed_answer(body)
-    except ValueError:  # botocore says what is wrong
+    except ValueError:  # botocore raises the error
         return
     customized_response_dict.update({name: value for name, value in answer.items() if value is not None})
     response_dict["body"] = b"{}"
@@ -225,7 +223,7 @@ class Body:
         try:
             ordinary = json.loads(body)
             return bool(json.loads(self.text) == {name: ordinary[name] for name in self.given})
-        except (ValueError, TypeError, KeyError):  # no JSON, or another form of it
+        except (ValueError, TypeError, KeyError):  # no JSON, or another structure
             return False
 
 
@@ -245,7 +243,7 @@ class RequestEncoding:
     """
 
     def __init__(self, client: Any, tables: Iterable[str] = ()) -> None:
-        self._equal: dict[str, bool] = {}  # by method: whether both bodies said the same
+        self._equal: dict[str, bool] = {}  # by method: whether both bodies were equal
         events = getattr(getattr(client, "meta", None), "events", None)
         self._ready = events is not None and not any(table.startswith(ARN) for table in tables)
         if events is not None:
@@ -256,7 +254,7 @@ class RequestEncoding:
                 events.register(f"before-call.dynamodb.{operation}", _exchange, f"{BODIES_ID}-call-{operation}")
 
     def call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
-        """Makes a call. What it raises and returns is the operation's."""
+        """Makes a call. Result and errors are those of the operation."""
         name = getattr(operation, "__name__", "")
         equal = self._equal.get(name)
         if not self._ready or name not in CARRIERS or equal is False:
@@ -294,13 +292,13 @@ def _exchange(params: dict[str, Any], context: Mapping[str, Any], **_: Any) -> N
 
 
 class Consumed(NamedTuple):
-    """What calls have consumed."""
+    """The consumption of calls."""
 
     read: float = 0  # units
     write: float = 0
     requests: int = 0  # calls that were answered, with refusals
     untold: int = 0  # of these: their units are not known
-    retries: int = 0  # attempts before these answers: a busy table shows here first
+    retries: int = 0  # attempts before these responses: a busy table shows here first
 
 
 class Meter:
@@ -316,11 +314,11 @@ class Meter:
 
     @property
     def consumed(self) -> Consumed:
-        """What was consumed since the begin, or since it was last taken."""
+        """The consumption since the start, or since the last ``take``."""
         return self._consumed
 
     def take(self) -> Consumed:
-        """What was consumed since it was last taken; counting begins anew."""
+        """The consumption since the last ``take``; counting begins at 0 again."""
         with self._lock:
             taken, self._consumed = self._consumed, Consumed()
         return taken
@@ -335,15 +333,15 @@ class Meter:
         return [client.meta.events for client in self._clients]
 
     def _ask(self, params: dict[str, Any], model: Any, **_: Any) -> None:
-        """Asks for the units where the operation can tell them. A caller that wants more detail keeps it."""
-        if _tells(model) and params.get(ASKED) in (None, "NONE"):
+        # A caller that wants more detail keeps it.
+        if _reports_units(model) and params.get(ASKED) in (None, "NONE"):
             params[ASKED] = "TOTAL"
 
     def _answered(self, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
         redacted = parsed.get("ConsumedCapacity") or []
         read, write = _units(model.name, [redacted] if isinstance(redacted, Mapping) else redacted)
         retries = parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-        untold = _tells(model) and not redacted
+        untold = _reports_units(model) and not redacted
         with self._lock:
             had = self._consumed
             self._consumed = Consumed(
@@ -351,13 +349,12 @@ class Meter:
             )
 
 
-def _tells(model: Any) -> bool:
-    """Whether an operation can tell its units."""
+def _reports_units(model: Any) -> bool:
     return model.input_shape is not None and ASKED in model.input_shape.members
 
 
 def _units(operation: str, redacted: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """The read and write units of an answer, over its tables."""
+    """The read and write units of a response, over its tables."""
     read = write = 0.0
     for table in redacted:
         reads, writes = table.get("ReadCapacityUnits"), table.get("WriteCapacityUnits")
@@ -440,7 +437,7 @@ class Calls:
             raise unreachable(error) from error
 
     def _refused(self, error: ClientError, actions: int) -> Refused:
-        """What a refusal means for each write. Raises for errors that are not about these writes."""
+        """The reason of a refusal for each write. Raises for errors that are not about these writes."""
         code = error.response["Error"]["Code"]
         message = error.response["Error"].get("Message", "")
         if code == "TransactionCanceledException":
@@ -464,7 +461,7 @@ class Calls:
             return self._missing()
         if status >= 500 or code in THROTTLED:
             return EngineUnavailable(f"DynamoDB failed with {code}: {redacted(message)}")
-        return EngineError(f"DynamoDB refused the call with {code}: {refusal_text(code, message)}")
+        return EngineError(f"DynamoDB refused the call with {code}: {marked_message(code, message)}")
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
@@ -479,13 +476,13 @@ def _reason(reason: Mapping[str, Any]) -> Reason | None:
     return Reason(reason["Code"], plain_item(item) if item else None, reason.get("Message") or "")
 
 
-def refusal_text(code: str, message: str) -> str:
-    """The message of a refusal, marked as item content unless it says what is forbidden to whom."""
+def marked_message(code: str, message: str) -> str:
+    """The message of a refusal, marked as item content unless it is about permissions."""
     return message if code in FORBIDDEN else redacted(message)
 
 
 def plain_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as Python values; most of what the framework keeps is text."""
+    """An item as Python values; most values of the framework are text."""
     return {
         name: value["S"] if "S" in value else decode_number(value["N"]) if "N" in value else decode(value)
         for name, value in item.items()

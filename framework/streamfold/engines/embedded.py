@@ -1,7 +1,7 @@
 """The embedded engine: SQLite from the standard library, in memory or in a file that survives a kill of the process.
 
-It stands for the application's tables, their streams (of derived rows only) and the state table. Rows, state and
-stream records are written in one SQLite transaction, so that chains run in a local replay as they do on AWS.
+It replaces the application's tables, their streams (of derived rows only) and the state table. Rows, state and stream
+records are written in one SQLite transaction, so that chains run in a local replay as they do on AWS.
 """
 
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ ROW = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 STATE_ITEM = "SELECT item FROM state WHERE pk = ? AND sk = ?"
 ENTRY = "SELECT text FROM entries WHERE pk = ? AND sk = ?"
 SEVERAL = 64
-"""Items that one statement reads. It is prepared for this number: what is left of a read is read one by one."""
+"""Items that one statement reads. It is prepared for this number: the remaining items of a read are read one by one."""
 ROWS = (
     f"SELECT i.tbl, i.pk, i.sk, i.item FROM (VALUES {', '.join(['(?, ?, ?)'] * SEVERAL)}) AS v CROSS JOIN items AS i "  # noqa: S608
     "ON i.tbl = v.column1 AND i.pk = v.column2 AND i.sk = v.column3"
@@ -73,9 +73,9 @@ SEVERAL_ENTRIES = STATE_ITEMS.replace("s.item", "s.text").replace("JOIN state", 
 T = TypeVar("T")
 NO_ITEM: tuple[KeptItem, int] = (None, 0)
 PrimaryKey = tuple[str, ...]
-"""A place in the file: the columns of its key."""
+"""The key of a row in the file: its key columns."""
 
-PLACE = itemgetter(0, 1, 2)
+KEY_COLUMNS = itemgetter(0, 1, 2)
 PUT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
 INSERT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
 LAST_NUMBER = "SELECT coalesce(max(rowid), 0) FROM items"
@@ -100,7 +100,7 @@ class StatePages(ABC):
         return self._items(table, partition)
 
     def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
-        """The items of a table whose key begins so. Those that are passed over are not parsed, nor mostly read."""
+        """The items of a table whose key begins so. Skipped items are not parsed, and mostly not read."""
         values = (table.name, prefix, prefix + HIGHEST, sort, sort + HIGHEST, derived)
         return (self._file.item(text) for (text,) in self._asked(ITEMS_FROM, values))
 
@@ -118,7 +118,7 @@ class StatePages(ABC):
         return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 
     def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
-        """A segment is the keys whose hash fits, among all: reading ``n`` segments reads the keys ``n`` times."""
+        """A segment has the keys whose hash is in its range: reading ``n`` segments reads the keys ``n`` times."""
         first, end = hashes(part)
         pk, sk = start_after(after)
         values = {"tbl": table.name, "pk": pk, "sk": sk, "whole": part.of == 1, "first": first, "last": end - 1}
@@ -144,27 +144,27 @@ class StatePages(ABC):
         return (self._file.item(text) for (text,) in self._asked(query, (table.name, *values)))
 
     def _scanned(self, table: Table, key: StateKey, text: str | None) -> ItemKey:
-        """The key of a state item, or that in the text of a row: of a number, the place does not tell its spelling."""
+        """The key of a state item, or the key in a row's text: key columns do not have the spelling of a number."""
         if text is None:
             return (table.name, *key)
         item = self._file.item(text)
         return item_key({name: item[name] for name in table.attributes}, table)
 
     def _asked(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> Iterator[Any]:
-        """The rows of a query, over what was written so far too."""
+        # A query reads the file, so the changes of the batch have to be written first.
         self._write_changed()
         return self._file.rows(query, values)
 
     @abstractmethod
     def _write_changed(self) -> None:
-        """Writes what the batch has changed."""
+        """Writes the changes of the batch."""
 
 
 class StateReads(StatePages):
     """The reads of the engine protocol, from a state file.
 
-    In a batch, each item is read once. What the batch has changed is written before rows are read in order; entries are
-    read with what has changed.
+    In a batch, each item is read once. The batch's changes are written before rows are read in order; entries are read
+    together with their changes.
     """
 
     def __init__(self, file: StateFile) -> None:
@@ -185,7 +185,7 @@ class StateReads(StatePages):
         return {key: dict(item) for key, item in found if item is not None}
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
-        del consistent  # what is written can be read at once
+        del consistent  # writes can be read at once
         wanted = list(keys)
         self._expect(wanted)
         found = ((key, self._row(key)) for key in wanted)
@@ -224,15 +224,15 @@ class StateReads(StatePages):
         if of_entries:
             return found
         items = self._file.items([text for _, text in found])
-        return [(place, item.get("s", "")) for (place, _), item in zip(found, items, strict=True)]
+        return [(key_in_file, item.get("s", "")) for (key_in_file, _), item in zip(found, items, strict=True)]
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         row = self._row(item)
         if row is None and not self._keeps_sources(item[0]):
             raise EngineError(
-                f"The state holds no source items of table {item[0]!r}, so it cannot be told whether an item is gone. "
-                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state FILE. "
-                f"{NEW_IMAGES}"
+                f"The state holds no source items of table {item[0]!r}, so a missing item cannot be recognised. "
+                "Replay the records instead, which keeps them beside its rows: streamfold replay FILES --state "
+                f"FILE. {NEW_IMAGES}"
             )
         return row
 
@@ -240,7 +240,7 @@ class StateReads(StatePages):
         return {item: source for item in items if (source := self.read_source(item)) is not None}
 
     def _keeps_sources(self, table: str) -> bool:
-        """Whether a source image of the table was ever put; only those have a version."""
+        # Only a source image that was put has a version.
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
         return self._file.one(query, (table,)) is not None
 
@@ -263,7 +263,7 @@ class StateReads(StatePages):
         return item
 
     def _read_row(self, key: RowKey) -> tuple[KeptItem, int]:
-        found = self._file.one(ROW, place_of(key))
+        found = self._file.one(ROW, key_columns(key))
         return self._item(found[0] if found else None)
 
     def _read_state(self, key: StateKey) -> tuple[KeptItem, int]:
@@ -285,11 +285,11 @@ class StateReads(StatePages):
             elif self._states.get(key) is UNKNOWN:
                 (entries if key.pk.startswith(ENTRIES) else states).append(key)
         for group in _several(rows):
-            places = [place_of(key) for key in group]
-            read = self._file.all(ROWS, list(chain.from_iterable(places)))
+            keys_in_file = [key_columns(key) for key in group]
+            read = self._file.all(ROWS, list(chain.from_iterable(keys_in_file)))
             found = _items_of(self._file, [((table, pk, sk), text) for table, pk, sk, text in read])
-            for row, place in zip(group, places, strict=True):
-                self._rows.keep(row, *found.get(place, NO_ITEM))
+            for row, key_in_file in zip(group, keys_in_file, strict=True):
+                self._rows.keep(row, *found.get(key_in_file, NO_ITEM))
         for some in _several(states):
             read = self._file.all(STATE_ITEMS, list(chain.from_iterable(some)))
             self._keep_states(some, _items_of(self._file, [((pk, sk), text) for pk, sk, text in read]))
@@ -302,7 +302,6 @@ class StateReads(StatePages):
             self._states.keep(key, *found.get(key, NO_ITEM))
 
     def _item(self, text: str | None) -> tuple[KeptItem, int]:
-        """The item of a stored text, and the length of the text."""
         return (self._file.item(text), len(text)) if text else (None, 0)
 
     def _write_changed(self) -> None:
@@ -324,32 +323,32 @@ class StateReads(StatePages):
         """Writes the state items that the batch has changed."""
 
 
-def place_of(key: RowKey) -> tuple[str, str, str]:
-    """The place of a row or a source item in the file."""
+def key_columns(key: RowKey) -> tuple[str, str, str]:
+    """The key columns of a row or a source item."""
     return key[0], sortable(key[1]), sortable(key[2])
 
 
 def _items_of(file: StateFile, read: Iterable[tuple[PrimaryKey, str | None]]) -> dict[PrimaryKey, tuple[KeptItem, int]]:
-    """The items of stored texts, and the lengths of these; none for a place without a text."""
-    texts = {place: text for place, text in read if text}
+    """The items of stored texts, and the lengths of the texts; none for a key without a text."""
+    texts = {key_in_file: text for key_in_file, text in read if text}
     items = file.items([*texts.values()])
-    return {place: (item, len(text)) for (place, text), item in zip(texts.items(), items, strict=True)}
+    return {key_in_file: (item, len(text)) for (key_in_file, text), item in zip(texts.items(), items, strict=True)}
 
 
 def _several(keys: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Groups of ``SEVERAL`` keys; those that make no whole group are left out."""
+    # Complete groups only: the statement is prepared for ``SEVERAL`` keys, and the remaining ones are read one by one.
     return (keys[end - SEVERAL : end] for end in range(SEVERAL, len(keys) + 1, SEVERAL))
 
 
 class EmbeddedEngine(StateReads, GuardedItems):
     """SQLite behind the engine protocol.
 
-    tables: the application, ``EmbeddedEngine(app)``, or its tables.
-    path: the file of the state; None for a state in memory.
-    wanted: the groups for which the own stream keeps the changes of a row, by default those whose handlers read it.
-    actions_max: the most writes in a transaction. DynamoDB's limit brings its limit of 4 MB too; a larger one does not.
+    tables: the application, ``EmbeddedEngine(app)``, or its tables. path: the file of the state; None for a state in
+    memory. wanted: the groups for which the own stream keeps the changes of a row, by default those whose handlers read
+    it. actions_max: the most writes in a transaction. With DynamoDB's limit, its limit of 4 MB applies too; with a
+    larger one it does not.
 
-    Each call is one SQLite transaction, and so is all that is done in a ``batch``.
+    Each call is one SQLite transaction, and so is a ``batch`` with all of its calls.
     """
 
     def __init__(
@@ -378,19 +377,20 @@ class EmbeddedEngine(StateReads, GuardedItems):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Does what is called inside in one SQLite transaction: all of it is there afterwards, or nothing if it raises.
-
-        Nobody else can write meanwhile. Items are read once and written once, and what was read is kept for the next
-        batch unless another process has written between them.
+        """Makes all calls inside one SQLite transaction: all of them take effect, or none if it raises. No other
+        process can write meanwhile. Items are read once and written once, and are kept for the next batch unless
+        another process has written between them.
         """
         try:
             with self._file.transaction():
+                # Another process wrote since the last batch: kept items would hide its changes.
                 if self._file.changed_by_others():
                     self._forget_all()
                 self._in_batch = True
                 yield
                 self._write_out()
         except BaseException:
+            # The file was rolled back: kept items and stream positions would claim writes that it does not have.
             self._forget_all()
             self._stream.forget()
             raise
@@ -398,7 +398,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
             self._in_batch = False
 
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
-        """Inserts rows. Nearly all of a history are new, so only those that were not inserted are looked for."""
+        """Inserts rows. Nearly all rows of a history are new, so only rows that were not inserted are searched."""
         with self._work():
             texts = dict[RowKey, tuple[str, ...]]()
             for row in rows:
@@ -410,29 +410,29 @@ class EmbeddedEngine(StateReads, GuardedItems):
                 if (item := done[row.key]) is not None and row.key not in texts:
                     self._rows.drop(row.key)
                     # At once: later it is not in the processor's cache.
-                    texts[row.key] = (*place_of(row.key), item_text(item))
+                    texts[row.key] = (*key_columns(row.key), item_text(item))
             there = self._not_inserted(texts)
             return super().insert_rows([row for row in rows if row.key in there])
 
     def _not_inserted(self, texts: Mapping[RowKey, tuple[str, ...]]) -> Collection[RowKey]:
-        """Inserts new rows, and returns the keys of others. What is inserted gets higher numbers than all before."""
+        """Inserts new rows, and returns the keys of others. Inserted rows get higher numbers than all before."""
         last = self._file.one(LAST_NUMBER, ())[0]
         if self._file.put_all(INSERT_ROW, [*texts.values()]) == len(texts):
             return ()
-        return {key for key, (*place, _) in texts.items() if self._file.one(NUMBER, place)[0] <= last}
+        return {key for key, (*key_in_file, _) in texts.items() if self._file.one(NUMBER, key_in_file)[0] <= last}
 
-    # What the store of a local replay does beyond the protocol: source images, and the stream of derived rows.
+    # Beyond the protocol, for local replays: source images, and the stream of derived rows.
 
     def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
         """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         with self._work():
             self._write_rows()
-            places = []
+            keys_in_file = []
             for key, raw, version in images:
                 self._rows.drop(key)
-                places.append((*place_of(key), item_text(raw) if raw else None, version))
-            places.sort(key=PLACE)  # neighbours in the file are written one after another
-            self._file.executemany(PUT_SOURCE, places)
+                keys_in_file.append((*key_columns(key), item_text(raw) if raw else None, version))
+            keys_in_file.sort(key=KEY_COLUMNS)  # neighbours in the file are written one after another
+            self._file.executemany(PUT_SOURCE, keys_in_file)
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         return self._stream.pending(limit, group)
@@ -445,7 +445,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         with self._work():
             self._stream.retry(group)
 
-    # What the guarded writes ask and do.
+    # Reads and changes of guarded writes.
 
     @contextmanager
     def _work(self) -> Iterator[None]:
@@ -475,11 +475,11 @@ class EmbeddedEngine(StateReads, GuardedItems):
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         self._write_rows()
-        place, where = place_of(write.key), "WHERE tbl = ? AND pk = ? AND sk = ?"
-        text, version = self._file.one(f"SELECT item, version FROM items {where}", place)  # noqa: S608
+        key_in_file, where = key_columns(write.key), "WHERE tbl = ? AND pk = ? AND sk = ?"
+        text, version = self._file.one(f"SELECT item, version FROM items {where}", key_in_file)  # noqa: S608
         change, after = carried_out(write, self.tables[write.key[0]], self._file.item(text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
-        self._file.execute(update, (after and item_text(after), change[OWN_VERSION], *place))
+        self._file.execute(update, (after and item_text(after), change[OWN_VERSION], *key_in_file))
         self._rows.drop(write.key)
         self._stream.add(change, self._readers(write.key))
 
@@ -492,13 +492,13 @@ class EmbeddedEngine(StateReads, GuardedItems):
         changed, self._rows.changed = self._rows.changed, {}
         texts, gone = [], []
         for key, item in changed.items():
-            place = place_of(key)
+            key_in_file = key_columns(key)
             if item is None:
-                gone.append(place)
+                gone.append(key_in_file)
                 self._rows.keep(key, None, 0)
                 continue
             text = item_text(item)
-            texts.append((*place, text))
+            texts.append((*key_in_file, text))
             if CONTRIBUTORS in item or VERSION in item:
                 self._rows.keep(key, item, len(text))
             else:  # such as a row of a history, which is written once

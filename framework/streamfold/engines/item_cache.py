@@ -1,7 +1,7 @@
 """Items and entries of a state file that a batch has read or changed, so that each is read and written once.
 
-What is changed is kept until it is written. What was read is kept too, as far as there is room: of two generations,
-the older is dropped when the younger has half of it.
+Changes are kept until they are written. Items that were read are kept as far as there is room: of two generations, the
+older is dropped when the younger fills half of it.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -13,8 +13,9 @@ from streamfold.writes.guarded import StateKey
 
 PARTITION_ENTRIES_MAX = 2_000
 WANTED_TIMES_MAX = 20
-"""A partition with more entries, or with so many times those that are wanted of it, is read from the file each time:
-what counts of it are its first or last entries."""
+"""A partition with more entries, or with this many times the wanted entries, is read from the file each time: only its
+first or last entries count.
+"""
 ENTRIES_MAX = 160_000
 """Entries that are kept, half of them in each of two generations: about 50 MB."""
 
@@ -23,22 +24,22 @@ KeptItem = dict[str, Any] | None
 """An item; None: there is none."""
 
 UNKNOWN: dict[str, Any] = {}
-"""Stands for an item of which nothing is known: neither what it is nor that there is none."""
+"""Marks an item about which nothing is known: neither its content nor its absence."""
 KEPT_LETTERS_MAX = 24_000_000
 """Letters of the texts of items that are kept, half in each generation: about 150 MB as Python keeps them."""
 ITEM_LETTERS = 120
-"""What a key, and what keeps it, count beside an item's text."""
+"""The size that a key and its bookkeeping count in addition to an item's text."""
 
 
 def kept_max(wanted: int) -> int:
-    """How many entries a partition may have to be kept, where so many of them are wanted at once."""
+    """The most entries of a kept partition, if ``wanted`` of them are read at once."""
     return min(PARTITION_ENTRIES_MAX, WANTED_TIMES_MAX * wanted)
 
 
 class Partition(NamedTuple):
-    """The entries of one partition: their places in order, and their values."""
+    """The entries of one partition: their sort positions in order, and their values."""
 
-    places: list[str]
+    positions: list[str]
     values: dict[str, str]
 
 
@@ -51,7 +52,7 @@ class KeptEntries:
         self._young_entries = 0
 
     def knows(self, partition: str) -> bool:
-        """Whether a partition was looked at; those with too many entries are known, and not kept."""
+        """Whether a partition was read; partitions with too many entries are noted, but not kept."""
         if partition in self._young:
             return True
         if partition not in self._old:
@@ -65,24 +66,24 @@ class KeptEntries:
         self.keep(partition, Partition(list(values), values) if len(values) <= most else None)
 
     def keep(self, partition: str, entries: Partition | None) -> None:
-        count = 1 + (len(entries.places) if entries else 0)
+        count = 1 + (len(entries.positions) if entries else 0)
         if self._young_entries + count > ENTRIES_MAX // 2:  # before: what is kept is read next
             self._old, self._young, self._young_entries = self._young, {}, 0
         self._young[partition] = entries
         self._young_entries += count
 
     def read(self, wanted: Entries) -> list[tuple[str, str]] | None:
-        """What ``read_entries`` gives; None for a partition that is not kept."""
+        """The result of ``read_entries``; None for a partition that is not kept."""
         kept = self._young.get(wanted.partition)
         if kept is None:
             return None
-        first = bisect_right(kept.places, wanted.after) if wanted.after else 0
-        end = bisect_left(kept.places, wanted.before, first) if wanted.before else len(kept.places)
+        first = bisect_right(kept.positions, wanted.after) if wanted.after else 0
+        end = bisect_left(kept.positions, wanted.before, first) if wanted.before else len(kept.positions)
         if wanted.descending:
-            places = kept.places[max(first, end - wanted.most) : end][::-1]
+            positions = kept.positions[max(first, end - wanted.most) : end][::-1]
         else:
-            places = kept.places[first : min(end, first + wanted.most)]
-        return [(place, kept.values[place]) for place in places]
+            positions = kept.positions[first : min(end, first + wanted.most)]
+        return [(position, kept.values[position]) for position in positions]
 
     def change(self, key: StateKey, item: dict[str, Any] | None) -> None:
         """Follows a write of a state item (None: removed)."""
@@ -91,17 +92,17 @@ class KeptEntries:
             return
         if item is None:
             if kept.values.pop(key.sk, None) is not None:
-                del kept.places[bisect_left(kept.places, key.sk)]
-        elif len(kept.places) >= PARTITION_ENTRIES_MAX or "s" not in item:
+                del kept.positions[bisect_left(kept.positions, key.sk)]
+        elif len(kept.positions) >= PARTITION_ENTRIES_MAX or "s" not in item:
             self.drop(key.pk)
         else:
             if key.sk not in kept.values:
-                insort(kept.places, key.sk)
+                insort(kept.positions, key.sk)
                 self._young_entries += 1
             kept.values[key.sk] = item["s"]
 
     def drop(self, partition: str) -> None:
-        """Forgets a partition."""
+        """Drops a partition."""
         self._young.pop(partition, None)
         self._old.pop(partition, None)
 
@@ -110,7 +111,7 @@ class KeptEntries:
 
 
 class KeptItems(Generic[KeptKey]):
-    """What is known of the items of one table of the file."""
+    """The known items of one table of the file."""
 
     def __init__(self) -> None:
         self.changed: dict[KeptKey, KeptItem] = {}  # not written yet
@@ -139,12 +140,12 @@ class KeptItems(Generic[KeptKey]):
             self._old, self._young, self._young_letters = self._young, {}, 0
 
     def drop(self, key: KeptKey) -> None:
-        """Forgets an item that is not kept any more, or that others write."""
+        """Drops an item that is no longer kept, or that others write."""
         self._young.pop(key, None)
         self._old.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets everything, also what was not written."""
+        """Drops everything, also unwritten changes."""
         self.changed = {}
         self._young, self._old, self._young_letters = {}, {}, 0
 
@@ -168,7 +169,7 @@ class KeptStates(KeptItems[StateKey]):
         return self._partitions.get(partition, ())
 
     def take(self) -> dict[StateKey, KeptItem]:
-        """What is to be written: it does not count as changed any more."""
+        """The changes to be written: they no longer count as changes."""
         changed, self.changed, self._partitions = self.changed, {}, {}
         return changed
 

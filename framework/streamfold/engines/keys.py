@@ -20,7 +20,7 @@ from streamfold.records.values import decode, encode, sortable
 from streamfold.writes.guarded import VALIDATION, Reason, RowKey, StateKey
 
 SHORT_LETTERS = SORT_BYTES_MAX // LETTER_BYTES_MAX
-"""Letters that either part of a key may have."""
+"""Letters that each component of a key may have."""
 
 HASH_BITS = 32
 BUCKET_BITS = 24
@@ -28,13 +28,15 @@ BUCKET_BITS = 24
 
 ItemOrRowKey = RowKey | StateKey
 Rank = tuple[int, str, str]
-"""The place of a key among all: the hash of its partition key, then both parts as sortable text."""
+"""The position of a key among all: the hash of its partition key, then both components as sortable text."""
 
 
 def stored_key(row: RowKey) -> RowKey:
-    """The key under which a store keeps a row: its own, but where that of a row of the state table is too long.
+    """The key under which a store keeps a row: its own, unless it is a row of the state table with a key that is too
+    long.
 
-    The ledger knows such a row by its own key, ``attributes#APPLICATION#...`` and ``HANDLER#...``: it tells the item.
+    The ledger knows such a row by its own key, ``attributes#APPLICATION#...`` and ``HANDLER#...``: it contains the
+    item's key.
     """
     if row[0] != STATE.name:
         return row
@@ -62,7 +64,7 @@ def key_attributes(table: Table, key: RowKey) -> dict[str, Any]:
 
 
 def key_too_long(key: RowKey | StateKey) -> Reason | None:
-    """Refuses a key of which DynamoDB would refuse a part for its length."""
+    """Refuses a key if DynamoDB would refuse a component for its length."""
     partition, sort = key[-2], key[-1]
     if type(partition) is str and type(sort) is str and len(partition) <= SHORT_LETTERS >= len(sort):
         return None  # as nearly always
@@ -77,29 +79,29 @@ def _too_long(value: object, bytes_max: int) -> Reason | None:
     size_bytes = len(value.encode() if isinstance(value, str) else value)
     if size_bytes <= bytes_max:
         return None
-    return Reason(VALIDATION, None, f"a part of the key has {size_bytes} bytes, {bytes_max} at most")
+    return Reason(VALIDATION, None, f"a component of the key has {size_bytes} bytes, {bytes_max} at most")
 
 
-def start_of(place: ScanCursor | None) -> dict[str, Any]:
-    """The argument with which DynamoDB's scan goes on at a place."""
-    if place is None:
+def start_of(cursor: ScanCursor | None) -> dict[str, Any]:
+    """The argument with which DynamoDB's scan continues at a cursor."""
+    if cursor is None:
         return {}
-    return {"ExclusiveStartKey": {name: encode(decode(value)) for name, value in json.loads(place).items()}}
+    return {"ExclusiveStartKey": {name: encode(decode(value)) for name, value in json.loads(cursor).items()}}
 
 
 def cursor_text(last: Mapping[str, Any] | None) -> ScanCursor | None:
-    """The place behind the last key that DynamoDB's scan has seen; None at the end."""
+    """The cursor behind the last key that DynamoDB's scan has seen; None at the end."""
     return COMPACT.encode(last) if last else None
 
 
 def cursor_after(key: ItemOrRowKey) -> ScanCursor:
-    """The place behind a key in a store of this machine."""
+    """The cursor behind a key in a store of this machine."""
     return COMPACT.encode([sortable(key[-2]), sortable(key[-1])])
 
 
-def start_after(place: ScanCursor | None) -> StateKey:
-    """Both parts, as sortable text, of the key behind which a scan goes on in a store of this machine."""
-    return StateKey("", "") if place is None else StateKey(*json.loads(place))
+def start_after(cursor: ScanCursor | None) -> StateKey:
+    """Both components, as sortable text, of the key behind which a scan continues in a store of this machine."""
+    return StateKey("", "") if cursor is None else StateKey(*json.loads(cursor))
 
 
 def hash_of(partition: str) -> int:
@@ -108,7 +110,7 @@ def hash_of(partition: str) -> int:
 
 
 def hashes(part: Segment) -> tuple[int, int]:
-    """The least hash of a segment, and the least one behind it."""
+    """The smallest hash of a segment, and the smallest one behind it."""
     first, end = (-((-number << HASH_BITS) // part.of) for number in (part.number, part.number + 1))
     return first, end
 
@@ -121,8 +123,8 @@ def rank(key: ItemOrRowKey) -> Rank:
 class KeyOrder:
     """The keys of a store in dictionaries in the order of scans: of a table from when it is first read in order.
 
-    rows, state: the store tells what it writes of these (``add``). Whoever else changes their size is noticed.
-    sources: its keys are never removed, so that those which are new are its last.
+    rows, state: the store reports its writes of these (``add``). A change of their size by another writer is noticed.
+    sources: its keys are never removed, so that new keys are its last.
     """
 
     def __init__(self, rows: Mapping[RowKey, Any], state: Mapping[StateKey, Any], sources: dict[RowKey, Any]) -> None:
@@ -132,12 +134,12 @@ class KeyOrder:
         self._sources_seen = len(sources)
 
     def is_of(self, rows: Mapping[RowKey, Any], state: Mapping[StateKey, Any], sources: Mapping[RowKey, Any]) -> bool:
-        """Whether nobody has changed the dictionaries, or put others in their place, without telling it."""
+        """Whether the dictionaries are the same objects, and every change of their size was reported."""
         same = rows is self.rows and state is self.state and sources is self.sources
         return same and (len(rows), len(state)) == self._sizes
 
     def add(self, written: Iterable[ItemOrRowKey]) -> None:
-        """Enters the keys of rows and state items that the store has written; those that it has removed may stay."""
+        """Adds the keys of rows and state items that the store has written; removed keys may remain."""
         for key in written:
             self._add(key)
         self._sizes = len(self.rows), len(self.state)
@@ -154,7 +156,7 @@ class KeyOrder:
             bucket.insert(at, key)
 
     def walk(self, table: str, part: Segment, after: ScanCursor | None) -> Iterator[ItemOrRowKey]:
-        """The keys of a segment behind a place; those of items that were removed may be among them."""
+        """The keys of a segment behind a cursor; keys of removed items may be among them."""
         self._add_sources()
         first, end = hashes(part)
         begin: Rank = (first, "", "") if after is None else rank(start_after(after))

@@ -1,8 +1,8 @@
-"""Guarded writes on items that a store of this machine finds and keeps itself: what dictionaries and SQLite share.
+"""Guarded writes on items that a store of this machine finds and keeps itself, for dictionaries and SQLite.
 
 Source items are kept beside rows, in the stores of local replays and proofs: cascades remove them, and attributes are
 derived onto them. On AWS each such write makes a record of the table's stream. These stores make the record themselves,
-in their own stream. Its version lies between the item's last one and its next one, because the real stream's numbers
+in their own stream. Its version sorts between the item's last one and its next one, because the real stream's numbers
 are unknown.
 """
 
@@ -45,7 +45,7 @@ from streamfold.writes.guarded import (
 OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
 FoundItems = dict[ItemOrRowKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
-NEW_IMAGES = "Only records with new images bring them."
+NEW_IMAGES = "Only records with new images have them."
 UPDATE_DIGITS = 8
 """Digits of the number of updates since an item's last own change."""
 
@@ -53,8 +53,8 @@ UPDATE_DIGITS = 8
 class GuardedItems(ABC):
     """The writes of the engine protocol. Each looks at the items first, and changes nothing if it is refused.
 
-    A store says how it finds items (``_row``, ``_state``, ``_any``) and how it keeps them (``_apply``,
-    ``_write_source``, ``_work``). Items that it gave out are never changed in place.
+    A store defines how it finds items (``_row``, ``_state``, ``_any``) and how it keeps them (``_apply``,
+    ``_write_source``, ``_work``). Returned items are never changed in place.
     """
 
     tables: Mapping[str, Table]
@@ -125,11 +125,11 @@ class GuardedItems(ABC):
         with self._work():
             return self._write_single(SwapState(key, attributes, revision, expires=False)) is not None
 
-    # What a store says of its items.
+    # Items of a store.
 
     @abstractmethod
     def _work(self) -> AbstractContextManager[None]:
-        """Surrounds the reads and writes of one call, which are done as a whole."""
+        """Surrounds the reads and writes of one call, which take effect together."""
 
     @abstractmethod
     def _row(self, key: RowKey) -> dict[str, Any] | None:
@@ -147,7 +147,7 @@ class GuardedItems(ABC):
         return self._any(key) is not None
 
     def _expect(self, keys: Collection[ItemOrRowKey]) -> None:  # noqa: B027 - a dictionary needs no hint
-        """Tells which items are asked for next, so that they can be read together."""
+        """Announces which items are read next, so that they can be read together."""
 
     def _look_ahead(self, writes: Sequence[GuardedWrite], local: Sequence[LocalWrite]) -> None:  # noqa: B027 - likewise
         """Announces which writes come next, so that the items that they depend on can be read together."""
@@ -158,9 +158,9 @@ class GuardedItems(ABC):
 
     @abstractmethod
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
-        """Changes a source item on whose guard the write was found to be right."""
+        """Changes a source item after its guard has passed."""
 
-    # What a write makes of them.
+    # Changes of a write.
 
     def _transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         done: FoundItems = {}
@@ -230,11 +230,12 @@ class GuardedItems(ABC):
 
     @cached_property
     def _with_indexes(self) -> Mapping[str, Table]:
-        """The tables that declare secondary indexes."""
         return {name: table for name, table in self.tables.items() if table.index_keys}
 
     def _no_index_key(self, write: Any, after: Mapping[str, Any], before: Mapping[str, Any] | None) -> Reason | None:
-        """Refuses what is no key of a secondary index, as DynamoDB does; an attribute that stays is not looked at."""
+        """Refuses a value that cannot be a key of a secondary index, as DynamoDB does; unchanged attributes are not
+        checked.
+        """
         if (table := self._with_indexes.get(write.key[0])) is None:
             return None
         changed = [name for name in table.index_keys if before is None or before.get(name) != after.get(name)]
@@ -242,11 +243,10 @@ class GuardedItems(ABC):
         return Reason(VALIDATION, None, fault) if fault else None
 
     def _depends(self, write: Any, local: LocalWrite) -> bool:
-        """Whether a write, or its stream record, depends on the stored item."""
+        # A guard compares the stored item, and a stream record has its old image: other writes need no read.
         return local.looks or (type(write.key) is not StateKey and bool(self._readers(write.key)))
 
     def _readers(self, key: RowKey) -> Collection[str]:
-        """The groups for which the own stream keeps the changes of a row."""
         return self.wanted(key) if self.wanted is not None else ()
 
 
@@ -324,7 +324,7 @@ def _update_of(
 def _removal_of(write: DeleteSource, keys: StoredItem, stored_version: str) -> dict[str, Any]:
     """The change for the own stream of a removal, with its version and time.
 
-    The version sorts after the item's last change and the change that led to the removal, and before the next of both.
+    The version sorts after the item's last change and the change that caused the removal, and before the next of both.
     """
     version = max(write.version, stored_version) + BY_OURSELVES
     change = {"table": write.key[0], "eventName": "REMOVE", "Keys": keys, "OldImage": write.image}

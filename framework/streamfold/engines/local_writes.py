@@ -1,11 +1,11 @@
 """Guarded writes on items that a store of this machine compares itself: their descriptions, compiled to Python.
 
-Rows are DynamoDB attribute values, state items plain values. The items that were found are never changed in place. The
+Rows are DynamoDB attribute values, state items plain values. Found items are never changed in place. The
 condition of a ledger write becomes
 
     ('total.v' not in item or (found := item.get('total.v')) is not None and found < write.parts[0].version and ...)
 
-which takes a fifteenth of what reading the description term by term takes (measured), and is made once a shape.
+which takes a fifteenth of the time of evaluating the description term by term (measured), and is made once a shape.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ NO_ITEM: Mapping[str, Any] = {}
 
 
 class LocalWrite(NamedTuple):
-    """What the writes of one shape require of an item, and what they make of it."""
+    """The condition and the changes of the writes of one shape, compiled."""
 
     looks: bool  # whether the item that is stored decides on anything
     holds: Callable[[Any, Mapping[str, Any]], bool]  # write, item
@@ -172,13 +172,13 @@ def add(row: dict[str, Any], amounts: Mapping[str, Number], key: RowKey) -> None
     Raises ``HandlerError`` if one of them is no number, or the sum is none that DynamoDB holds.
     """
     for name, amount in amounts.items():
-        text = number_text(amount)  # a number that no request could carry is refused, whatever the sum
+        text = number_text(amount)  # a number that no request could carry is refused, also if the sum could be stored
         if (stored := row.get(name)) is not None:
             if "N" not in stored:
                 raise HandlerError(f"attribute {name} of row {key[1:]} is not a number")
             before = decode_number(stored["N"])
-            both_whole = type(before) is int and type(amount) is int
-            text = number_text(before + amount if both_whole else WIDE.add(before, amount))
+            are_integers = type(before) is int and type(amount) is int
+            text = number_text(before + amount if are_integers else WIDE.add(before, amount))
         row[name] = {"N": text}
 
 
@@ -194,5 +194,5 @@ def take(item: dict[str, Any], name: str, removed: frozenset[str]) -> None:
 
 
 CALLED = (add, encode, key_attributes, members, number, same, take)
-"""What compiled writes call."""
+"""The functions that compiled writes call."""
 HELPERS: Mapping[str, Any] = {"NO_ITEM": NO_ITEM, **{each.__name__: each for each in CALLED}}

@@ -1,7 +1,7 @@
-"""The engine of a replay that keeps nothing, and of proofs: plain dictionaries, gone with the process.
+"""The engine of a replay without a file, and of proofs: plain dictionaries, which end with the process.
 
 It does what the embedded engine does, with the same conditions (``streamfold.engines.local_writes``) and under the same
-contract tests. It is faster, because nothing is written as text and read back.
+contract tests. It is faster, because items are never written as text and parsed.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -35,9 +35,9 @@ from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
 
 NONE: tuple[str, StoredItem | None] = ("", None)
-"""What is kept of a source item that was never put: the version, the item."""
+"""The entry of a source item that was never put: the version, the item."""
 
-ALONE = nullcontext()
+NO_CONTEXT = nullcontext()
 
 
 class MemoryReads:
@@ -48,7 +48,7 @@ class MemoryReads:
         self.rows: dict[RowKey, dict[str, Any]] = {}
         self.state: dict[StateKey, dict[str, Any]] = {}
         self.source_tables: set[str] = set()
-        self._places: dict[str, list[str]] = {}
+        self._positions: dict[str, list[str]] = {}
         self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
         self._order: KeyOrder | None = None
 
@@ -66,20 +66,20 @@ class MemoryReads:
         return {key: decode({"M": row}) for key, row in found if row is not None}
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        places = self._places.get(wanted.partition, [])
+        positions = self._positions.get(wanted.partition, [])
         if wanted.after:
-            end = bisect_left(places, wanted.before) if wanted.before else None
-            places = places[bisect_right(places, wanted.after) : end]
-        first = places[: -wanted.most - 1 : -1] if wanted.descending else places[: wanted.most]
-        return [(place, self.state[StateKey(wanted.partition, place)].get("s", "")) for place in first]
+            end = bisect_left(positions, wanted.before) if wanted.before else None
+            positions = positions[bisect_right(positions, wanted.after) : end]
+        first = positions[: -wanted.most - 1 : -1] if wanted.descending else positions[: wanted.most]
+        return [(position, self.state[StateKey(wanted.partition, position)].get("s", "")) for position in first]
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         _, source = self._sources.get(item, ("", None))
         source = self.rows.get(item, source)
         if source is None and item[0] not in self.source_tables:
             raise EngineError(
-                f"No source items of table {item[0]!r} were put, so it cannot be told whether an item is gone. "
-                f"A replay with --state FILE keeps them beside its rows. {NEW_IMAGES}"
+                f"No source items of table {item[0]!r} were put, so a missing item cannot be recognised. A replay "
+                f"with --state FILE keeps them beside its rows. {NEW_IMAGES}"
             )
         return source
 
@@ -124,11 +124,11 @@ class MemoryReads:
         return self._order
 
     def _known_order(self) -> KeyOrder | None:
-        """The order of the keys, if one was made and it is still that of the dictionaries."""
+        # Only while the order is of the present dictionaries.
         return self._order if self._order and self._order.is_of(self.rows, self.state, self._sources) else None
 
     def _keys(self, table: Table) -> Iterator[RowKey]:
-        """The keys of the items of a table: of derived rows, and of source items that are there."""
+        """The keys of the items of a table: of derived rows, and of present source items."""
         yield from (key for key in self.rows if key[0] == table.name)
         for key, (_, image) in self._sources.items():
             if key[0] == table.name and image is not None and key not in self.rows:
@@ -144,7 +144,6 @@ class MemoryReads:
         return map(self._item, sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))))
 
     def _item(self, key: RowKey) -> StoredItem:
-        """The item of a key that is there."""
         return self.rows.get(key) or self._sources[key][1] or {}
 
 
@@ -194,10 +193,10 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def retry(self, group: str | None = None) -> None:
         self._stream.retry(group)
 
-    # What the guarded writes ask and do.
+    # Reads and changes of guarded writes.
 
     def _work(self) -> AbstractContextManager[None]:
-        return ALONE
+        return NO_CONTEXT
 
     def _row(self, key: RowKey) -> dict[str, Any] | None:
         return self.rows.get(key)
@@ -234,14 +233,14 @@ class MemoryEngine(MemoryReads, GuardedItems):
             self.touched.update(done)
 
     def _apply_state(self, key: StateKey, after: dict[str, Any] | None) -> None:
-        """Keeps the places of each partition sorted, because entries are read in order."""
+        """Keeps the sort positions of each partition sorted, because entries are read in order."""
         if after is None:
             if self.state.pop(key, None) is not None:
-                places = self._places[key.pk]
-                del places[bisect_left(places, key.sk)]
+                positions = self._positions[key.pk]
+                del positions[bisect_left(positions, key.sk)]
             return
         if key not in self.state:
-            insort(self._places.setdefault(key.pk, []), key.sk)
+            insort(self._positions.setdefault(key.pk, []), key.sk)
         self.state[key] = after
 
     def _emit(

@@ -77,7 +77,7 @@ class OwnRecords:
         return [own_lambda_record(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest."""
+        """Stores the position up to which records were read, and drops records that are ``done``."""
         for queue in self._of(group):
             queue.advance(sequence, done)
 
@@ -93,7 +93,7 @@ class OwnRecords:
 
 
 class _Queue:
-    """The records that one group reads, and the place up to which it read them."""
+    """The records that one group reads, and the position up to which it read them."""
 
     def __init__(self) -> None:
         self._sequences: list[int] = []
@@ -124,15 +124,15 @@ class _Queue:
 class DerivedStream:
     """The own stream of an embedded engine: a queue for each group. The caller opens the transaction for each write.
 
-    What is added is written with ``write_out``, but for records that were done with before. A record that handlers of
-    several groups read is written once for each that is not done with it.
+    ``write_out`` writes the added records, without those that were already processed. A record for several groups is
+    written once for each group that has not processed it.
     """
 
     def __init__(self, file: "StateFile") -> None:
         self._file = file
         self._added: dict[str, dict[int, dict[str, Any]]] = {}  # by group and sequence number, in order
-        self._places: dict[str, int] = {}  # up to where groups read; one that is missing: as the file says
-        self._last: int | None = None  # the last sequence number that was given; None: as the file says
+        self._positions: dict[str, int] = {}  # up to where groups read; a missing group: as in the file
+        self._last: int | None = None  # the last sequence number given; None: as in the file
 
     def add(self, change: dict[str, Any], groups: Collection[str]) -> None:
         if not groups:
@@ -149,9 +149,9 @@ class DerivedStream:
         return [own_lambda_record(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        """Stores the place up to which records were read, and drops those that are done; ``retry`` brings the rest.
+        """Stores the position up to which records were read, and drops records that are ``done``.
 
-        Only records that were processed here are dropped: another process may have put records back meanwhile.
+        Only records that were processed here are dropped: another process may have returned records meanwhile.
         """
         last = self._stored_last()
         stored = [each for each in done if each <= last]
@@ -160,19 +160,19 @@ class DerivedStream:
             for each in done:
                 added.pop(each, None)
             self._file.put_all(DROP, [(name, each) for each in stored])
-            self._places[name] = sequence
+            self._positions[name] = sequence
 
     def retry(self, group: str | None = None) -> None:
         """Makes the records that failed pending again."""
         for name in self._groups(group):
             (first,) = self._file.one("SELECT min(sequence) FROM stream WHERE grp = ?", (name,))
-            left = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]
-            if left:
-                self._places[name] = min(left) - 1
+            remaining = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]
+            if remaining:
+                self._positions[name] = min(remaining) - 1
 
     def write_out(self) -> None:
-        """Writes what was added and is not done with, and the places."""
-        self._file.put_all(PUT_CURSOR, list(self._places.items()))
+        """Writes the added records that are not processed, and the positions."""
+        self._file.put_all(PUT_CURSOR, list(self._positions.items()))
         for group, added in self._added.items():
             self._file.execute("INSERT OR IGNORE INTO cursor VALUES (?, 0)", (group,))
             texts = [(group, sequence, item_text(change)) for sequence, change in added.items()]
@@ -182,8 +182,8 @@ class DerivedStream:
         self.forget()
 
     def forget(self) -> None:
-        """Forgets what was not written: what the file says holds."""
-        self._added, self._places, self._last = {}, {}, None
+        """Drops unwritten changes: the file is right."""
+        self._added, self._positions, self._last = {}, {}, None
 
     def _groups(self, group: str | None) -> Collection[str]:
         """The group, or all that have a queue."""
@@ -192,8 +192,8 @@ class DerivedStream:
         return dict.fromkeys([*(name for (name,) in self._file.rows("SELECT grp FROM cursor")), *self._added])
 
     def _first(self, group: str, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The first records of a group that are left, by number. Those that were added come behind the stored ones."""
-        place = self._places[group] if group in self._places else self._stored_cursor(group)
+        """The first remaining records of a group, by number. Added records come behind the stored ones."""
+        place = self._positions[group] if group in self._positions else self._stored_cursor(group)
         stored = [(each, self._file.item(text)) for each, text in self._file.rows(BEHIND, (group, place, limit))]
         yield from stored
         added = (entry for entry in self._added.get(group, {}).items() if entry[0] > place)
@@ -204,5 +204,6 @@ class DerivedStream:
         return int(found[0]) if found else 0
 
     def _stored_last(self) -> int:
-        """The last number that was written. None is given twice, also not that of a record that was never written."""
+        # Written numbers only rise, so that none is given twice, not even the number of a record that was never
+        # written.
         return int(self._file.one("SELECT last FROM numbered", ())[0])

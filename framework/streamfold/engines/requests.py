@@ -31,14 +31,15 @@ NAMES, VALUES = "ExpressionAttributeNames", "ExpressionAttributeValues"
 ALIASES = tuple(f":{number}" for number in range(100))
 """Aliases of values that are made once; few requests have more."""
 PLACEHOLDERS = ("#", ":")
-"""What a name of a key attribute may not begin with: DynamoDB takes it for a placeholder of an expression, and refuses
-each such statement with a ValidationError."""
+"""A name of a key attribute must not begin with these: DynamoDB takes it for a placeholder of an expression, and
+refuses each such statement with a ValidationError.
+"""
 
 
 class WriteValues(NamedTuple):
-    """What writes of one shape put into their expressions."""
+    """The values and names of writes of one shape for their expressions."""
 
-    names: Callable[[Any], tuple[tuple[str, ...], ...]]  # those in the mappings of a write: the text has them too
+    names: Callable[[Any], tuple[tuple[str, ...], ...]]  # names in the mappings of a write: the text has them too
     values: Callable[[Any, int], list[Any]]  # of a write and ``expires_at``
 
 
@@ -97,9 +98,8 @@ class Requests:
         return not any(name.startswith(PLACEHOLDERS) for name in self.tables[key[0]][0].attributes)
 
     def insertion(self, write: Any, expires_at: int = 0) -> Statement:
-        """Inserts what a write makes where there is no item, if there is none.
-
-        Raises ``HandlerError`` for values that cannot be stored.
+        """Inserts the item that a write makes, if there is none. Raises ``HandlerError`` for values that cannot be
+        stored.
         """
         item = self.item(write, expires_at)
         attributes = ", ".join(_text(name) + ": ?" for name in item)
@@ -107,7 +107,7 @@ class Requests:
         return {"Statement": f"INSERT INTO {table} VALUE {{{attributes}}}", "Parameters": list(item.values())}
 
     def update(self, write: Any, expires_at: int = 0, *, removed: Iterable[str] = (), returning: str = "") -> Statement:
-        """Carries out an update of an item that is there, or puts one in its place, without attributes ``removed``.
+        """Carries out an update of an existing item, or replaces it, without attributes ``removed``.
 
         Raises ``HandlerError`` as ``insertion`` does.
         """
@@ -206,7 +206,7 @@ class _Text(ABC):
         return [(self.name(name), self.next_value()) for name in getattr(self.write, mapping)]
 
     def attributes(self, given_attributes: Iterable[terms.Attribute | terms.AttributesOf]) -> list[tuple[str, str]]:
-        """The names and values of what is set or added."""
+        """The names and values that are set or added."""
         found: list[tuple[str, str]] = []
         for given in given_attributes:
             if isinstance(given, terms.AttributesOf):
@@ -216,7 +216,7 @@ class _Text(ABC):
         return found
 
     def listed(self, removes: Iterable[str | terms.NamesOf]) -> list[str]:
-        """The names of what is removed."""
+        """The names that are removed."""
         found: list[str] = []
         for given in removes:
             if isinstance(given, terms.NamesOf):
@@ -235,7 +235,7 @@ class _Text(ABC):
 
     @abstractmethod
     def next_value(self) -> str:
-        """Represents the value whose code was added."""
+        """The placeholder of the value whose code was added."""
 
     @abstractmethod
     def partition(self) -> str: ...
@@ -247,7 +247,7 @@ class _ExpressionText(_Text):
     def __init__(self, write: Any, table: Table, positions: Sequence[int] | None = None) -> None:
         super().__init__(write)
         self.table = table
-        self.positions = positions  # of each value among those that are sent; None: each is sent
+        self.positions = positions  # of each value among the sent ones; None: each is sent
         self._aliases: dict[str, str] = {}
         self._count = 0
 
@@ -299,7 +299,7 @@ class _ExpressionText(_Text):
 
 
 class _StatementText(_Text):
-    """The clauses of a statement on an item that is there: what asks whether it is there is left out."""
+    """The clauses of a statement on an existing item, without the check that it exists."""
 
     def open_terms(self, group: terms.Requirement) -> Sequence[terms.Term]:
         return [term for term in group.terms if not isinstance(term, terms.Exists)]
@@ -340,9 +340,8 @@ def aliased(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def once_each(given: Iterable[Any]) -> tuple[list[dict[str, Any]], tuple[int, ...]]:
-    """Attribute values of texts, whole numbers and ``True``, each text once; and which of them each value is.
-
-    A ledger write says most texts several times, such as the version of a change.
+    """Attribute values of texts, whole numbers and ``True``, each text once; and the index of each value among them. A
+    ledger write has most texts several times, such as the version of a change.
     """
     values: list[dict[str, Any]] = []
     known: dict[str, int] = {}

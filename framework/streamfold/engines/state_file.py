@@ -1,6 +1,6 @@
 """The SQLite file of the embedded engine, or a database in memory: opened, recognised, and given its tables.
 
-It also keeps how far replays came that have not ended, with what they wrote, in the same transactions.
+It also keeps the progress of unfinished replays, in the same transactions as their writes.
 """
 
 import json
@@ -16,8 +16,8 @@ from streamfold.engines.keys import hash_of
 from streamfold.errors import EngineError, SettingsError
 from streamfold.settings.readers import make_private
 
-PLACE = 0
-"""The number of the text that says how far a replay came; those behind it are records that come again."""
+CURSOR = 0
+"""The number of the text with the cursor of a replay; the texts behind it are records to be retried."""
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
@@ -34,7 +34,7 @@ INSERT INTO numbered SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM numbered);
 """
 """If several processes open a new file at once, one makes the tables, and the others wait and find them.
 
-Entries are small and are read in order, so they stand in the order of their keys (docs/decisions/0063).
+Entries are small and are read in order, so they are stored in the order of their keys (docs/decisions/0063).
 """
 PAGE_BYTES = 4096
 """A page is written whole. With smaller ones, of 2 KB, a large state writes a sixth less and takes 2 % more CPU
@@ -48,7 +48,7 @@ LOCK_SECONDS_MAX = 10
 SWITCHES_MAX = 200
 SWITCH_PAUSE_SECONDS = 0.05
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
-"""What reading raises. SQLite's message about a damaged file may not even be text."""
+"""Errors of reading. SQLite's message about a damaged file may not even be text."""
 DAMAGED = "it is damaged. replay --fresh starts anew, or name another with --state"
 WHY = {
     sqlite3.SQLITE_BUSY: "does another process use it?",
@@ -57,7 +57,7 @@ WHY = {
     sqlite3.SQLITE_IOERR: "is its disk well?",
     sqlite3.SQLITE_CANTOPEN: "is its folder there, and may it be written?",
 }
-"""What a code means for a file that was a state when it was opened; any other code means that it is damaged."""
+"""The meaning of codes for a file that was a state when it was opened; any other code means that it is damaged."""
 
 
 class ReplayProgress:
@@ -68,30 +68,30 @@ class ReplayProgress:
 
     def place(self, replay: str) -> str | None:
         """How far a replay came; None for one that has ended or never began."""
-        found = self._file.one("SELECT text FROM progress WHERE replay = ? AND number = ?", (replay, PLACE))
+        found = self._file.one("SELECT text FROM progress WHERE replay = ? AND number = ?", (replay, CURSOR))
         return str(found[0]) if found else None
 
     def put_cursor(self, replay: str, text: str) -> None:
-        self._file.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?)", (replay, PLACE, text))
+        self._file.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?)", (replay, CURSOR, text))
 
     def records(self, replay: str) -> list[str]:
-        """The records that come again when the replay goes on."""
+        """The records to be retried when the replay continues."""
         query = "SELECT text FROM progress WHERE replay = ? AND number > ? ORDER BY number"
-        return [text for (text,) in self._file.rows(query, (replay, PLACE))]
+        return [text for (text,) in self._file.rows(query, (replay, CURSOR))]
 
     def add_records(self, replay: str, texts: Iterable[str]) -> None:
-        (last,) = self._file.one("SELECT coalesce(max(number), ?) FROM progress WHERE replay = ?", (PLACE, replay))
+        (last,) = self._file.one("SELECT coalesce(max(number), ?) FROM progress WHERE replay = ?", (CURSOR, replay))
         rows = [(replay, number, text) for number, text in enumerate(texts, last + 1)]
         self._file.put_all("INSERT INTO progress VALUES (?, ?, ?)", rows)
 
     def drop_first(self, replay: str, count: int) -> None:
-        """Forgets the first records that were kept."""
+        """Drops the first kept records."""
         some = "SELECT number FROM progress WHERE replay = ? AND number > ? ORDER BY number LIMIT ?"
         query = f"DELETE FROM progress WHERE replay = ? AND number IN ({some})"  # noqa: S608 - constants
-        self._file.execute(query, (replay, replay, PLACE, count))
+        self._file.execute(query, (replay, replay, CURSOR, count))
 
     def end(self, replay: str) -> None:
-        """Forgets a replay: the next of its name begins anew."""
+        """Drops a replay: the next one of its name starts from the beginning."""
         self._file.execute("DELETE FROM progress WHERE replay = ?", (replay,))
 
 
@@ -108,7 +108,7 @@ class StateFile:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commits what is done inside, unless that raises or rolls back itself."""
+        """Commits the work inside, unless it raises or rolls back itself."""
         try:
             self.execute("BEGIN IMMEDIATE")
             yield
@@ -118,7 +118,7 @@ class StateFile:
             raise trouble(self.path, "written", error) from None
         finally:
             if self._connection.in_transaction:
-                with suppress(sqlite3.Error):  # a damaged file may not even be left as it was
+                with suppress(sqlite3.Error):  # a rollback in a damaged file may fail, too
                     self.execute("ROLLBACK")
 
     def changed_by_others(self) -> bool:
@@ -163,7 +163,7 @@ class StateFile:
             items = []
         if len(items) == len(texts) and all(type(item) is dict for item in items):
             return list(items)
-        return [self.item(text) for text in texts]  # which tells what is wrong
+        return [self.item(text) for text in texts]  # which raises the error
 
     def item(self, text: Any) -> dict[str, Any]:
         """The item of a stored text. Raises ``EngineError`` if the file was damaged."""
@@ -173,14 +173,14 @@ class StateFile:
             item = None
         if type(item) is dict:
             return item
-        raise EngineError(f"State file {self.path} holds what is no item: {DAMAGED}.")
+        raise EngineError(f"State file {self.path} holds a text that is no item: {DAMAGED}.")
 
 
 def connect(path: str | Path | None) -> sqlite3.Connection:
     """Opens a state, new or known. Raises ``SettingsError`` for a file that is no state."""
     try:
         _make_private(path)
-        # An engine is of one thread; what is left of one is closed in whichever thread collects garbage.
+        # An engine is of one thread; a remaining connection is closed in the thread that collects garbage.
         connection = sqlite3.connect(
             path or ":memory:", timeout=LOCK_SECONDS_MAX, isolation_level=None, check_same_thread=False
         )
@@ -202,7 +202,7 @@ def connect(path: str | Path | None) -> sqlite3.Connection:
 def _make_private(path: str | Path | None) -> None:
     """Makes a new file before SQLite does, which would let everybody read it. Its log gets the mode of the file."""
     if path:
-        with suppress(OSError, ValueError):  # SQLite says why it cannot be made
+        with suppress(OSError, ValueError):  # SQLite raises the reason
             make_private(Path(path))
 
 
@@ -217,7 +217,7 @@ def is_busy(error: Exception) -> bool:
 
 
 def _code(error: Exception) -> int:
-    """What went wrong: the last byte of an error's code (SQLite, rescode, 2)."""
+    # The last byte of an extended code (SQLite, rescode, 2).
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
@@ -244,11 +244,11 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
     If another process does so at the same time, SQLite gives up at once, without waiting ``LOCK_SECONDS_MAX`` (SQLite,
     "Register A Callback To Handle SQLITE_BUSY Errors": it would be a deadlock).
     """
-    for left in reversed(range(SWITCHES_MAX)):
+    for remaining in reversed(range(SWITCHES_MAX)):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if not is_busy(error) or not left:
+            if not is_busy(error) or not remaining:
                 raise
             sleep(SWITCH_PAUSE_SECONDS)

@@ -1,1 +1,1 @@
-"""Key templates and tables: what an item is called."""
+"""Key templates and tables: the keys of items."""

@@ -20,15 +20,15 @@ SECOND_DIGITS = {"datetime": 6, "datetime.seconds": 0, "datetime.milliseconds": 
 class Atom(NamedTuple):
     """One character of ``allowed``, or any character but those ``refused`` when ``allowed`` is None.
 
-    With ``repeat`` it stands for one or more of them, with ``optional`` for one or none, with both for any number.
-    ``leads`` says how many atoms on its character leads: 1 is the next.
+    With ``repeat`` it is one or more of them, with ``optional`` one or none, with both any number. After its character,
+    matching goes on ``advance`` atoms later: 1 is the next atom.
     """
 
     allowed: frozenset[str] | None = None
     refused: frozenset[str] = frozenset()
     repeat: bool = False
     optional: bool = False
-    leads: int = 1
+    advance: int = 1
 
     def takes(self, character: str) -> bool:
         if self.allowed is not None:
@@ -40,7 +40,7 @@ Atoms = tuple[Atom, ...]
 States = frozenset[int]
 
 INTEGER: Atoms = (
-    Atom(frozenset("0"), optional=True, leads=4),
+    Atom(frozenset("0"), optional=True, advance=4),
     Atom(frozenset("-"), optional=True),
     Atom(DIGITS - {"0"}),
     Atom(DIGITS, repeat=True, optional=True),
@@ -49,17 +49,17 @@ INTEGER: Atoms = (
 
 
 def literal(text: str) -> Atoms:
-    """The atoms of a text that stands for itself."""
+    """The atoms that match exactly this text."""
     return tuple(Atom(frozenset(character)) for character in text)
 
 
-def overlaps(left: Atoms, right: Atoms) -> bool:
+def overlaps(one: Atoms, other: Atoms) -> bool:
     """Whether some text belongs to both."""
-    if left == right:  # the target of one handler and the source of another, without a walk
+    if one == other:  # as for the target of one handler that is the source of another: no walk needed
         return True
-    if _begin_differently(left, right):
+    if _begin_differently(one, other):
         return False
-    return _walk(left, right, lambda in_left, in_right: in_left and in_right)
+    return _walk(one, other, lambda in_one, in_other: in_one and in_other)
 
 
 def contains(outer: Atoms, inner: Atoms) -> bool:
@@ -71,12 +71,12 @@ def contains(outer: Atoms, inner: Atoms) -> bool:
     return not _walk(inner, outer, lambda in_inner, in_outer: in_inner and not in_outer)
 
 
-def _begin_differently(left: Atoms, right: Atoms) -> bool:
+def _begin_differently(one: Atoms, other: Atoms) -> bool:
     """Whether the literals that both begin with differ: true of most pairs, and seen without a walk."""
-    for one, other in zip(left, right, strict=False):
-        if not (_is_literal(one) and _is_literal(other)):
+    for mine, theirs in zip(one, other, strict=False):
+        if not (_is_literal(mine) and _is_literal(theirs)):
             return False
-        if one != other:
+        if mine != theirs:
             return True
     return False
 
@@ -85,17 +85,17 @@ def _is_literal(atom: Atom) -> bool:
     return atom.allowed is not None and len(atom.allowed) == 1 and not (atom.repeat or atom.optional)
 
 
-def _walk(left: Atoms, right: Atoms, found: Callable[[bool, bool], bool]) -> bool:
-    """Whether some text leads both automata to a pair of answers that ``found`` accepts."""
-    alphabet = _alphabet(left + right)
-    start = (_closure(left, {0}), _closure(right, {0}))
+def _walk(one: Atoms, other: Atoms, found: Callable[[bool, bool], bool]) -> bool:
+    """Whether some text brings both automata to a pair of results that ``found`` accepts."""
+    alphabet = _alphabet(one + other)
+    start = (_closure(one, {0}), _closure(other, {0}))
     seen, waiting = {start}, [start]
     while waiting:  # bounded by the pairs of state sets of two short templates
         states = waiting.pop()
-        if found(len(left) in states[0], len(right) in states[1]):
+        if found(len(one) in states[0], len(other) in states[1]):
             return True
         for character in alphabet:
-            following = (_step(left, states[0], character), _step(right, states[1], character))
+            following = (_step(one, states[0], character), _step(other, states[1], character))
             if following not in seen and following[0]:
                 seen.add(following)
                 waiting.append(following)
@@ -110,7 +110,7 @@ def _alphabet(atoms: Atoms) -> list[str]:
 
 
 def _closure(atoms: Atoms, states: Iterable[int]) -> States:
-    """These states, and those that optional atoms let follow from them without a character."""
+    """These states, and the states that follow without a character, over optional atoms."""
     reached: set[int] = set()
     waiting = list(states)
     while waiting:
@@ -125,7 +125,7 @@ def _step(atoms: Atoms, states: States, character: str) -> States:
     following = set()
     for state in states:
         if state < len(atoms) and atoms[state].takes(character):
-            following.add(state + atoms[state].leads)
+            following.add(state + atoms[state].advance)
             if atoms[state].repeat:
                 following.add(state)
     return _closure(atoms, following)
@@ -135,7 +135,7 @@ SECOND_DIGITS |= {spec + OFFSET: digits for spec, digits in SECOND_DIGITS.items(
 """Digits of a second, by the field's name."""
 ANY_TIME = "datetime.any"
 EPOCH_DIGITS = {"seconds": 10, "milliseconds": 13}
-"""Digits of a time since 1970, by unit: times from 2001 to 2286 have so many without a zero before them."""
+"""Digits of a time since 1970, by unit: times from 2001 to 2286 have this number of digits without a leading zero."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS = {unit: timedelta(**{unit: 1}) for unit in EPOCH_DIGITS}
 TIME_TEXTS = (*SECOND_DIGITS, ANY_TIME, *(f"epoch.{unit}" for unit in EPOCH_DIGITS))
@@ -165,7 +165,7 @@ class Unreadable(Exception):  # noqa: N818 - internal: the key adds the template
 class KeyTime(datetime):
     """A time that was read from a key, with the text that it had there: written again, it makes the same key.
 
-    ``nanoseconds``: 0 to 999, what the text has beyond microseconds. What is computed from it has neither.
+    ``nanoseconds``: 0 to 999, the digits of the text beyond microseconds. A time computed from it has neither.
     """
 
     text: str | None = None
@@ -188,7 +188,7 @@ class Field(NamedTuple):
     """One field of a template: ``pattern`` recognises its text, ``write`` and ``read`` are inverse.
 
     ``atoms`` are the texts to compare templates by: those of the pattern. ``keeps_text``: several texts have one value,
-    which remembers its text; another kind of field would not tell them apart.
+    which remembers its text; another kind of field would read them as one value.
     """
 
     name: str
@@ -214,7 +214,7 @@ class Field(NamedTuple):
 
 
 def make_field(name: str, spec: str, delimiter: str) -> Field | None:
-    """The field of this kind, or None when there is no such kind."""
+    """The field of this kind; None for an unknown kind."""
     if spec == "":
         return _text(name, delimiter)
     if spec == "rest":
@@ -285,7 +285,7 @@ def datetime_text(value: datetime, digits: int = 6) -> str:
     try:
         text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
     except OverflowError:
-        raise Unreadable("it lies outside the years 1 to 9999 in UTC") from None
+        raise Unreadable("it is outside the years 1 to 9999 in UTC") from None
     return text[: 19 + (digits and digits + 1)] + "Z"
 
 
@@ -373,12 +373,12 @@ def _shape(shape: str) -> Atoms:
 
 ANY_ATOMS: Atoms = (
     *_shape("dddd-dd-ddTdd:dd:dd"),
-    Atom(frozenset("Z"), optional=True, leads=19),  # to the end
-    Atom(frozenset("+"), optional=True, leads=13),  # behind the other "+"
+    Atom(frozenset("Z"), optional=True, advance=19),  # to the end
+    Atom(frozenset("+"), optional=True, advance=13),  # behind the other "+"
     *literal("."),
     Atom(DIGITS),
     *(Atom(DIGITS, optional=True),) * 8,
-    Atom(frozenset("Z"), optional=True, leads=7),  # to the end
+    Atom(frozenset("Z"), optional=True, advance=7),  # to the end
     *literal("+00:00"),
 )
 """The texts of ``ANY_PATTERN``."""

@@ -22,7 +22,9 @@ NAMES_KEPT_MAX = 1000
 
 
 class NearMiss(NamedTuple):
-    """A key that fits a template but for a field, the first of them, whose value is not of the field's kind."""
+    """A key that would match a template, but a field's value is not of the field's kind. ``field`` is the first such
+    field.
+    """
 
     template: "Key"
     field: str
@@ -32,11 +34,13 @@ class NearMiss(NamedTuple):
     def is_meant(self) -> bool:
         """Whether the item was probably meant for the template.
 
-        A field that is a whole key attribute has no literal before it: ``METADATA`` beside ``{at:datetime}`` is of
-        another kind of item.
+        A field that is a whole key attribute has no literal before it: where ``{at:datetime}`` is expected,
+        ``METADATA`` is a key of another kind of item.
         """
-        is_whole = any(len(part.pieces) == 1 and _holds(part, self.field) for part in self.template.parts)
-        return not is_whole or looks_like(self.template.types[self.field], self.value)
+        is_attribute = any(
+            len(component.pieces) == 1 and _holds(component, self.field) for component in self.template.parts
+        )
+        return not is_attribute or looks_like(self.template.types[self.field], self.value)
 
     @property
     def is_of_time(self) -> bool:
@@ -45,12 +49,12 @@ class NearMiss(NamedTuple):
 
     @property
     def takes(self) -> str | None:
-        """The kind of field that takes the value, for a value in another form of a time."""
+        """The kind of field that takes the value, if the value is a time in another notation."""
         return time_spec(self.value) if self.is_of_time else None
 
     @property
     def why(self) -> str:
-        """What is wrong with the value, and what kind of field takes it, for messages."""
+        """Why the value does not fit, and the kind of field that takes it, for messages."""
         hint = f"; {{{self.field}:{self.takes}}} takes it" if self.takes else ""
         return f"{shown(self.value)} is no {self.template.types[self.field]}{hint}"
 
@@ -58,13 +62,13 @@ class NearMiss(NamedTuple):
 class Key:
     """A key template: matches the key of an item and composes it; both are inverse.
 
-    ``partition`` and ``sort`` are texts with fields in braces, ``"ORDER#{order_id}"``; see ``keys.field`` for the
-    kinds of field. A field that stands in both parts must have the same value in both. No field is empty: an item
-    ``ORDER#`` is none of ``"ORDER#{order_id}"``, and has a key of its own, ``"ORDER#"``. ``table`` is the table that
-    the key belongs to; without one it is ``Table("main")``, with the key attributes ``PK`` and ``SK``, and with the
-    time to live that another key of the application says.
+    ``partition`` and ``sort`` are texts with fields in braces, ``"ORDER#{order_id}"``; see ``keys.field`` for the kinds
+    of field. A field in both components must have the same value in both. No field is empty: ``"ORDER#{order_id}"``
+    does not match an item ``ORDER#``, which has a template of its own, ``"ORDER#"``. ``table`` is the table of the key;
+    by default ``Table("main")``, with the key attributes ``PK`` and ``SK``, and with the time to live that another key
+    of the application declares.
 
-    Raises ``DeclarationError``, with the place in the template, when the template is malformed.
+    Raises ``DeclarationError``, with the position in the template, when the template is malformed.
     """
 
     __slots__ = (
@@ -92,17 +96,17 @@ class Key:
         self.partition = KeyComponent(partition, self.table.delimiter, PARTITION_BYTES_MAX)
         self.sort = None if sort is None else KeyComponent(sort, self.table.delimiter, SORT_BYTES_MAX)
         self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
-        self._identity = (*(part.text for part in self.parts), self.table)
+        self._identity = (*(component.text for component in self.parts), self.table)
         self._hash = hash(self._identity)  # asked for with every row that a handler yields
-        self.types = {field.name: field for part in self.parts for field in part.fields}
+        self.types = {field.name: field for component in self.parts for field in component.fields}
         _check_kinds(self)
         self.fields = tuple(self.types)
         self._divided: dict[tuple[str, ...], tuple[tuple[str, ...], bool]] = {}
         self._twice = tuple(
-            name for name in self.fields if all(_holds(part, name) for part in self.parts[:2]) and sort is not None
+            name for name in self.fields if all(_holds(each, name) for each in self.parts[:2]) and sort is not None
         )
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
-        self._wants_check = any(is_ambiguous(part.pieces, self.table.delimiter) for part in self.parts)
+        self._wants_check = any(is_ambiguous(component.pieces, self.table.delimiter) for component in self.parts)
 
     def key(self, /, **fields: Any) -> dict[str, KeyValue]:
         """The key attributes for these fields, as boto3's ``Key=`` takes them.
@@ -123,8 +127,8 @@ class Key:
     def query(self, /, **fields: Any) -> dict[str, Any]:
         """Keyword arguments for boto3's ``table.query``.
 
-        They take all fields of the partition, and as many of the sort key as are known from the left; where some are
-        not, the condition is a ``begins_with``.
+        They need all fields of the partition, and take the leading fields of the sort key; if some of these are
+        missing, the condition is a ``begins_with``.
 
         Raises ``KeyValueError`` for a missing partition field or an unusable value.
         """
@@ -132,10 +136,10 @@ class Key:
         names, values = {"#partition": self.table.partition}, {":partition": self.partition.compose(fields)}
         condition = "#partition = :partition"
         if self.sort is not None and self.table.sort is not None:
-            prefix, whole = known_prefix(self.sort, fields)
-            if whole or prefix:
+            prefix, is_complete = known_prefix(self.sort, fields)
+            if is_complete or prefix:
                 names["#sort"], values[":sort"] = self.table.sort, prefix
-                condition += " AND #sort = :sort" if whole else " AND begins_with(#sort, :sort)"
+                condition += " AND #sort = :sort" if is_complete else " AND begins_with(#sort, :sort)"
         return {
             "KeyConditionExpression": condition,
             "ExpressionAttributeNames": names,
@@ -200,7 +204,7 @@ class Key:
         return self.table.name == other.table.name and self.alike(other)
 
     def alike(self, other: "Key") -> bool:
-        """Whether some key values fit both templates, be it in two tables."""
+        """Whether some key values match both templates, also those of two tables."""
         if self.partition.is_apart(other.partition) or len(self.parts) != len(other.parts):
             return False
         if self.sort is not None and other.sort is not None and self.sort.is_apart(other.sort):
@@ -221,7 +225,7 @@ class Key:
         if not other.fields:
             return _has(self, other)
         if self._twice and not other._twice:  # noqa: SLF001 - of another key
-            return False  # the other's parts may differ where this one's must agree
+            return False  # the other's components may differ where this one's must agree
         return all(
             mine.attribute_type == theirs.attribute_type and contains(mine.atoms, theirs.atoms)
             for mine, theirs in zip(self.parts, other.parts, strict=True)
@@ -230,7 +234,7 @@ class Key:
     @property
     def template(self) -> str:
         """The template as one text, for messages and tables: ``ORDER#{order_id} / METADATA``."""
-        return " / ".join(part.text for part in self.parts)
+        return " / ".join(component.text for component in self.parts)
 
     @property
     def place(self) -> str:
@@ -250,18 +254,18 @@ class Key:
 
     def __repr__(self) -> str:
         table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
-        return f"Key({', '.join(repr(part.text) for part in self.parts)}{table})"
+        return f"Key({', '.join(repr(component.text) for component in self.parts)}{table})"
 
 
 def _near_miss(key: Key, values: tuple[KeyValue, KeyValue | None]) -> NearMiss | None:
     # Of one field any value is a near miss. Of several each has to look like the field's: a key of another kind differs
-    # in all of them, and so do all times of an application that writes another form.
+    # in all of them, and so do all times of an application that writes another notation.
     misses: list[FieldMiss] = []
-    for part, value in zip(key.parts, values, strict=False):
+    for component, value in zip(key.parts, values, strict=False):
         if value is None:
             return None
-        if part.match(value) is None:
-            if not (found := part.near_miss(value)):
+        if component.match(value) is None:
+            if not (found := component.near_miss(value)):
                 return None
             misses += found
     names = {miss.field.name for miss in misses}
@@ -271,12 +275,13 @@ def _near_miss(key: Key, values: tuple[KeyValue, KeyValue | None]) -> NearMiss |
 
 
 def _is_anchored(key: Key, names: set[str]) -> bool:
-    """Whether something of the template fits beside these fields: a literal, or another field."""
-    return any(isinstance(piece, str) or piece.name not in names for part in key.parts for piece in part.pieces)
+    """Whether the template has something fixed beside these fields: a literal, or another field."""
+    return any(
+        isinstance(piece, str) or piece.name not in names for component in key.parts for piece in component.pieces
+    )
 
 
 def _has(key: Key, literal: Key) -> bool:
-    """Whether the one key of a template without fields is of this template."""
     partition, sort = literal.compose({})
     return key.match_values(partition, sort) is not None
 
@@ -290,13 +295,13 @@ def _check_types(partition: object, sort: object, table: object) -> None:
 
 
 def _check_kinds(key: Key) -> None:
-    for field in (field for part in key.parts for field in part.fields):
+    for field in (field for component in key.parts for field in component.fields):
         if (other := key.types[field.name]).spec != field.spec:
             raise DeclarationError(f"{key!r}: field {field.name!r} has two kinds, {field} and {other}.")
 
 
-def _holds(part: KeyComponent, name: str) -> bool:
-    return any(field.name == name for field in part.fields)
+def _holds(component: KeyComponent, name: str) -> bool:
+    return any(field.name == name for field in component.fields)
 
 
 def _sort_message(partition: str, sort: str | None, table: Table) -> str:
@@ -311,7 +316,7 @@ def _sort_message(partition: str, sort: str | None, table: Table) -> str:
 def check_in_partition(who: str, what: str, parent: Key, child: Key) -> None:
     """Raises ``DeclarationError`` unless every item of the child's template has one parent, in its own partition.
 
-    ``who`` names the declaration, ``what`` the child: "the child", "the part".
+    ``who`` names the declaration, ``what`` the child: "the child", "the component".
     """
     if merged(child.table, parent.table) is None or child.partition.text != parent.partition.text:
         raise DeclarationError(
@@ -336,7 +341,7 @@ def check_in_partition(who: str, what: str, parent: Key, child: Key) -> None:
 
 
 def sort_prefix(child: Key, fields: Mapping[str, Any]) -> str:
-    """How the sort keys of a parent's children begin; ``""`` where that cannot be told."""
+    """The common beginning of the sort keys of a parent's children; ``""`` if it is unknown."""
     assert child.sort is not None
     text = ""
     for piece in child.sort.pieces:
@@ -347,6 +352,5 @@ def sort_prefix(child: Key, fields: Mapping[str, Any]) -> str:
 
 
 def child_fields(child: Key, fields: Mapping[str, Any], partition: Any, sort: Any) -> dict[str, Any] | None:
-    """The fields of a key if it is one of a child of the parent with these fields, else None."""
     found = child.match_values(partition, sort)
     return found if found is not None and all(found[name] == value for name, value in fields.items()) else None

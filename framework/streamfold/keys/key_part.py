@@ -1,4 +1,4 @@
-"""One part of a key template, partition or sort: parsed, matched and composed."""
+"""One component of a key template, partition or sort: parsed, matched and composed."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -25,9 +25,9 @@ class FieldMiss(NamedTuple):
 
 
 class KeyComponent:
-    """One part (partition or sort) of a template.
+    """One component (partition or sort) of a template.
 
-    What it is matched and compared by is made when that is first asked for: a function sees keys of few templates.
+    The expression and the atoms are made at their first use: a function sees keys of few templates.
     """
 
     __slots__ = (
@@ -43,12 +43,13 @@ class KeyComponent:
         self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
         self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
-        # ``ORDER#{order_id}``, as most parts are: seen without an expression, and composed without writers. Each saves
+        # ``ORDER#{order_id}``, as in most templates: matched without an expression, and composed without writers. Each
+        # saves
         # 1,000 instructions (``test_a_part_of_one_text_does_what_its_expression_and_its_writers_do``).
         self._one_text = self.pieces[-1].name if _is_one_text(self.pieces) else None  # type: ignore[union-attr]
-        self.letters_max = bytes_max // LETTER_BYTES_MAX  # a text of so many letters surely fits
-        fits = len(text) <= self.letters_max
-        self.constant = text if fits and not self.fields else None  # the one text of a part without fields
+        self.letters_max = bytes_max // LETTER_BYTES_MAX  # a text of at most this length needs no count of its bytes
+        is_short = len(text) <= self.letters_max
+        self.constant = text if is_short and not self.fields else None  # the one text of a component without fields
         self._pattern: re.Pattern[str] | None = None
         self._atoms: Atoms | None = None
         self.convert = tuple(field for field in self.fields if field.python_type is not str)
@@ -56,21 +57,21 @@ class KeyComponent:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """The expression that a text of this part matches."""
+        """The expression that a text of this component matches."""
         if self._pattern is None:
             self._pattern = re.compile(_regex(self.pieces), re.DOTALL | re.ASCII)
         return self._pattern
 
     @property
     def atoms(self) -> Atoms:
-        """The texts of this part, to compare templates by."""
+        """The texts of this component, to compare templates by."""
         if self._atoms is None:
             atoms = (piece.atoms if isinstance(piece, Field) else literal(piece) for piece in self.pieces)
             self._atoms = tuple(chain.from_iterable(atoms))
         return self._atoms
 
     def is_apart(self, other: "KeyComponent") -> bool:
-        """Whether no text is of both, seen by what they begin with; if not, only a closer look tells."""
+        """Whether their beginnings show that no text matches both. False: ``overlaps`` decides."""
         mine, theirs = self.begins, other.begins
         if not (mine.startswith(theirs) or theirs.startswith(mine)):
             return True
@@ -80,10 +81,10 @@ class KeyComponent:
         """The field values, or None where this is no text of the template."""
         if self._one_text is not None and isinstance(value, str):
             text = value[len(self.begins) :]
-            fits = text and self.delimiter not in text and value.startswith(self.begins)
-            return {self._one_text: text} if fits else None
+            is_match = text and self.delimiter not in text and value.startswith(self.begins)
+            return {self._one_text: text} if is_match else None
         if self.attribute_type != "S":
-            return self._match_whole(value)
+            return self._match_attribute(value)
         if not self.fields:
             return {} if value == self.text else None
         if not isinstance(value, str):
@@ -100,7 +101,7 @@ class KeyComponent:
                 return None
         return values
 
-    def _match_whole(self, value: KeyValue) -> dict[str, Any] | None:
+    def _match_attribute(self, value: KeyValue) -> dict[str, Any] | None:
         (only,) = self.fields
         if not isinstance(value, bytes if self.attribute_type == "B" else (int, Decimal)):
             return None
@@ -110,9 +111,9 @@ class KeyComponent:
             return None
 
     def near_miss(self, value: KeyValue) -> list[FieldMiss]:
-        """The fields whose values keep this from matching; none where more does.
+        """The fields whose values prevent a match; none if anything else differs too.
 
-        That is one field, if the rest fits. Otherwise it is those of the fields with a kind whose values do not fit.
+        One field, if the rest matches. Otherwise the fields with a kind whose values are not of their kind.
         """
         if self.attribute_type != "S" or not isinstance(value, str):
             timed = len(self.fields) == len(self.pieces) == 1 and self.fields[0].python_type in (date, datetime)
@@ -139,15 +140,15 @@ class KeyComponent:
                 if len(text) <= self.letters_max:  # as nearly always
                     return text
         elif self.attribute_type != "S":
-            whole: KeyValue = self.write(self.fields[0], values)
-            return whole
+            value_of_field: KeyValue = self.write(self.fields[0], values)
+            return value_of_field
         text = ""
         try:
             for writer in self.writers:
                 text += writer if type(writer) is str else writer[1](values[writer[0]])  # type: ignore[operator]
         except (KeyError, Unreadable):
             for field in self.fields:
-                self.write(field, values)  # says which one it was
+                self.write(field, values)  # raises, with the field
             raise
         if len(text) > self.letters_max and len(text.encode()) > self.bytes_max:
             raise KeyValueError(
@@ -182,7 +183,7 @@ def _pieces(text: str, delimiter: str) -> tuple[str | Field, ...]:
         position = found.end()
     names = [piece.name for piece in pieces if isinstance(piece, Field)]
     if len(names) != len(set(names)):
-        raise DeclarationError(f"Key template {text!r} names a field twice in one part.")
+        raise DeclarationError(f"Key template {text!r} names a field twice in one component.")
     return tuple(pieces)
 
 
@@ -198,14 +199,14 @@ def _field(text: str, found: re.Match[str], delimiter: str) -> Field:
     if field.attribute_type != "S" and found[0] != text:
         raise _malformed(text, found.start(), f"{field} must be the whole key attribute")
     if field.spec == "rest" and found.end() != len(text):
-        raise _malformed(text, found.start(), f"{field} must be the last of its part, because it takes everything")
+        raise _malformed(text, found.start(), f"{field} must be the last of its component, because it takes everything")
     return field
 
 
 def _check_neighbour(text: str, position: int, pieces: list[str | Field], piece: str | Field) -> None:
     before = pieces[-1] if pieces else None
     if isinstance(before, Field) and isinstance(piece, Field) and not before.fixed_width:
-        raise _malformed(text, position, f"{before} and {piece} touch: nothing tells where one ends")
+        raise _malformed(text, position, f"{before} and {piece} touch: nothing shows where one ends")
 
 
 def _malformed(text: str, position: int, what: str) -> DeclarationError:
@@ -213,13 +214,12 @@ def _malformed(text: str, position: int, what: str) -> DeclarationError:
 
 
 def _is_one_text(pieces: tuple[str | Field, ...]) -> bool:
-    """Whether a part is a literal, or nothing, and one plain field."""
     last = pieces[-1]
     return isinstance(last, Field) and not last.spec and sum(isinstance(piece, Field) for piece in pieces) == 1
 
 
 def _regex(pieces: tuple[str | Field, ...], loose: Collection[Field] = (), without: str = "") -> str:
-    """The expression of a part; the ``loose`` fields take any text, or any ``without`` a delimiter."""
+    """The expression of a component; the ``loose`` fields take any text, or any ``without`` a delimiter."""
     anything = f"[^{re.escape(without)}]+" if without else ".*"
     return "".join(
         re.escape(piece)
@@ -240,17 +240,19 @@ def is_ambiguous(pieces: tuple[str | Field, ...], delimiter: str) -> bool:
     return any(isinstance(piece, str) and delimiter not in piece for piece in between)
 
 
-def known_prefix(part: KeyComponent, fields: Mapping[str, Any]) -> tuple[Any, bool]:
-    """The beginning of a part as far as the fields are known, and whether that is all of it."""
-    if part.attribute_type != "S":
-        name = part.fields[0].name
-        return (part.compose(fields), True) if name in fields else ("", False)
+def known_prefix(component: KeyComponent, fields: Mapping[str, Any]) -> tuple[Any, bool]:
+    """The beginning of a component as far as the fields are known, and whether it is complete."""
+    if component.attribute_type != "S":
+        name = component.fields[0].name
+        return (component.compose(fields), True) if name in fields else ("", False)
     text = ""
-    for index, piece in enumerate(part.pieces):
+    for index, piece in enumerate(component.pieces):
         if isinstance(piece, Field) and piece.name not in fields:
-            later = [later.name for later in part.pieces[index:] if isinstance(later, Field) and later.name in fields]
+            later = [
+                later.name for later in component.pieces[index:] if isinstance(later, Field) and later.name in fields
+            ]
             if later:
-                raise KeyValueError(f"Template {part.text!r} needs {piece.name!r} before {later[0]!r} in a query.")
+                raise KeyValueError(f"Template {component.text!r} needs {piece.name!r} before {later[0]!r} in a query.")
             return text, False
-        text += piece if isinstance(piece, str) else str(part.write(piece, fields))
+        text += piece if isinstance(piece, str) else str(component.write(piece, fields))
     return text, True

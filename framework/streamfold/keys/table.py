@@ -16,32 +16,33 @@ IndexKeys = Mapping[str, Mapping[str, KeyType]]
 ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-"""Names of applications, tables, groups and handlers: they become parts of state keys and attribute names."""
+"""Names of applications, tables, groups and handlers: state keys and attribute names contain them."""
 REGION = r"[a-z]{2}(-[a-z]+)+-[0-9]+"
-"""Names of regions (General Reference, rande), those of other partitions too."""
+"""Names of regions (General Reference, rande), also of other partitions."""
 
 RESERVED_PREFIX = "_sf_"
 """The framework's own attributes on derived rows begin with this; handlers and readers do not see them."""
 
 CONTRIBUTORS = RESERVED_PREFIX + "n"
-"""How many contributions a row stands on. At 0 the row is absent to every reader."""
+"""The number of contributions to a row. At 0 the row is absent to every reader."""
 VERSION = RESERVED_PREFIX + "v"
 """The version of the change that a row-guarded row was last written by."""
 PARTNER_VERSION = RESERVED_PREFIX + "x"
-"""Beside ``VERSION`` on a row that was made of two items: the version of the second."""
+"""On a row that is made of two items: the version of the second; ``VERSION`` is that of the first."""
 DERIVED = RESERVED_PREFIX + "a"
-"""On an item of the application: the names of the attributes that are derived onto it, by ``APPLICATION/HANDLER``."""
+"""On an item of the application: the names of its derived attributes, by ``APPLICATION/HANDLER``."""
 OWNER = RESERVED_PREFIX + "o"
 """The source item that owns a row, where the templates alone cannot show it."""
 MARK = "#"
-"""Begins what stands in the owner's place while a row is corrected: no application's name begins so. Every write of the
-row takes it away, so what was found out about the row before is not written after it."""
+"""Begins the mark that replaces the owner while a row is corrected: no application's name begins so. Every write of the
+row removes the mark, so that a correction from an older read is refused.
+"""
 STAMP = RESERVED_PREFIX + "s"
-"""Unique to the last step that moved entries below a row: what was read before it cannot be written after it."""
+"""Unique to the last step that changed entries below a row: a write from an older read of the entries is refused."""
 EDGE = RESERVED_PREFIX + "e_"
-"""Before an attribute's name: its ordering, and the last place below the row that counts for it."""
+"""Before an attribute's name: its ordering, and the cut-off, the sort position of the last entry that counts."""
 PLACES = RESERVED_PREFIX + "p_"
-"""Before an attribute's name: the places of the entries that it lists, where the lists of shards are to be merged."""
+"""Before an attribute's name: the sort positions of the entries that it lists, for merging the lists of shards."""
 LIFE = RESERVED_PREFIX + "l"
 """The life of a row that expires: unique to the step that made the row, so that a row made again has another one."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
@@ -79,14 +80,14 @@ NO_INDEXES: IndexKeys = MappingProxyType({})
 
 
 class IndexKey(NamedTuple):
-    """What the secondary indexes of a table require of an attribute."""
+    """The requirements of a table's secondary indexes for one attribute."""
 
     name: str  # of the first of them
     type: KeyType
     bytes_max: int
 
     def fault(self, value: Mapping[str, Any]) -> str | None:
-        """What is wrong with an encoded value as a key, without its content; None if it may be one."""
+        """Why an encoded value cannot be a key, without its content; None if it can."""
         tag, content = next(iter(value.items()))
         if tag != self.type:
             return f"expected type {self.type}, found {tag}"
@@ -109,18 +110,18 @@ def _key_bytes(tag: str, content: str | bytes) -> int:
 class Table:
     """A DynamoDB table, by a logical name.
 
-    ``name`` is logical: ``STREAMFOLD_TABLE_<NAME>`` or ``--table name=real`` gives the real one, which is otherwise
-    the name itself. ``partition`` and ``sort`` are the key attributes (``sort=None`` for a table with a partition key
-    only), ``ttl`` the table's time-to-live attribute if it has one, ``view`` the stream's view type if it is known:
-    what cannot work under it is then refused when the application is built. ``delimiter`` separates the fields of a
+    ``name`` is logical: ``STREAMFOLD_TABLE_<NAME>`` or ``--table name=real`` gives the real name; by default it is the
+    same. ``partition`` and ``sort`` are the key attributes (``sort=None`` for a table with a partition key only),
+    ``ttl`` the table's time-to-live attribute if it has one, ``view`` the stream's view type if it is known: handlers
+    that cannot work under it are then refused when the application is built. ``delimiter`` separates the fields of a
     key. ``region`` is another region than the application's: such a table holds copies (``Router.copy``), nothing else.
     ``indexes`` are the secondary indexes with the types of their keys, ``{"GSI1": {"GSI1PK": "S", "GSI1SK": "N"}}``:
-    twins and local states then refuse what DynamoDB refuses as a key of an index. The attributes of a key are its
-    partition key and, if there are two, its sort key.
+    twins and local states then refuse the same values as keys of an index as DynamoDB does. The attributes of a key are
+    its partition key and, if there are two, its sort key.
     """
 
     __slots__ = (
-        "_said",
+        "_declared",
         "attributes",
         "delimiter",
         "index_keys",
@@ -150,24 +151,24 @@ class Table:
         """The names of the key attributes."""
         self.indexes = NO_INDEXES if indexes is None else _frozen_indexes(name, indexes)
         self.index_keys: Mapping[str, IndexKey] = _index_keys(name, self.indexes)
-        """What the indexes require of attributes, by the attribute's name."""
+        """The requirements of the indexes, by the attribute's name."""
         own = tuple((index, tuple(keys.items())) for index, keys in self.indexes.items())
-        self._said = (name, partition, sort, ttl, view, delimiter, region, own)
+        self._declared = (name, partition, sort, ttl, view, delimiter, region, own)
         _check_table(self)
 
     def __reduce__(self) -> tuple[type["Table"], tuple[object, ...]]:
-        """A copy for another process is declared there anew: what indexes require is read-only, and cannot be sent."""
-        *said, own = self._said
-        return Table, (*said, {index: dict(keys) for index, keys in own} or None)
+        """A copy for another process is declared again there: the read-only mappings of indexes cannot be sent."""
+        *declared, own = self._declared
+        return Table, (*declared, {index: dict(keys) for index, keys in own} or None)
 
     def as_unsaid(self) -> "Table":
-        """The table as a key knows it that says nothing of its time to live and its indexes."""
+        """The same table without its time to live and its indexes, as a key without ``table=`` has it."""
         return Table(self.name, self.partition, self.sort, None, self.view, self.delimiter, self.region)
 
     def index_key_fault(self, item: Mapping[str, Any], names: Iterable[str] | None = None) -> str | None:
         """Why DynamoDB would refuse an encoded item for the keys of secondary indexes; None if it does not.
 
-        names: the attributes that are looked at; None for all.
+        names: the attributes to check; None for all.
         """
         for name in self.index_keys if names is None else names:
             if name in item and name in self.index_keys and (fault := self.index_keys[name].fault(item[name])):
@@ -178,20 +179,20 @@ class Table:
         return None
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Table) and self._said == other._said)
+        return self is other or (isinstance(other, Table) and self._declared == other._declared)
 
     def __hash__(self) -> int:
-        return hash(self._said)
+        return hash(self._declared)
 
     def __repr__(self) -> str:
         names = ("name", "partition", "sort", "ttl", "view", "delimiter", "region")
-        said = [f"{name}={said!r}" for name, said in zip(names, self._said, strict=False)]
-        said += [f"indexes={ {index: dict(keys) for index, keys in self.indexes.items()} }"] if self.indexes else []
-        return f"Table({', '.join(said)})"
+        declared = [f"{name}={declared!r}" for name, declared in zip(names, self._declared, strict=False)]
+        declared += [f"indexes={ {index: dict(keys) for index, keys in self.indexes.items()} }"] if self.indexes else []
+        return f"Table({', '.join(declared)})"
 
 
 def _frozen_indexes(table: str, indexes: object) -> IndexKeys:
-    """The indexes of a declaration. Raises ``DeclarationError`` for those that no table can have."""
+    """The indexes of a declaration. Raises ``DeclarationError`` for indexes that no table can have."""
     expected = 'expected {"GSI1": {"GSI1PK": "S", "GSI1SK": "N"}}'
     if not isinstance(indexes, Mapping):
         raise DeclarationError(f"Table {table!r} has indexes={indexes!r}: {expected}.")
@@ -216,7 +217,7 @@ def _frozen_indexes(table: str, indexes: object) -> IndexKeys:
 
 
 def _index_keys(table: str, indexes: IndexKeys) -> Mapping[str, IndexKey]:
-    """What the indexes require of each attribute. Raises ``DeclarationError`` where they require two types."""
+    """The requirements of the indexes for each attribute. Raises ``DeclarationError`` where they require two types."""
     found: dict[str, IndexKey] = {}
     for index, keys in indexes.items():
         for (name, tag), bytes_max in zip(keys.items(), INDEX_KEY_BYTES_MAX, strict=False):
@@ -259,16 +260,16 @@ def _check_table(table: Table) -> None:
 MAIN = Table("main")
 """The table of every ``Key`` that names none: an application with only such keys takes any single table's records.
 
-Another key of the application may say more of it, ``Table("main", ttl="expires")``.
+Another key of the application may declare more of it, ``Table("main", ttl="expires")``.
 """
 STATE = Table("streamfold.state", "pk", "sk", ttl="ttl")
-"""The state table as a place of rows, which a handler's ``attributes`` are before they are copied onto their items."""
+"""The state table as a table of rows: it holds the rows of ``attributes`` until they are copied onto their items."""
 
 
 def merged(one: Table, other: Table) -> Table | None:
-    """What two declarations of one table say together; None where they say different things.
+    """Two declarations of one table as one; None if they contradict each other.
 
-    Only a key that names no table says nothing of its time to live and its indexes.
+    Only the table of a key without ``table=`` has no statement about time to live and indexes.
     """
     if one == other or one == MAIN == other.as_unsaid():
         return other
@@ -276,7 +277,7 @@ def merged(one: Table, other: Table) -> Table | None:
 
 
 def is_in_state(row: tuple[object, ...]) -> bool:
-    """Whether a row lies in the state table: its kind brings what it holds to where it is read."""
+    """Whether a row is in the state table: its kind copies its attributes to where they are read."""
     return row[0] == STATE.name
 
 

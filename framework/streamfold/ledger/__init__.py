@@ -1,1 +1,1 @@
-"""What an item contributed, as the state table keeps it: the guard of every kind that contributes."""
+"""The contributions of an item, as the state table keeps them: the guard of every kind that contributes."""

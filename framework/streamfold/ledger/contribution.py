@@ -1,4 +1,4 @@
-"""The ledger item of a source item: what each handler contributed, at which version, and the entries below rows."""
+"""The ledger item of a source item: the contribution of each handler, its version, and the entries below rows."""
 
 import json
 import re
@@ -19,41 +19,44 @@ from streamfold.routes.aggregates import AGGREGATIONS, Aggregation, Ordered, ord
 from streamfold.writes.guarded import ENTRIES, ChangedEntries, DeleteState, EntriesOfRow, PutState, RowKey, StateKey
 
 CONTRIBUTION_BYTES_MAX = 4096
-"""A handler's contribution above this lives in an item of its own, so that its neighbours stay cheap to write."""
+"""A contribution above this size is stored in an item of its own, so that its neighbours stay cheap to write."""
 LETTERS_KEPT = CONTRIBUTION_BYTES_MAX // LETTER_BYTES_MAX
-"""Letters of a contribution that is not above it, whatever they are."""
+"""A contribution of at most this number of letters is not above it, whichever letters it has: its bytes need no
+count.
+"""
 REFERENCE = "@"
-"""Begins the digest that stands for a contribution kept elsewhere; no contribution's text begins with it."""
+"""Begins the digest that replaces a contribution stored elsewhere; no contribution's text begins with it."""
 BEFORE_ALL = "0"
-"""The version of what did not come through a stream: it sorts before the version of every record."""
+"""The version of a contribution that did not come through a stream: it sorts before the version of every record."""
 
 ENTRIES_MAX = 48
-"""Entries of one source below one row: all of them may move in one transaction, as many deletions as puts."""
+"""Entries of one source below one row: all of them may change in one transaction, with as many deletions as puts."""
 SOURCE_BYTES_MAX = 500
 """Bytes of a source's key in a sort key of 1,024 bytes. A longer key is cut and ends in a digest."""
 BEHIND = "#"
-"""Follows the value in a place; every letter of a value is greater."""
+"""Follows the value in a sort position; every letter of a value is greater."""
 BETWEEN, SPELLED = " ", {code: f"!{chr(code + ord('0'))}" for code in range(ord("!") + 1)}
-"""The separator of a source's key parts sorts before every letter of a part, so that ``c1`` comes before ``c107``
-whatever follows either. Letters up to ``!`` are spelled with a ``!`` and keep their order."""
+"""The separator of a source's key values sorts before every letter of a value, so that ``c1`` and its continuations
+come before ``c107``. Letters up to ``!`` are spelled with a ``!`` and keep their order.
+"""
 SPELLING, CUT = re.compile("!(.)"), "!sha256:"
-"""A spelled letter; and what stands before the digest of a text that was cut, which spells no letter."""
+"""A spelled letter; and the mark before the digest of a text that was cut, which spells no letter."""
 BEYOND = "$"
-"""A value's text with this letter sorts after all places of the value, and before those of the next value."""
+"""A value's text with this letter sorts after all sort positions of the value, and before those of the next value."""
 OUTSIDE = -1
-"""The level of a list that is no part of an item."""
+"""The level of a list outside of an item."""
 NAMES_KEPT = 256
-"""Partitions and sources whose texts are kept: one step asks for each of them several times."""
+"""Partitions and sources whose texts are cached: one step needs each of them several times."""
 Placed = TypeVar("Placed", bound=tuple[Any, ...])
-"""A tuple that begins with a place: ``(place, value)``."""
+"""A tuple that begins with a sort position: ``(position, value)``."""
 
 
 class StoredContribution(NamedTuple):
-    """What a ledger item holds of one handler."""
+    """The contribution of one handler in a ledger item."""
 
     version: str
     text: str  # of the contribution, or the digest of a large one
-    left: str = ""  # rows and entries that its steps left behind, and that may be unfinished
+    left: str = ""  # pending work: rows and entries that its steps changed, to be finished after their commit
 
 
 class LedgerItem(NamedTuple):
@@ -89,12 +92,12 @@ def elsewhere(stored: StoredContribution | None) -> bool:
 
 
 class Entry:
-    """What is kept of a value. Two are equal if their digests are."""
+    """The stored form of a value. Two are equal if their digests are."""
 
     __slots__ = ("content", "digest")
 
     def __init__(self, digest: str, content: str | None = None) -> None:
-        self.digest = digest  # "" if the text that orders the value tells all of it
+        self.digest = digest  # "" if the text that orders the value has all of it
         self.content = content  # the value as text; the ledger does not hold it
 
     def __eq__(self, other: object) -> bool:
@@ -113,7 +116,7 @@ class HeldEntries(Value):
 
 
 LIVED = "~"
-"""Between a table's name, which has no such letter, and the life of a row."""
+"""Separates a table's name, which has no such letter, from the life of a row."""
 PLAIN_ENTRY = ""
 """The attribute's name if entries hold all plain attributes of a row."""
 
@@ -123,7 +126,7 @@ NOTHING: HeldByName = Nothing()
 
 @value
 class Mark(Value):
-    """Whose entries they are, and the stamp of the step that moves them."""
+    """The owner of entries, and the stamp of the step that changes them."""
 
     application: str
     handler: str
@@ -149,7 +152,7 @@ def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
 
 
 def alone(found: HeldEntries) -> Any:
-    """What a row of one source makes of its entries."""
+    """The value that a row of one source makes from its entries."""
     ordering = ordering_of(found.ordering)
     orders = sorted(found.entries, reverse=ordering.form.descending)[: ordering.most or None]
     return shown_of(ordering.form, values_of([found.entries[order].content or "" for order in orders]))
@@ -166,9 +169,9 @@ def in_order(form: Aggregation, placed: Iterable[Placed]) -> list[Placed]:
     return sorted(by_source, key=lambda each: order_of(each[0]), reverse=form.descending)
 
 
-def order_of(place: str) -> str:
-    """The text of the value in a place."""
-    return place.partition(BEHIND)[0]
+def order_of(position: str) -> str:
+    """The text of the value in a sort position."""
+    return position.partition(BEHIND)[0]
 
 
 @lru_cache(NAMES_KEPT)
@@ -184,8 +187,8 @@ def partition(application: str, handler: str, name: str, row: RowKey, life: str 
 @lru_cache(NAMES_KEPT)
 def source_text(item: ItemKey) -> str:
     """The text that distinguishes and sorts sources of equal values: by table, partition key and sort key."""
-    parts = [value if type(value) is str else key_text(value) for value in item if value is not None]
-    text = BETWEEN.join([part.translate(SPELLED) for part in parts])
+    texts = [value if type(value) is str else key_text(value) for value in item if value is not None]
+    text = BETWEEN.join([each.translate(SPELLED) for each in texts])
     if len(text) * 4 > SOURCE_BYTES_MAX and len(text.encode()) > SOURCE_BYTES_MAX:
         text = f"{text[: SOURCE_BYTES_MAX // 8]}{CUT}{sha256(text.encode()).hexdigest()}"
     return text
@@ -199,10 +202,11 @@ def source_components(text: str) -> list[str] | None:
 
 
 def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = "") -> EntriesOfRow:
-    """The entries below a row that are written or deleted between what a source held there and what it holds now.
+    """The entries below a row that are written or deleted when a source's entries there change from ``before`` to
+    ``after``.
 
-    The new entries say how they are ordered. If a source only leaves, the ordering stays open: other sources are still
-    in the row, and may have come with newer code.
+    The new entries decide the ordering. If a source only leaves, the ordering is undecided: other sources are still in
+    the row, and may have come with newer code.
     """
     found = []
     for name in _names(before, after):
@@ -210,16 +214,16 @@ def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByNa
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
-            places = frozenset([place(order, source) for order in orders])
-            found.append(ChangedEntries(where, name, ordering, places, life))
+            positions = frozenset([place(order, source) for order in orders])
+            found.append(ChangedEntries(where, name, ordering, positions, life))
     return tuple(found)
 
 
 def taken(before: HeldByName, after: HeldByName) -> HeldByName:
-    """The first entry of each attribute that is gone or has changed, in the order in which entries count.
+    """The first removed or changed entry of each attribute, in the order in which entries count.
 
-    If one of the entries that are gone counted for the row, the first one did. Of an aggregate that this code does not
-    have, all of them are kept: an older process that takes an item out must not hide what newer ones have to recompute.
+    If one of the removed entries counted for the row, the first one did. For an aggregate that this code does not have,
+    all of them are kept: an older process that removes an item must not hide the work that newer processes have to do.
     """
     found: dict[str, HeldEntries] = {}
     for name, old in before.items():
@@ -254,7 +258,6 @@ def writes(
 
 
 def _names(before: HeldByName, after: HeldByName) -> list[str]:
-    """The attributes of both, in their order."""
     names = {*before, *after}
     return sorted(names) if len(names) > 1 else list(names)
 
@@ -278,31 +281,31 @@ def _changed(before: HeldEntries | None, after: HeldEntries | None) -> set[str]:
 
 @value
 class RowContribution(Value):
-    """What one item contributes to one row."""
+    """The contribution of one item to one row."""
 
     amounts: dict[str, Number]  # to add
-    plain: dict[str, Any] | None  # attributes of a row that is put whole; None in the stored form
+    plain: dict[str, Any] | None  # attributes of a row that is replaced; None if read from the ledger
     digest: str  # of the plain attributes
     ordered: HeldByName = NOTHING  # entries below the row, by attribute
-    names: tuple[str, ...] = ()  # of the plain attributes, kept in the stored form so that they can be removed
+    names: tuple[str, ...] = ()  # of the plain attributes, stored so that they can be removed
     life: str = ""  # of a row that expires: the one to which the item contributes (``ledger.lives``)
 
 
 NO_ROW_CONTRIBUTION = RowContribution({}, None, "")
 KEYS_KEPT_MAX = 1000
-"""Keys of rows whose texts are kept: a step asks for each of them several times, and a batch has rows in common."""
+"""Keys of rows whose texts are cached: a step needs each of them several times, and items of a batch share rows."""
 IN_STATE = f'["{STATE.name}",'
 """How the text of a row in the state table begins."""
 ELSEWHERE = f"\n{REFERENCE}"
 """How a text that is kept elsewhere begins on a line of its own."""
 STAMP_LETTERS = 8
-"""Letters of the stamp before what a step left behind."""
+"""Letters of the stamp before the pending work of a step."""
 
 Contribution = dict[RowKey, RowContribution]
 """All that one item contributes through one handler, by row."""
 
 
-# The stored form of a contribution: canonical JSON, one array a row. Equal contributions have equal text.
+# A contribution as text: canonical JSON, one array a row. Equal contributions have equal text.
 
 
 def stored_text(rows: Contribution) -> str:
@@ -310,25 +313,25 @@ def stored_text(rows: Contribution) -> str:
     if not rows:
         return ""
     if len(rows) == 1:
-        ((key, part),) = rows.items()
-        return f"[{_stored_row(key, part)}]"
-    return f"[{','.join(sorted([_stored_row(key, part) for key, part in rows.items()]))}]"
+        ((key, row),) = rows.items()
+        return f"[{_stored_row(key, row)}]"
+    return f"[{','.join(sorted([_stored_row(key, row) for key, row in rows.items()]))}]"
 
 
-def _stored_row(key: RowKey, part: RowContribution) -> str:
-    if len(part.amounts) == 1:
-        ((name, amount),) = part.amounts.items()
+def _stored_row(key: RowKey, row: RowContribution) -> str:
+    if len(row.amounts) == 1:
+        ((name, amount),) = row.amounts.items()
         amounts = f'{quoted(name)}:"{number_text(amount)}"'
-    elif not part.amounts:
+    elif not row.amounts:
         amounts = ""
     else:
-        amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(part.amounts.items())])
-    if not (part.digest or part.ordered or part.names or part.life):
+        amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(row.amounts.items())])
+    if not (row.digest or row.ordered or row.names or row.life):
         return f"[{_stored_key(key)},{{{amounts}}}]"
-    entries = f",{_stored_entries(part.ordered)}" if part.ordered else ""
-    plain = f",[{','.join([quoted(name) for name in part.names])}]" if part.names else ""
-    life = f',"{part.life}"' if part.life else ""
-    return f'[{_stored_key(key)},{{{amounts}}},"{part.digest}"{entries}{plain}{life}]'
+    entries = f",{_stored_entries(row.ordered)}" if row.ordered else ""
+    plain = f",[{','.join([quoted(name) for name in row.names])}]" if row.names else ""
+    life = f',"{row.life}"' if row.life else ""
+    return f'[{_stored_key(key)},{{{amounts}}},"{row.digest}"{entries}{plain}{life}]'
 
 
 @lru_cache(KEYS_KEPT_MAX)
@@ -337,7 +340,7 @@ def _stored_key(key: tuple[KeyValue | None, ...]) -> str:
 
 
 def _stored_entries(ordered: HeldByName) -> str:
-    """The ordering of each attribute, and the texts that order its entries, each with what its digest is."""
+    """The ordering of each attribute, and the texts that order its entries, each with the entry's digest."""
     held = {
         name: [found.ordering, {order: entry.digest for order, entry in found.entries.items()}]
         for name, found in ordered.items()
@@ -377,15 +380,15 @@ def _rows(text: str) -> Contribution:
 
 
 def holds_row(text: str, row: tuple[KeyValue | None, ...]) -> bool:
-    """Whether a stored text has a part for a row: quick, because a quotation mark within a text is escaped."""
+    """Whether a stored contribution has a row: a search of the text, in which quotation marks are escaped."""
     return f"[{_stored_key(row)},{{" in text
 
 
 def needs_no_finishing(*texts: str) -> bool:
-    """Whether no row of stored texts is recomputed or copied: quick, and False for texts that it cannot tell.
+    """Whether no row of stored texts is recomputed or copied: quick, and False in doubt.
 
     A row with entries has a digest behind its amounts. A stored attribute names the table of the state. A text that is
-    kept elsewhere does not stand here. To read two texts would cost 72,000 instructions more
+    stored elsewhere is missing here. To parse two texts would cost 72,000 instructions more
     (``test_no_row_of_a_text_that_needs_no_finishing_is_recomputed_or_copied``).
     """
     joined = "\n".join(("", *texts))  # no text has such a letter: it would be escaped
@@ -406,5 +409,5 @@ def _untagged(value: Any) -> Any:
 
 
 def pending_rows(text: str) -> Contribution:
-    """The rows and entries that steps left behind, from the ledger's text, which begins with the last step's stamp."""
+    """The pending rows and entries of steps, from the ledger's text, which begins with the last step's stamp."""
     return stored_rows(text[STAMP_LETTERS:])

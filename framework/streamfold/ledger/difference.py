@@ -1,4 +1,4 @@
-"""The writes that lead the rows from one contribution of a source item to another."""
+"""The writes that change rows from one contribution of a source item to another."""
 
 from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -38,15 +38,15 @@ from streamfold.writes.guarded import (
 
 
 class StepWrites(list[RowWrite]):
-    """The writes that lead the rows from one contribution to another, and what the step has to see to beside them."""
+    """The writes that change rows from one contribution to another, and the other work of the step."""
 
     removed = 0  # rows that are deleted
-    leaves = False  # whether rows, entries or attributes of items may be left behind
+    leaves = False  # whether the step has pending work: rows, entries or attributes of items
     marks = False  # whether entries may move, or plain attributes are set on a row that is added to
 
 
 NO_LIVES = Lives()
-"""What is known where no row is known to expire."""
+"""The lives of a process that knows no row that expires."""
 
 
 def difference(
@@ -59,61 +59,62 @@ def difference(
     *,
     requires_contributor: bool = False,
 ) -> StepWrites:
-    """The writes that lead the rows from one contribution to another.
-
-    ``added``: rows of whole targets which another handler, or another version of the code, adds to. They are added to
-    here too. ``requires_contributor``: a row that is taken back from refuses if it would count none. Rows with
-    entries, and those that are shown on a parent, have work to be noted in any case.
+    """The writes that change rows from one contribution to another. ``added``: rows of replacing targets to which
+    another handler, or another version of the code, adds. The step adds to them too. ``requires_contributor``: a row
+    refuses a subtraction after which it would count no contributor. Rows with entries, and rows that are shown on a
+    parent, always have pending work to note.
     """
     writes = StepWrites()
-    for key, part in after.items():
-        if part.ordered:
+    for key, contribution in after.items():
+        if contribution.ordered:
             writes.marks = True
         previous = before.get(key)
-        if previous is not None and not _differs(previous, part):
+        if previous is not None and not _differs(previous, contribution):
             continue
-        if part.plain is not None and key not in added and (previous is None or previous.digest):
-            writes.append(row_put(application, route, item, key, part))
+        if contribution.plain is not None and key not in added and (previous is None or previous.digest):
+            writes.append(row_put(application, route, item, key, contribution))
         else:
-            addition = _add(key, previous, part)
+            addition = _add(key, previous, contribution)
             if addition.values:
                 writes.marks = True
             writes.append(addition)
-    for key, part in before.items():
-        if part.ordered:
+    for key, contribution in before.items():
+        if contribution.ordered:
             writes.marks = writes.leaves = True
         if key not in after:
-            if part.digest and key not in added and _is_whole(route, key):
+            if contribution.digest and key not in added and _is_replaced(route, key):
                 writes.removed += 1
                 writes.leaves = writes.leaves or is_in_state(key)
                 writes.append(DeleteRow(key, owner_of(application, route, target_of(route, key), item)))
             else:
-                requires = requires_contributor and not part.ordered and not is_in_state(key)
+                requires = requires_contributor and not contribution.ordered and not is_in_state(key)
                 writes.leaves = writes.leaves or not requires
-                writes.append(_taken_back(key, part, requires_contributor=requires))
+                writes.append(_taken_back(key, contribution, requires_contributor=requires))
     return writes
 
 
 def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> None:
-    """Puts the writes of a step on the condition of the lives that its contributions name.
+    """Adds the condition to a step's writes that their rows are in the lives that the contributions name.
 
-    An addition that comes to a row which expires and has no life requires that there is a row: such a row is never made
-    without a life. Without this, a row that was made again would be taken for the one that expired.
+    An addition to a row that expires and has no life requires that the row exists: such a row is never made without a
+    life. Otherwise a row that was made again would pass for the one that expired.
     """
     if given.plain and not may_expire(route):
         return
-    for place, write in enumerate(writes):
+    for position, write in enumerate(writes):
         key = write.key
         target = target_of(route, key)
-        part = given.after.get(key) or given.before.get(key, NO_ROW_CONTRIBUTION)
+        contribution = given.after.get(key) or given.before.get(key, NO_ROW_CONTRIBUTION)
         if isinstance(write, AddRow) and not is_in_state(key):
-            if part.life or target is None or target.key.table.ttl:
-                least = write.contributors_min
-                if least is None and not part.life and lives.follows(target, key):
-                    least = 0
-                writes[place] = write._replace(life=part.life, born=key in given.born, contributors_min=least)
+            if contribution.life or target is None or target.key.table.ttl:
+                contributors_min = write.contributors_min
+                if contributors_min is None and not contribution.life and lives.follows(target, key):
+                    contributors_min = 0
+                writes[position] = write._replace(
+                    life=contribution.life, born=key in given.born, contributors_min=contributors_min
+                )
         elif isinstance(write, PutRow | DeleteRow) and key in given.before and lives.follows(target, key):
-            writes[place] = write._replace(amends=True)
+            writes[position] = write._replace(amends=True)
 
 
 def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
@@ -121,15 +122,15 @@ def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
     return dict(sorted(amounts.items())) if len(amounts) > 1 else amounts
 
 
-def _differs(previous: RowContribution, part: RowContribution) -> bool:
-    """Whether a row has to be written. The digest of a part with plain attributes covers all of the part."""
-    if part.plain is not None:
-        return previous.digest != part.digest
-    return bool(previous.digest) or previous.amounts != part.amounts or previous.ordered != part.ordered
+def _differs(previous: RowContribution, contribution: RowContribution) -> bool:
+    """Whether a row has to be written. The digest of a contribution with plain attributes covers all of it."""
+    if contribution.plain is not None:
+        return previous.digest != contribution.digest
+    return bool(previous.digest) or previous.amounts != contribution.amounts or previous.ordered != contribution.ordered
 
 
 def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Contribution) -> list[RowWrite]:
-    """The writes of rows. If entries move below a row, its write gets the step's stamp and those entries."""
+    """The writes of rows. If entries below a row change, its write gets the step's stamp and those entries."""
     found: list[RowWrite] = []
     for write in rows:
         row = write
@@ -138,10 +139,10 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
         if plain:
             gone = {*plain, PLAIN_ENTRY}
             old = {name: held for name, held in old.items() if name not in gone}
-        places = changed_entries(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
-        # What somebody recomputes meanwhile must not land on a plain attribute that was made of entries before.
-        if isinstance(row, AddRow) and (places or row.values):
-            row = row._replace(stamp=mark.stamp, changed_entries=places)
+        positions = changed_entries(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
+        # A recomputation under way must not overwrite a plain attribute that was made from entries before.
+        if isinstance(row, AddRow) and (positions or row.values):
+            row = row._replace(stamp=mark.stamp, changed_entries=positions)
         found.append(row)
     return found
 
@@ -149,41 +150,46 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
 def entries_by_row(
     application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
 ) -> dict[RowKey, EntriesOfRow]:
-    """The entries that an item may have moved below the rows of a contribution.
+    """The entries that an item may have changed below the rows of a contribution.
 
     ``held``: the item contributes the rows now, and decides how their entries are ordered.
     """
     mark = Mark(application, route.name, item, "")
     found = {
-        key: changed_entries(mark, key, *((NOTHING, part.ordered) if held else (part.ordered, NOTHING)), part.life)
-        for key, part in rows.items()
-        if part.ordered
+        key: changed_entries(
+            mark,
+            key,
+            *((NOTHING, contribution.ordered) if held else (contribution.ordered, NOTHING)),
+            contribution.life,
+        )
+        for key, contribution in rows.items()
+        if contribution.ordered
     }
-    return {key: places for key, places in found.items() if places}
+    return {key: positions for key, positions in found.items() if positions}
 
 
 def pending_text(before: Contribution, after: Contribution, writes: Iterable[RowWrite], known: str = "") -> str | None:
-    """The text of the rows and entries that a step leaves behind; None if there are none.
+    """The text of a step's pending rows and entries; None if there are none.
 
-    ``known`` is the text of what earlier steps left behind and may be unfinished; it is joined.
+    ``known`` is the text of the pending work of earlier steps; it is joined.
     """
-    left = {write.key: NO_ROW_CONTRIBUTION for write in writes if _leaves(write)}
-    for key, part in before.items():
-        if part.ordered and (ordered := taken(part.ordered, _ordered(after, key))):
-            left[key] = RowContribution({}, None, "", ordered, life=part.life)
-    if not left:
+    pending = {write.key: NO_ROW_CONTRIBUTION for write in writes if _leaves(write)}
+    for key, contribution in before.items():
+        if contribution.ordered and (ordered := taken(contribution.ordered, _ordered(after, key))):
+            pending[key] = RowContribution({}, None, "", ordered, life=contribution.life)
+    if not pending:
         return None
-    for key, part in pending_rows(known).items() if known else ():
-        newer = left.get(key, NO_ROW_CONTRIBUTION)
+    for key, contribution in pending_rows(known).items() if known else ():
+        newer = pending.get(key, NO_ROW_CONTRIBUTION)
         if not newer.ordered:
-            left[key] = part
-        elif newer.life == part.life:  # entries of a life before have nothing to show any more
-            left[key] = newer._replace(ordered=all_held(part.ordered, newer.ordered))
-    return stored_text(left)
+            pending[key] = contribution
+        elif newer.life == contribution.life:  # entries of an earlier life are no longer shown
+            pending[key] = newer._replace(ordered=all_held(contribution.ordered, newer.ordered))
+    return stored_text(pending)
 
 
 def entries_between(mark: Mark, before: Contribution, after: Contribution) -> list[PutState | DeleteState]:
-    """The writes that lead the entries from one contribution to another."""
+    """The writes that change entries from one contribution to another."""
     found: list[PutState | DeleteState] = []
     for key in {**before, **after}:
         life = _life(before, after, key)
@@ -192,7 +198,6 @@ def entries_between(mark: Mark, before: Contribution, after: Contribution) -> li
 
 
 def _life(before: Contribution, after: Contribution, key: RowKey) -> str:
-    """The life of the row that entries move below: an item that is in a row stays in its life."""
     return (before[key] if key in before else after.get(key, NO_ROW_CONTRIBUTION)).life
 
 
@@ -200,20 +205,19 @@ def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
     return rows[key].ordered if key in rows else NOTHING
 
 
-def _is_whole(route: Route, key: RowKey) -> bool:
-    """Whether the target of a row is put whole, as it was if the target was given up."""
+def _is_replaced(route: Route, key: RowKey) -> bool:
     target = target_of(route, key)
     return target is None or target.whole
 
 
-def row_put(application: str, route: Route, item: ItemKey, key: RowKey, part: RowContribution) -> PutRow:
-    """The write of a row that is put whole."""
+def row_put(application: str, route: Route, item: ItemKey, key: RowKey, contribution: RowContribution) -> PutRow:
+    """The write that replaces a row."""
     owner = owner_of(application, route, target_of(route, key), item)
-    return PutRow(key, {**(part.plain or {}), **part.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
+    return PutRow(key, {**(contribution.plain or {}), **contribution.amounts, CONTRIBUTORS: 1, OWNER: owner}, owner)
 
 
 def owner_of(application: str, route: Route, target: Target | None, item: ItemKey) -> str:
-    """The owner of a row that is put whole: the handler; of a multi_source row, with the source item."""
+    """The owner of a row that is replaced: the handler; of a multi_source row, with the source item."""
     return f"{application}/{route.name}" + (f"|{source_of(item)}" if target and target.multi_source else "")
 
 
@@ -222,14 +226,15 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _taken_back(key: RowKey, part: RowContribution, *, requires_contributor: bool) -> AddRow:
-    """The addition that takes a part back from a row."""
-    amounts = {name: _minus(0, amount) for name, amount in in_order(part.amounts).items() if amount}
-    return AddRow(key, amounts, -1, contributors_min=1, removed=part.names, requires_contributor=requires_contributor)
+def _taken_back(key: RowKey, contribution: RowContribution, *, requires_contributor: bool) -> AddRow:
+    amounts = {name: _minus(0, amount) for name, amount in in_order(contribution.amounts).items() if amount}
+    return AddRow(
+        key, amounts, -1, contributors_min=1, removed=contribution.names, requires_contributor=requires_contributor
+    )
 
 
 def _add(key: RowKey, previous: RowContribution | None, now: RowContribution) -> AddRow:
-    """The addition that leads a row from one part to another; None is no part."""
+    """The addition that changes a row from one contribution to another; None is no contribution."""
     if previous is None and not now.plain:  # as most rows are begun
         return AddRow(key, in_order(now.amounts), 1)
     was, plain = previous or NO_ROW_CONTRIBUTION, now.plain or {}
@@ -245,9 +250,9 @@ def _add(key: RowKey, previous: RowContribution | None, now: RowContribution) ->
 
 
 def _removed(was: RowContribution, now: RowContribution, plain: Mapping[str, Any]) -> tuple[str, ...]:
-    """The plain attributes that are gone, and the cut-offs and places of attributes that are plain now."""
+    """The plain attributes to remove, and the cut-offs and sort positions of attributes that are plain now."""
     gone = [name for name in was.names if name not in plain and name not in now.amounts and name not in now.ordered]
-    # Also of attributes that were not ordered: a row that the item left may have them until it is recomputed.
+    # Also for attributes that were not ordered: a row without the item may have them until it is recomputed.
     for name in plain:
         gone += [EDGE + name, PLACES + name]
     if plain and PLAIN_ENTRY in was.ordered:
@@ -274,5 +279,4 @@ def _minus(after: Number, before: Number) -> Number:
 
 
 def _leaves(write: RowWrite) -> bool:
-    """Whether a write leaves something to finish: a row that may be empty, or an attribute to be taken off its item."""
     return write.may_empty if isinstance(write, AddRow) else isinstance(write, DeleteRow) and is_in_state(write.key)

@@ -1,20 +1,20 @@
 """The lives of rows that expire: which contributions a row holds that was removed and made again.
 
-A row that is added to may expire before the items that contribute to it, and be made again by items that come later. It
-holds what came to it since it was made, and nothing may be taken from it that it never held. So such a row has a
-*life*, a text that no other row and no row of its key had before. The ledger notes the life in which an item
-contributed, and an amendment or a retraction requires it of the row.
+A row of contributions may expire before the items that contribute to it, and be made again by later items. The new row
+has only the contributions since it was made, so nothing else may be subtracted from it. Therefore such a row has a
+*life*, a text that no other row and no earlier row of its key had. The ledger notes the life in which an item
+contributed, and an amendment or a retraction requires the row to have this life.
 
 | a step meets                          | it does                                                            |
 | ------------------------------------- | ------------------------------------------------------------------ |
 | no row, and its item comes to the row | makes the row, with a life that follows from the step              |
 | a row, and its item comes to the row  | adds to the row on the condition that the row still has this life  |
 | a row in the life that the item noted | amends the row, or takes back from it, on the same condition       |
-| a row in another life, or none        | nothing: its item contributed to a row that is gone, for good      |
+| a row in another life, or none        | nothing: its item contributed to a row that is gone for good       |
 
-A life is never guessed from an older read where that decides that nothing is written: only a refusal does, because a
-transaction sees the row as it is. The life of a row that a step makes follows from the step's place in the ledger,
-which is reached once. So a late answer, a second delivery or a process that died makes no second row of that life.
+An older read of a life never decides that nothing is written: only a refusal does, because a transaction sees the
+present row. The life of a row that a step makes follows from the step's revision in the ledger, which is reached once.
+So a late response, a second delivery or a process that died makes no second row of that life.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -28,19 +28,19 @@ from streamfold.writes.guarded import AddRow, DeleteRow, GuardedWrite, PutRow, R
 OVER = "-"
 """The life of a contribution that the row of its key is known not to hold. No row has this life."""
 ROWS_KEPT_MAX = 10_000
-"""Rows whose lives a process remembers; of a row that is forgotten the life is read again."""
+"""Rows whose lives a process remembers, to bound its memory; the life of another row is read again."""
 
 
 Owner = Callable[[Target | None], str]
-"""Gives the owner of the whole rows of a target."""
+"""Gives the owner of the rows of a replacing target."""
 
 
 class Given(NamedTuple):
     """A step from one contribution to another, with the lives of rows."""
 
-    stored: Contribution  # what the ledger is to hold
-    before: Contribution  # the parts that their rows may hold
-    after: Contribution  # the parts that their rows are to hold
+    stored: Contribution  # the contribution for the ledger
+    before: Contribution  # the contributions that their rows may have
+    after: Contribution  # the contributions that their rows are to have
     born: frozenset[RowKey]  # rows that the step makes
     plain: bool = False  # no row of the step is known to expire
 
@@ -49,13 +49,13 @@ NO_ROWS: frozenset[RowKey] = frozenset()
 
 
 class KnownLives:
-    """What a process knows of rows that expire, from batch to batch. What it forgets costs a read, nothing else."""
+    """A process's knowledge of rows that expire, from batch to batch. Lost knowledge costs a read, nothing else."""
 
     __slots__ = ("rows", "targets")
 
     def __init__(self) -> None:
         self.rows: dict[RowKey, str] = {}  # the life that each row had when it was seen last; "" for none
-        self.targets: set[str] = set()  # the places of targets of which some handler lets rows expire
+        self.targets: set[str] = set()  # targets (``Key.place``) in which some handler lets rows expire
 
     def see(self, row: RowKey, life: str | None) -> None:
         """Notes the life of a row; None: there is no row."""
@@ -76,7 +76,9 @@ class Lives:
         self._known = KnownLives() if known is None else known
         self._born: dict[RowKey, str] = {}  # the lives of rows that planned steps will make
         self._following: set[RowKey] = set()  # rows of steps that expire
-        self._over: set[tuple[RowKey, str]] = set()  # lives, or owners of whole rows, that refusals showed to be over
+        self._over: set[tuple[RowKey, str]] = (
+            set()
+        )  # lives, or owners of replaced rows, that refusals showed to be over
 
     @property
     def matter(self) -> bool:
@@ -99,13 +101,15 @@ class Lives:
         return bool(known.rows.get(row)) or (target is not None and target.key.place in known.targets)
 
     def counts(self, route: Route, rows: Contribution) -> bool:
-        """Whether a contribution has a part of a row that expires and is added to: its ledger item has to be read."""
-        return any(not part.digest and self.follows(target_of(route, row), row) for row, part in rows.items())
+        """Whether a contribution has an addition to a row that expires: its ledger item has to be read."""
+        return any(
+            not contribution.digest and self.follows(target_of(route, row), row) for row, contribution in rows.items()
+        )
 
     def unknown(self, route: Route, rows: Contribution) -> Iterable[RowKey]:
-        """Of the rows of a contribution, those whose life is to be read."""
-        for row, part in rows.items():
-            if not part.digest and row not in self._known.rows and self.follows(target_of(route, row), row):
+        """The rows of a contribution whose life has to be read."""
+        for row, contribution in rows.items():
+            if not contribution.digest and row not in self._known.rows and self.follows(target_of(route, row), row):
                 yield row
 
     def read(self, rows: Mapping[RowKey, Mapping[str, Any]]) -> None:
@@ -114,7 +118,7 @@ class Lives:
             self._known.see(row, attributes.get(LIFE, ""))
 
     def refused(self, write: GuardedWrite, found: Mapping[str, Any] | None) -> bool:
-        """Takes the row that refused an addition; returns whether its life did, and not what it counts."""
+        """Takes the row that refused an addition; returns whether its life was the reason, and not its count."""
         if not isinstance(write, AddRow) or write.life is None:
             return False
         life = None if found is None else str(found.get(LIFE, ""))
@@ -132,7 +136,7 @@ class Lives:
         return True
 
     def expired(self, write: GuardedWrite) -> bool:
-        """Takes a whole row that refused its owner's write; returns whether the row may have expired."""
+        """Takes a replaced row that refused its owner's write; returns whether the row may have expired."""
         if isinstance(write, PutRow | DeleteRow) and write.amends and write.owner:
             self._over.add((write.key, write.owner))
             return True
@@ -158,20 +162,20 @@ class Lives:
         added: Collection[RowKey],
         owner: Owner,
     ) -> "Given":
-        """What a step from one contribution to another comes to, with the lives of rows.
+        """A step from one contribution to another, with the lives of rows applied.
 
-        ``life`` is that of rows that the step makes.
+        ``life`` is the life of rows that the step makes.
         """
         before, after = step
         found: Contribution = {}
         born = set()
         following = {row for row in {**before, **after} if self.follows(target_of(route, row), row)}
         self._following |= following
-        for row, part in after.items():
+        for row, contribution in after.items():
             previous = before.get(row)
             if previous is not None:
                 own = OVER if self._is_gone(row, previous, target_of(route, row), owner) else previous.life
-            elif (part.digest and row not in added) or row not in following:
+            elif (contribution.digest and row not in added) or row not in following:
                 own = ""
             elif row in self._known.rows:
                 own = self._known.rows[row]
@@ -179,33 +183,41 @@ class Lives:
                 own = self._born.setdefault(row, life)
                 if own == life:
                     born.add(row)
-            found[row] = part._replace(life=own, ordered=NOTHING if own == OVER else part.ordered) if own else part
-        if self._over or any(part.life == OVER for part in before.values()):
-            out = {row for row, part in before.items() if self._is_gone(row, part, target_of(route, row), owner)}
-            before = {row: part for row, part in before.items() if row not in out}
-            after = {row: part for row, part in found.items() if row not in out}
+            found[row] = (
+                contribution._replace(life=own, ordered=NOTHING if own == OVER else contribution.ordered)
+                if own
+                else contribution
+            )
+        if self._over or any(contribution.life == OVER for contribution in before.values()):
+            out = {
+                row
+                for row, contribution in before.items()
+                if self._is_gone(row, contribution, target_of(route, row), owner)
+            }
+            before = {row: contribution for row, contribution in before.items() if row not in out}
+            after = {row: contribution for row, contribution in found.items() if row not in out}
             return Given(found, before, after, frozenset(born))
         return Given(found, before, found, frozenset(born))
 
-    def _is_gone(self, row: RowKey, part: RowContribution, target: Target | None, owner: Owner) -> bool:
-        """Whether a part is known not to be in its row."""
-        if part.life == OVER:
+    def _is_gone(self, row: RowKey, contribution: RowContribution, target: Target | None, owner: Owner) -> bool:
+        """Whether a contribution is known to be missing in its row."""
+        if contribution.life == OVER:
             return True
-        return (row, owner(target) if part.digest else part.life) in self._over
+        return (row, owner(target) if contribution.digest else contribution.life) in self._over
 
 
 def target_of(route: Route, row: RowKey) -> Target | None:
-    """The target that a row is of; None if the route has given it up."""
+    """The target of a row; None if the route has it no longer."""
     return route.targets[0] if len(route.targets) == 1 else route.target_of(row)
 
 
 def as_stored(before: Contribution, after: Contribution) -> Contribution:
-    """A contribution as it is stored where it agrees with what is stored: in the lives of that."""
-    if not any(part.life for part in before.values()):
+    """A contribution with the lives of the stored contribution, where both agree."""
+    if not any(contribution.life for contribution in before.values()):
         return after
     return {
-        row: part._replace(life=life, ordered=NOTHING if life == OVER else part.ordered)
+        row: contribution._replace(life=life, ordered=NOTHING if life == OVER else contribution.ordered)
         if row in before and (life := before[row].life)
-        else part
-        for row, part in after.items()
+        else contribution
+        for row, contribution in after.items()
     }

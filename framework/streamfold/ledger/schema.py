@@ -1,7 +1,7 @@
-"""The form of an attribute of a row, and which forms go together.
+"""The aggregation of an attribute of a row, and which aggregations are compatible.
 
 The state remembers whether each attribute is summed, ordered or plain, so that a new process refuses a conflicting
-form. Values of all types go together, because they are ordered across types (``aggregates.order_text``).
+aggregation. Values of all types are compatible, because they are ordered across types (``aggregates.order_text``).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,36 +15,37 @@ from streamfold.routes.shipped_aggregates import AVERAGE
 
 PLAIN = "plain"
 ADDED = (SUM, AVERAGE)
-"""Forms whose amounts are added up, by several handlers too."""
+"""Aggregations whose amounts are added up, also by several handlers."""
 ORDERED, SET, LIST = "ordered", "set", "list"
-"""Forms that a state knows of the framework's ordered attributes. One may follow another, because the row is recomputed
-from its entries. But a set never becomes a list, nor a list a set: readers of the row expect the one or the other."""
+"""Aggregations that a state has for the framework's ordered attributes. One may follow another, because the row is
+recomputed from its entries. But a set never becomes a list, nor a list a set: readers of the row expect one of both.
+"""
 COLLECTED = {"set": "Collect(into=set)", "list": "Collect(into=list)"}
 RETIRED = "retired"
-"""The form of what a retired handler left in rows: nobody may add to it."""
+"""The aggregation of the amounts of a retired handler in rows: no handler may add to them."""
 
 
 def type_of(value: Any) -> str:
-    """The form that a yielded value gives its attribute, as precisely as one process tells forms apart."""
+    """The aggregation of a yielded value, as precisely as one process compares aggregations."""
     return value.form() if isinstance(value, Aggregate) else PLAIN
 
 
 def known(kind: str) -> str:
-    """The form as a state remembers it. Aggregates of others' own are remembered by name: only one follows itself."""
+    """The aggregation as a state remembers it. Users' aggregates are remembered by name."""
     if kind in (PLAIN, *ADDED, ORDERED, SET, LIST) or kind.startswith(OWN):
         return kind
     return next((form for form, name in COLLECTED.items() if name == kind), ORDERED)
 
 
 def in_words(kind: str) -> str:
-    """A form, for a message."""
+    """An aggregation, for a message."""
     return "Max, Top or the like" if kind == ORDERED else COLLECTED.get(kind, kind)
 
 
 def follows(before: str, now: str) -> bool:
-    """Whether a handler may yield an attribute in the form ``now``, if its form was ``before``.
+    """Whether a handler may yield an attribute with the aggregation ``now``, if it was ``before``.
 
-    ``before`` is from the state, or from this process. Within one process the form may not change at all.
+    ``before`` is from the state, or from this process. Within one process the aggregation may not change at all.
     """
     if before != known(before):  # seen by this process: one code yields one kind
         return before == now
@@ -52,12 +53,12 @@ def follows(before: str, now: str) -> bool:
 
 
 def shares(other: str, now: str) -> bool:
-    """Whether a handler may yield an attribute that another handler yields in the form ``other``."""
+    """Whether a handler may yield an attribute that another handler yields with the aggregation ``other``."""
     return now in ADDED and other == now
 
 
 def joined(before: str, now: str) -> str:
-    """The form that a state remembers after both: a set or a list stays one."""
+    """The aggregation that a state remembers after both: a set or a list is never forgotten."""
     return before if known(now) == ORDERED else known(now)
 
 
@@ -67,27 +68,27 @@ def _goes_on(before: str, now: str) -> bool:
 
 
 SchemaByHandler = dict[str, dict[str, str]]
-"""The forms of one target's attributes, by handler and name."""
+"""The aggregations of one target's attributes, by handler and name."""
 SeenTypes = Mapping[tuple[Key, str], str]
-"""The forms in which attributes were yielded, by target and name."""
+"""The aggregations of yielded attributes, by target and name."""
 
 
 class Schema:
-    """What a process knows of the forms of attributes, from its handlers and from the state."""
+    """A process's knowledge of the aggregations of attributes, from its handlers and from the state."""
 
     def __init__(self, by_target: dict[Key, SchemaByHandler] | None = None) -> None:
         self.by_target = {} if by_target is None else by_target
-        self.expiring: dict[str, set[str]] = {}  # the places of targets whose rows a handler lets expire
+        self.expiring: dict[str, set[str]] = {}  # targets (``Key.place``) whose rows a handler lets expire, by handler
 
     def of(self, target: Key) -> SchemaByHandler:
-        """The forms of a target, which the caller may change."""
+        """The schema of a target, which the caller may change."""
         found = self.by_target.get(target)
         if found is None:
             found = self.by_target[target] = {}
         return found
 
     def learn(self, handler: str, seen: SeenTypes) -> None:
-        """Remembers the forms that a handler yielded, once all of its effects were accepted."""
+        """Remembers the aggregations that a handler yielded, once all of its effects were accepted."""
         for (target, name), form in seen.items():
             self.of(target).setdefault(handler, {})[name] = form
 
@@ -103,8 +104,10 @@ class Schema:
     def retired_names(self, target: Key) -> frozenset[str]:
         """The attributes of a target's rows that nobody makes but retired handlers."""
         schema = [names.items() for names in self.of(target).values()]
-        left = {name for names in schema for name, form in names if form == RETIRED}
-        return frozenset(left.difference(name for names in schema for name, form in names if form != RETIRED))
+        retired = {name for names in schema for name, aggregation in names if aggregation == RETIRED}
+        return frozenset(
+            retired.difference(name for names in schema for name, aggregation in names if aggregation != RETIRED)
+        )
 
     def __len__(self) -> int:
         return sum(len(names) for handlers in self.by_target.values() for names in handlers.values())

@@ -13,7 +13,7 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 NO_SORT = "-"
 SUFFIX_BYTES_MAX = 96
-"""What is left for a version or a handler's name behind the sort key."""
+"""The bytes that remain for a version or a handler's name behind the sort key."""
 DIGITS_OF_A_ROOT = 32
 ROW_NAME_BYTES = 6
 ROW_NAME_LETTERS = 8
@@ -21,12 +21,11 @@ ROW_NAME_LETTERS = 8
 
 
 def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
-    """The key of a source item's ledger item."""
     return _state_key(f"ledger#{application}#{group}", item, "")
 
 
 class LedgerSource(NamedTuple):
-    """What a ledger item is kept for."""
+    """The owner of a ledger item."""
 
     application: str
     group: str
@@ -34,7 +33,7 @@ class LedgerSource(NamedTuple):
 
 
 def source_of(key: StateKey) -> LedgerSource | None:
-    """What a key of ``ledger_key`` was made of; None for a key that holds a hash, or that of another kind of item."""
+    """The arguments of ``ledger_key`` for a key; None for a key with a hash, or of another kind of item."""
     what, *names = key.pk.split("#", 4)
     if what != "ledger" or len(names) != 4:
         return None
@@ -52,7 +51,6 @@ def contribution_key(key: StateKey, handler: str) -> StateKey:
 
 
 def is_ledger_key(key: StateKey, application: str) -> bool:
-    """Whether a key is of a ledger item of an application."""
     return key.pk.startswith(f"ledger#{application}#")
 
 
@@ -64,19 +62,18 @@ def ledger_of_contribution(key: StateKey, application: str, handler: str) -> Sta
 
 
 def event_key(what: str, application: str, handler: str, item: ItemKey, version: str) -> StateKey:
-    """The key of what is kept of a handler and a change: ``claim``, ``attempt``, ``cascade``, ``external``."""
+    """The key of a state item of a handler and a change: ``claim``, ``attempt``, ``cascade``, ``external``."""
     return _state_key(f"{what}#{application}#{handler}", item, f"#{version}")
 
 
 def claim_key(application: str, handler: str, item: ItemKey, version: str) -> StateKey:
-    """The key of a claim."""
     return event_key("claim", application, handler, item, version)
 
 
 def claimed_identity(sort_key: str, beginning: str) -> str | None:
-    """The identity of the change that a claim is of, behind the beginning that the claims of its item have in common.
+    """The identity of a claim's change, which follows the common beginning of the claims of its item.
 
-    None: the claim is of another item, whose sort key begins as that of this item does. No identity has a ``#``.
+    None: the claim is of another item, whose sort key begins like this item's. No identity has a ``#``.
     """
     identity = sort_key.removeprefix(beginning)
     return None if "#" in identity else identity
@@ -95,8 +92,8 @@ def row_names(rows: Iterable[RowKey]) -> str:
 def row_name(row: RowKey) -> str:
     """The name of a row in the text of a claim.
 
-    48 bits tell apart the rows that one handler writes for one item. 99 names, the most that a change writes, leave
-    the claim in one write unit.
+    48 bits distinguish the rows that one handler writes for one item. With 99 names, the most that a change writes, the
+    claim still fits one write unit.
     """
     table, partition, sort = row
     text = "\0".join((table, _text(partition), NO_SORT if sort is None else _text(sort)))
@@ -114,12 +111,11 @@ def source_key(application: str, item: ItemKey) -> StateKey:
 
 
 def document_key(application: str, handler: str, item: ItemKey) -> StateKey:
-    """The key of the counter of a search handler's documents of one item."""
     return _state_key(f"document#{application}#{handler}", item, "")
 
 
 def index_key(application: str, alias: str) -> StateKey:
-    """The key of the mark that says which indexes the documents of an alias go to."""
+    """The key of the mark with the indexes of an alias's documents."""
     return StateKey(f"index#{application}#{alias}", NO_SORT)
 
 
@@ -129,18 +125,17 @@ def dirty_partition(application: str, index: str) -> str:
 
 
 def dirty_key(application: str, index: str, counter: StateKey, number: int) -> StateKey:
-    """The key of the note that an index may lack what a root's run with this number sent."""
+    """The key of the note that an index may lack the documents that a root's run with this number sent."""
     root = sha256("\0".join(counter).encode()).hexdigest()[:DIGITS_OF_A_ROOT]
     return StateKey(dirty_partition(application, index), f"{root}#{number:020}")
 
 
 def manifest_key(application: str) -> StateKey:
-    """The key of the manifest."""
     return StateKey(f"manifest#{application}", NO_SORT)
 
 
 def schema_key(application: str, place: str) -> StateKey:
-    """The key of what is known of the attributes of a target, which is named by its table and templates."""
+    """The key of the stored schema of a target, which is named by its table and templates."""
     return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
 
 
@@ -150,12 +145,10 @@ def jobs_partition(application: str) -> str:
 
 
 def segments_partition(application: str, job: str) -> str:
-    """The partition of the segments of a job."""
     return f"job#{application}#{job}"
 
 
 def segment_key(application: str, job: str, number: int) -> StateKey:
-    """The key of how far a segment of a job is."""
     return StateKey(segments_partition(application, job), f"seg#{number:06d}")
 
 
@@ -171,7 +164,7 @@ def fan_out_id(handler: str, task: str, *names: str) -> str:
 
 
 def side_partition(side: str, application: str, handler: str, joined: str) -> str:
-    """The partition of what a feed keeps of one side, ``posts`` or ``edges``, for one value of what joins them."""
+    """The partition of one side of a feed, ``posts`` or ``edges``, for one value of the field that joins them."""
     pk = f"{side}#{application}#{handler}#{joined}"
     return pk if len(pk.encode()) <= PARTITION_BYTES_MAX else f"{side}#{application}#{handler}#{_hashed(joined)}"
 

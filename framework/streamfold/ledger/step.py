@@ -1,4 +1,4 @@
-"""The guarded step of one source item: from what its ledger item holds to what it contributes now."""
+"""The guarded step of one source item: from the contribution in its ledger item to its contribution now."""
 
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
@@ -59,13 +59,13 @@ PAGE_ROWS = 98
 
 @value
 class Step(Value):
-    """One handler's step from what an item contributed to what the item contributes now."""
+    """One handler's step from an item's earlier contribution to its contribution now."""
 
     route: Route
     version: str
     before: Contribution | None  # by the old image; None if that is unknown, so that the ledger must be read
     after: Contribution
-    requires_contributor: bool = False  # of each row that it takes back from; False: it notes those rows
+    requires_contributor: bool = False  # of each row that it subtracts from; False: it notes those rows
 
 
 class Tally(NamedTuple):
@@ -108,12 +108,13 @@ def optimistic(
     added: AbstractSet[RowKey] = NO_ROWS,
     lives: Lives = NO_LIVES,
 ) -> Transition:
-    """The step if the ledger holds what the old images say, without reading it. Every ``before`` must be known.
+    """The step on the assumption that the ledger agrees with the old images, without reading it. Every ``before`` must
+    be known.
 
     ``added``: rows that others add to (see ``difference``). ``lives``: of rows that expire.
 
-    ``_from_found`` plans the same step from the ledger's texts. To make it that of texts which this step would have to
-    write first takes 78,000 more instructions for two handlers, beside the read. One test holds both equal
+    ``_from_found`` plans the same step from the ledger's texts. Writing the assumed texts first would take 78,000 more
+    instructions for two handlers. One test holds both equal
     (``test_an_optimistic_step_is_the_one_that_is_planned_from_the_ledger_that_it_assumes``).
     """
     application = _application(key)
@@ -169,9 +170,9 @@ def replanned(
     retired: Collection[str] = (),
     lives: Lives = NO_LIVES,
 ) -> Transition | None:
-    """The step from what the ledger really holds; None if every handler's part is as new already.
+    """The step from the ledger as read; None if every handler's contribution is as new already.
 
-    The parts of ``retired`` handlers are removed with the last other part: otherwise the item could never expire.
+    Contributions of ``retired`` handlers are removed with the last other one: otherwise the item could never expire.
     The caller must have filled in large contributions (``commit.ledger_reads``). ``lives`` are as in ``optimistic``.
     """
     left = tuple(step for step in steps if not _done(step, found))
@@ -188,10 +189,10 @@ def reconciled(
     added: AbstractSet[RowKey] = NO_ROWS,
     lives: Lives = NO_LIVES,
 ) -> Transition:
-    """The steps from what the ledger really holds to what the source item says now.
+    """The steps from the ledger as read to the present source item.
 
     They are written even if nothing differs, with a fence: an optimistic write that was planned before is then refused.
-    No version falls: a record of a newer one would be taken for new again.
+    No version falls: otherwise a record of a newer version would be applied again.
     """
     rising = tuple(
         step._replace(version=max(step.version, found.parts[step.route.name].version))
@@ -252,12 +253,11 @@ def _from_found(
 
 
 def _application(key: StateKey) -> str:
-    """The application of a ledger item."""
     return key.pk.split("#", 2)[1]
 
 
 def _mark(key: StateKey, item: ItemKey, step: Step, expected: str) -> Mark:
-    """The mark of a step. Its stamp is a digest that no other step of this ledger item has."""
+    # The stamp is a digest that no other step of this ledger item has.
     stamp = blake2b(_identity(key, step, expected), digest_size=STAMP_BYTES).hexdigest()
     return Mark(_application(key), step.route.name, item, stamp)
 
@@ -270,7 +270,7 @@ def _given(
     added: AbstractSet[RowKey],
     lives: Lives,
 ) -> Given:
-    """A step with the lives of its rows. ``held``: the contribution that it begins with, and what is expected of it."""
+    """A step with the lives of its rows. ``held``: the contribution that it begins with, and the conditions on it."""
     before, expected = held
     if not lives.matter and not any(part.life for part in before.values()):  # as nearly always
         return Given(step.after, before, step.after, NO_ROWS, plain=True)
@@ -283,12 +283,11 @@ def _given(
 
 
 def _life(key: StateKey, step: Step, expected: str) -> str:
-    """The life of a row that a step makes. No other step has it, because each is taken by its ledger item once."""
     return blake2b(_identity(key, step, expected), digest_size=LIFE_BYTES).hexdigest()
 
 
 def _stamped(key: StateKey, step: Step, expected: str, left: str | None) -> str | None:
-    """What a step leaves behind, with a stamp before it, so that a late ``forget`` does not match a newer step's."""
+    # The stamp before the pending work keeps a late ``clear_pending`` from matching a newer step's.
     return None if left is None else f"{crc32(_identity(key, step, expected)):0{STAMP_LETTERS}x}{left}"
 
 
@@ -308,13 +307,13 @@ def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> 
 
 
 def _beyond(rows: Sequence[RowWrite], before: Contribution, was: Contribution) -> Contribution:
-    """Parts of rows that expired whose entries, the last that is left of them, are more than fit beside these rows."""
+    """Contributions to expired rows whose remaining entries do not fit beside these rows."""
     room = PAGE_ROWS - sum(map(actions_of, rows))
     beyond: Contribution = {}
     for key, part in before.items():
         if key not in was and part.ordered:
             size = sum(len(held.entries) for held in part.ordered.values())
-            if size > room < PAGE_ROWS:  # one at least goes with a page that has no rows
+            if size > room < PAGE_ROWS:  # a page without rows takes one at least, so that each page makes progress
                 beyond[key] = part
             else:
                 room -= size
@@ -327,9 +326,9 @@ def _done(step: Step, found: LedgerItem) -> bool:
 
 
 def held_after(step: Step, found: LedgerItem) -> Contribution:
-    """What the ledger holds after a step: the stored contribution, if that is of a newer change.
+    """The contribution in the ledger after a step: the stored contribution, if it is of a newer change.
 
-    Rows that the item stays in keep their lives: where a process died, what their entries make of them is finished.
+    Rows that keep the item keep their lives, so that the work of a process that died is finished for their entries.
     """
     if (stored := found.parts.get(step.route.name)) is None:
         return step.after

@@ -1,4 +1,4 @@
-"""Derived rows as their readers should see them.
+"""Derived rows, for their readers.
 
 Rows are plain items: read them with boto3, ``KEY.key`` and ``KEY.query``.
 
@@ -26,7 +26,7 @@ from streamfold.routes.shipped_aggregates import COUNT_SUFFIX, SUM_SUFFIX, WINS
 BotoTable = Any
 """boto3's ``Table``, whose classes exist only at run time."""
 ReadTable = BotoTable | tuple[Any, str]
-"""Where rows lie: boto3's ``Table``, or a client and the table's name."""
+"""The table of the rows: boto3's ``Table``, or a client and the table's name."""
 PlainRow = dict[str, Any]
 """A row in plain values."""
 
@@ -76,7 +76,7 @@ def _plain(value: Any) -> Any:
 
 
 def coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:
-    """An item with each value in another form."""
+    """An item with each value converted."""
     return {name: code(value) for name, value in item.items()}
 
 
@@ -105,14 +105,14 @@ def one(shards: Sequence[ShardRow], name: str) -> Any:
     if len({text.partition(":")[0] for text in texts}) > 1:
         different = ", ".join(sorted({text or "a number" for text in texts}))
         raise TypeError(
-            f"Attribute {name!r} is made differently in its shards ({different}), because the view has changed: say "
-            f"how they are combined, combine={{{name!r}: list}}, until the older items have changed too."
+            f"Attribute {name!r} is made differently in its shards ({different}), because the view has changed: "
+            f"give the function that combines them, combine={{{name!r}: list}}, until the older items have changed too."
         )
     return _ordered(name, having, [_ordering(name, text) for text in texts])
 
 
 def _stored_ordering(row: ShardRow, name: str) -> str:
-    """How a row says that one of its attributes is made; "" for what is added up."""
+    # "" for an attribute that is added up.
     return str(row.get(EDGE + name, "")).partition(" ")[0]
 
 
@@ -130,7 +130,7 @@ def _ordering(name: str, text: str) -> Ordering:
 
 
 def _ordered(name: str, shards: Sequence[ShardRow], orderings: Sequence[Ordering]) -> Any:
-    """What the entries that count for all shards make, in the order of a row without shards."""
+    """The value from the entries of all shards, in the order of a row without shards."""
     form = orderings[0].form
     placed = [
         entry
@@ -139,7 +139,7 @@ def _ordered(name: str, shards: Sequence[ShardRow], orderings: Sequence[Ordering
     ]
     placed = in_order(form, placed)
     if form.once:
-        placed = list({order_of(place): (place, value) for place, value in placed}.values())
+        placed = list({order_of(position): (position, value) for position, value in placed}.values())
     # A shard without changes since the view asked for more still keeps fewer: only the common number is exact.
     most = min((ordering.most for ordering in orderings if ordering.most), default=0)
     return shown_of(form, [value for _, value in placed[: most or None]])
@@ -150,7 +150,7 @@ def _edge(row: ShardRow, name: str) -> str:
 
 
 def _is_won(shards: Sequence[ShardRow], name: str) -> bool:
-    """Whether an attribute is one of the plain attributes of which one source has all, ``Row(wins=...)``."""
+    # With ``Row(wins=...)`` one source has all plain attributes.
     return any(name in row.get(PLAIN_NAMES, ()) for row in shards)
 
 
@@ -165,7 +165,9 @@ def _winner(shards: Sequence[ShardRow]) -> dict[str, Any]:
 
 def _total(name: str, values: Sequence[Any]) -> Decimal:
     if not all(isinstance(value, Decimal | int) and not isinstance(value, bool) for value in values):
-        raise TypeError(f"Attribute {name!r} is no number: say how its shards are combined, combine={{{name!r}: max}}.")
+        raise TypeError(
+            f"Attribute {name!r} is no number: give the function that combines its shards, combine={{{name!r}: max}}."
+        )
     total = Decimal(0)
     for value in values:
         total = WIDE.add(total, value)  # of some of the shards it may need more digits than of all
@@ -186,7 +188,7 @@ def filtered(query: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments of ``table.query`` or ``table.scan`` with the filter that drops absent rows added.
 
     It adds ``FilterExpression="attribute_not_exists(#present) OR #present <> :absent"`` with ``#present`` for ``_sf_n``
-    and ``:absent`` for 0, beside a filter that is there already.
+    and ``:absent`` for 0, in addition to an existing filter.
     """
     present = "(attribute_not_exists(#present) OR #present <> :absent)"
     own = query.get("FilterExpression")
@@ -201,7 +203,7 @@ def filtered(query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def average(row: Mapping[str, Any], name: str) -> Decimal | None:
-    """The average that ``Row(name=Average(...))`` keeps, rounded to 38 digits; None on a row that no source stands in.
+    """The average that ``Row(name=Average(...))`` keeps, rounded to 38 digits; None on a row without sources.
 
     ``row`` is a plain item: ``average(row, "score")`` divides its ``score_sum`` by its ``score_count``.
     """
@@ -215,7 +217,9 @@ def has_more(row: Mapping[str, Any], name: str) -> bool:
     ``row`` is a plain item as it was read, with the framework's own attributes. Raises ``TypeError`` for one without.
     """
     if name in row and EDGE + name not in row:
-        raise TypeError(f"Attribute {name!r} does not say whether it is whole: expected a Collect of an item as read.")
+        raise TypeError(
+            f"Attribute {name!r} does not show whether it is complete: expected a Collect of an item as read."
+        )
     return bool(str(row.get(EDGE + name, "")).partition(" ")[2])
 
 
@@ -227,16 +231,16 @@ def sharded(
     /,
     **fields: Any,
 ) -> PlainRow | None:
-    """A row that is spread over shards, as one item without its key; None where nothing contributes to it.
+    """A row that is spread over shards, as one item without its key; None if no item contributes to it.
 
-    ``table`` is boto3's ``Table``, or a client and the table's name; ``shards`` the greatest number that the view was
-    ever declared with. Numbers are added up; ``Max``, ``Min``, ``Latest``, ``First``, ``Top``, ``Collect``, plain
+    ``table`` is boto3's ``Table``, or a client and the table's name; ``shards`` is the greatest number that the view
+    was ever declared with. Numbers are added up; ``Max``, ``Min``, ``Latest``, ``First``, ``Top``, ``Collect``, plain
     attributes with ``wins=``, and aggregates of your own whose modules are imported, are those of all sources, in the
-    order and with the ties of a row without shards.
-    ``combine`` says by attribute what else to do with the shards' values, ``{"name": list}``.
+    order and with the ties of a row without shards. ``combine`` gives functions by attribute that combine the shards'
+    values in another way, ``{"name": list}``.
 
-    Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that the shards do
-    not tell and that ``combine`` does not name: ``Distinct`` cannot be added up; and ``HandlerError`` for a sum of more
+    Raises ``TimeoutError`` when a throttled table does not answer, ``TypeError`` for an attribute that cannot be
+    combined and that ``combine`` does not name: ``Distinct`` cannot be added up; and ``HandlerError`` for a sum of more
     than 38 digits.
     """
     found = _shards(table, key, shards, fields)
@@ -261,12 +265,12 @@ def top(table: ReadTable, key: Key, shards: int, name: str, /, **fields: Any) ->
 
 def _shards(table: ReadTable, key: Key, shards: int, fields: Mapping[str, Any]) -> list[PlainRow]:
     found = _present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)])
-    # Writers add to rows that count contributors, and refuse an item of others under such a key: so it is no shard.
+    # A row without contributors under such a key is another writer's item, which handlers refuse: it is no shard.
     return [row for row in found if CONTRIBUTORS in row and VERSION not in row]
 
 
 def _present(table: ReadTable, key: Key, keys: Sequence[Mapping[str, Any]]) -> list[PlainRow]:
-    """The rows of keys, but for those that are absent, with the framework's own attributes, in the order of keys."""
+    """The present rows of keys, with the framework's own attributes, in the order of keys."""
     names = key.table.attributes
     found = {tuple(row[name] for name in names): row for row in read_keys(table, keys) if row.get(CONTRIBUTORS) != 0}
     wanted = (tuple(each[name] for name in names) for each in keys)

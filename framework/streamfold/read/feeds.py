@@ -1,8 +1,7 @@
 """A reader's feed: pushed rows merged with the posts of authors who are pulled, newest first, page by page.
 
 A page takes two rounds of queries: the feed and the authors who are pulled, then the posts of each of these. Another
-round follows where too many rows were dropped: those that are not shown, those that are too old, and pushed rows of an
-author who is pulled.
+round follows where too many rows were dropped: rows that are not shown or too old, and pushed rows of a pulled author.
 """
 
 import json
@@ -45,7 +44,7 @@ PULL_PAGES_MAX = 20
 """Rounds of queries of one page."""
 HIGHEST, LOWEST = "\U0010ffff", "\0"
 DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, StreamfoldError)
-"""What a row raises that somebody else has changed, when it is read: nested too deep, or a number that is no time."""
+"""Errors of reading a row that another writer has changed: nested too deep, or a number that is no time."""
 
 LIMIT = 25
 LIMIT_MAX = 1000
@@ -57,7 +56,7 @@ LAST_SECOND = 253_402_300_799
 
 
 class Query(NamedTuple):
-    """Some items of a partition, those with the greatest sort keys first."""
+    """Some items of a partition, the greatest sort keys first."""
 
     table: Table
     partition: str
@@ -81,13 +80,13 @@ class Queries(Protocol):
 class BotoQueries:
     """Queries through boto3; ``places`` by the logical name of the table."""
 
-    def __init__(self, places: dict[str, ReadTable]) -> None:
-        self.places = places
+    def __init__(self, tables: dict[str, ReadTable]) -> None:
+        self.tables = tables
 
     def rows(self, asked: Query) -> list[PlainRow]:
-        place = self.places[asked.table.name]
-        is_client = isinstance(place, tuple)
-        client, name = place if isinstance(place, tuple) else (place.meta.client, place.name)
+        table = self.tables[asked.table.name]
+        is_client = isinstance(table, tuple)
+        client, name = table if isinstance(table, tuple) else (table.meta.client, table.name)
         values = {":partition": asked.partition, ":after": asked.after, ":before": asked.before}
         condition, used = "#partition = :partition", [":partition"]
         if asked.after and asked.before:
@@ -154,15 +153,15 @@ class Begin(NamedTuple):
 class _LeftOut(NamedTuple):
     """An item that a page leaves out, because its row cannot be made."""
 
-    place: str  # the sort key that its row would have; "" where that is unknown
+    position: str  # the sort key that its row would have; "" if unknown
     why: str  # for a log: without item content
 
 
 class _Page(NamedTuple):
     """Some rows of one source."""
 
-    rows: list[tuple[str, PlainRow]]  # with their sort keys in the feed; without those that are not shown
-    through: str  # nothing that was not read lies behind this place of the feed
+    rows: list[tuple[str, PlainRow]]  # with their sort keys in the feed; only shown rows
+    through: str  # every row behind this position of the feed was read
     ended: bool
 
 
@@ -189,7 +188,7 @@ class Merging:
         self, route: Route, queries: Queries, partition: str, begin: Begin, pulls_most: int, clock: float = 0.0
     ) -> None:
         self.route = route
-        self.clock = max(begin.now, clock)  # a post that lies further ahead was parked when it was written
+        self.clock = max(begin.now, clock)  # a post further in the future was parked when it was written
         self.options = options_of(route)
         self.queries = queries
         self.partition = partition
@@ -204,7 +203,7 @@ class Merging:
         """The next rows with their sort keys, and whether there are more."""
         pushed = _Stream(_Pushed(self).page)
         self.queries.at_once([lambda: pushed.read(limit + 1), self._whom])
-        pushed.rows = [(place, row) for place, row in pushed.rows if not self.is_pulled(row)]
+        pushed.rows = [(position, row) for position, row in pushed.rows if not self.is_pulled(row)]
         pulled = [_Stream(source.page) for source in self._pulled()]
         self.queries.at_once([_reading(stream, limit) for stream in pulled])
         streams = [pushed, *pulled]
@@ -217,20 +216,20 @@ class Merging:
         raise TimeoutError(f"{REFILLS_MAX} rounds of queries found no {limit} rows of feed {self.route.name!r}.")
 
     def left_out(self, last: str) -> int:
-        """How many items the page that ends at a place leaves out ("": at the end of the feed); logs why."""
-        why = Counter(each.why for each in self.bad if not each.place or each.place > last)
+        """The number of items omitted by the page that ends at a position ("": at the end of the feed); logs why."""
+        why = Counter(each.why for each in self.bad if not each.position or each.position > last)
         for text, count in why.items():
             log.warning("Handler %r: a page leaves out %d posts of pulled authors: %s", self.route.name, count, text)
         return why.total()
 
-    def leave_out(self, place: str, error: Exception) -> None:
+    def leave_out(self, position: str, error: Exception) -> None:
         """Notes an item whose row cannot be made, unless it belongs to an earlier page."""
-        if place and self.begin.before and place >= self.begin.before:
+        if position and self.begin.before and position >= self.begin.before:
             return
-        self.bad.append(_LeftOut(place, public(f"{type(error).__name__}: {reason(error)}")))
+        self.bad.append(_LeftOut(position, public(f"{type(error).__name__}: {reason(error)}")))
 
     def _pulled(self) -> "list[_Pulled]":
-        """The authors whose posts are read; one whose edge is damaged is left out."""
+        """The authors whose posts are read; an author with a damaged edge is omitted."""
         found = []
         for author, pull in self.pulls.items():
             try:
@@ -248,7 +247,7 @@ class Merging:
         found: dict[str, PlainRow] = {}
         for _ in range(PULL_PAGES_MAX):
             page = self.queries.rows(query)
-            # A reader who has left an author keeps a row that says so, for a while.
+            # A reader who no longer follows an author keeps a row about it, for a while.
             found |= {row[sort]: row for row in page if row.get(CONTRIBUTORS) != 0}
             if len(page) < asked or len(found) >= asked:
                 break
@@ -264,19 +263,19 @@ class Merging:
 
     @property
     def first(self) -> str:
-        """The first place of the feed that is young enough."""
+        """The first position of the feed that is young enough."""
         return sort_position_from(self.route.into[0], self.options.order, self.oldest)
 
     def is_pulled(self, row: PlainRow) -> bool:
-        """Whether a pushed row is shown by what is pulled instead."""
+        """Whether a pushed row is among the pulled posts, which are shown instead."""
         if not self.pulls:
             return False
         (into,), post = self.route.into, self.route.sources[0]
         fields = into.match(row)
         assert fields is not None
-        partition, place = post.compose(fields)
+        partition, position = post.compose(fields)
         pull = self.pulls.get(str(partition))
-        return pull is not None and (UNTIL not in pull or str(place) <= str(pull[UNTIL]))
+        return pull is not None and (UNTIL not in pull or str(position) <= str(pull[UNTIL]))
 
     def is_young(self, fields: Fields, noted: object) -> bool:
         """Whether a post is young enough to be shown; ``noted``: for how many seconds, as was written then."""
@@ -323,7 +322,7 @@ class _Pulled:
     merging: Merging
     author: str
     pull: PlainRow
-    end: str = field(init=False)  # the place of a post that the next page begins behind
+    end: str = field(init=False)  # the position of a post behind which the next page begins
     edge: Image = field(init=False)
     edge_fields: Fields = field(init=False)
     keep_seconds: int = field(init=False)
@@ -333,7 +332,7 @@ class _Pulled:
         self.edge = Image(json.loads(self.pull[EDGE]))
         fields = options.audience.match(self.edge)
         if fields is None:
-            raise HandlerError("What a reader keeps of whom he follows is damaged.")
+            raise HandlerError("A reader's list of followed authors is damaged.")
         self.edge_fields = fields
         noted = self.pull.get(KEEP)
         self.keep_seconds = shown_seconds(self.merging.route, None if noted is None else max(0, int(noted)))
@@ -342,7 +341,7 @@ class _Pulled:
             fields = self.merging.route.into[0].match_values(self.merging.partition, self.merging.begin.before)
             assert fields is not None
             time_text = str(options.order.write(fields[options.order.name]))
-            self.end = position_prefix(post, options.order) + time_text + HIGHEST  # of whichever author it is
+            self.end = position_prefix(post, options.order) + time_text + HIGHEST  # of any author
         if UNTIL in self.pull:
             self.end = min(self.end, self.pull[UNTIL] + LOWEST)
 
@@ -358,32 +357,32 @@ class _Pulled:
             fields = post.match(item)
             if fields is None or item.get(CONTRIBUTORS) == 0:
                 continue
-            place, row = self._row(item, {**self.edge_fields, **fields})
-            through = place or through
-            if row is not None and not (of.begin.before and place >= of.begin.before):
-                rows.append((place, row))
+            position, row = self._row(item, {**self.edge_fields, **fields})
+            through = position or through
+            if row is not None and not (of.begin.before and position >= of.begin.before):
+                rows.append((position, row))
         return _Page(rows, through, len(found) < limit)
 
     def _row(self, item: PlainRow, fields: Fields) -> tuple[str, PlainRow | None]:
         """The sort key of a post's row, and the row as it would be pushed; None where it is not shown.
 
-        A row that cannot be made is left out, whatever the handler raises: one post must not take a reader's feed away.
+        A row that cannot be made is omitted, for any error of the handler: one post must not break a reader's feed.
         """
         of, (into,) = self.merging, self.merging.route.into
         text = ""
         try:
-            partition, place = into.compose(fields)
-            text = str(place)
+            partition, position = into.compose(fields)
+            text = str(position)
             if not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
-            post = without_derived(encode(plain_item(item))["M"])  # as the stream tells it to handlers
+            post = without_derived(encode(plain_item(item))["M"])  # as handlers get it from the stream
             check_room(of.route, POSTS, post)
             values = row_values(of.route, Image(post), self.edge, fields)
             if values is None:
                 return text, None
             expires = int(post_seconds(of.route, fields)) + self.keep_seconds
-            row = encode({**into.attributes(partition, place), **values, str(into.table.ttl): expires})
+            row = encode({**into.attributes(partition, position), **values, str(into.table.ttl): expires})
             if (size := item_bytes(row["M"])) > ITEM_BYTES_MAX:
                 raise HandlerError(f"The row has {size} bytes: an item takes {ITEM_BYTES_MAX} at most.")
         except Exception as error:  # noqa: BLE001 - a handler may raise anything
@@ -418,7 +417,9 @@ class Feed(NamedTuple):
     rows: list[PlainRow]  # newest first, with their keys
     cursor: str | None  # where the next page begins; None: there is no more
     partial: bool = False  # the reader follows more pulled authors than were read
-    left_out: int = 0  # pulled posts between the first and the last row whose rows cannot be made; the log says why
+    left_out: int = (
+        0  # pulled posts between the first and the last row whose rows cannot be made; the log has the errors
+    )
 
 
 def feed(
@@ -435,12 +436,12 @@ def feed(
 ) -> Feed:
     """One page of a reader's feed, newest first: ``feed(table, timeline, reader_id="ada")``.
 
-    ``table`` is boto3's ``Table`` that holds the feed, or a client and the table's name; ``posts`` that of the posts,
-    if it is another. ``timeline`` is the handler, the rest are the fields of the feed's partition. ``cursor`` is that
-    of the page before. A post that comes later is seen on the first page only: no page shows it twice, and none leaves
-    out a post that is there all the while. ``now`` is the time from which age is counted, by default the clock's; the
-    cursor keeps it. A post of a pulled author that would not be pushed, because its time lies more than a day ahead or
-    because the handler raises on it, is left out, counted in ``left_out`` and logged.
+    ``table`` is boto3's ``Table`` that holds the feed, or a client and the table's name; ``posts`` is the table of the
+    posts, if it is another. ``timeline`` is the handler, the rest are the fields of the feed's partition. ``cursor`` is
+    the cursor of the page before. A later post is seen on the first page only: no page shows a post twice, and none
+    omits a post that exists all the while. ``now`` is the time from which age is counted, by default the clock's; the
+    cursor keeps it. A post of a pulled author that would not be pushed, because its time is more than a day ahead or
+    because the handler raises on it, is omitted, counted in ``left_out`` and logged.
 
     Raises ``ValueError`` for a cursor of another feed or reader, or one that is damaged, and for a limit that does not
     fit, and ``TypeError`` for a function that is no handler of a feed.
@@ -469,9 +470,9 @@ def page(
     now: float,
     clock: float = 0.0,
 ) -> Feed:
-    """One page of a feed, whatever is queried.
+    """One page of a feed, from any kind of store.
 
-    ``clock`` is the present if ``now`` is a time of the past: writers judge by it which posts lie too far ahead.
+    ``clock`` is the present if ``now`` is a time of the past: writers refuse posts too far in its future.
     """
     if not 1 <= limit <= LIMIT_MAX:
         raise ValueError(f"limit={limit!r}: expected 1 to {LIMIT_MAX}.")

@@ -1,4 +1,4 @@
-"""The history of an item, as its audit rows tell it, and the items that archives keep."""
+"""The history of an item, from its audit rows, and the items in archives."""
 
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
@@ -35,7 +35,7 @@ def history(table: ReadTable, source: Key, into: Key | None = None, /, **fields:
     """The history rows of one item, oldest change first, as plain items: ``history(table, ORDER, order_id="1")``.
 
     ``table`` is boto3's ``Table`` that holds the rows, or a client and the table's name, ``(client, "shop")``; ``into``
-    the audit's target if it has one of its own. docs/audit.md says what a row holds.
+    is the audit's target if it has one of its own. docs/audit.md describes the rows.
     """
     target = into or default_target(source.table)
     item = item_name((source.table.name, *source.compose(fields)))
@@ -46,7 +46,7 @@ def history(table: ReadTable, source: Key, into: Key | None = None, /, **fields:
 
 
 def as_of(table: ReadTable, source: Key, time: datetime, into: Key | None = None, /, **fields: Any) -> ItemAsOf:
-    """One item as it was at a time, as far as its history tells: ``as_of(table, ORDER, time, order_id="1").item``.
+    """One item as it was at a time, as far as its history shows: ``as_of(table, ORDER, time, order_id="1").item``.
 
     ``table`` and ``into`` are those of ``history``. Raises ``ValueError`` for a time without a time zone.
     """
@@ -63,8 +63,8 @@ def archived(
 ) -> Iterator["ArchivedItem"]:
     """The removed items that ``router.archive`` has kept, each once, day by day.
 
-    ``place`` is what ``to=`` or the setting says, ``handler`` the name of the declaration
-    (``archive_session_metadata``, if it gives none), ``first`` and ``last`` the days (UTC, both included), ``client``
+    ``place`` is the location in ``to=`` or the setting, ``handler`` the name of the declaration
+    (``archive_session_metadata``, if it has none), ``first`` and ``last`` the days (UTC, both included), ``client``
     boto3's client for S3. One day's versions are remembered at a time.
     """
     from streamfold.derivations.archive.archives import open_location, read_archive

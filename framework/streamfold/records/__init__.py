@@ -1,1 +1,1 @@
-"""From what Lambda, a pipe or a file hands over to changes of items, and the values in them."""
+"""Records of Lambda, a pipe or a file, read as changes of items, and the values in items."""

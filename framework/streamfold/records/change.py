@@ -22,8 +22,8 @@ SEQUENCE = rf"[0-9]{{1,{SEQUENCE_DIGITS_MAX}}}|[0-9]{{{LOCALSTACK_DIGITS}}}"
 LONGER = ":"
 """Begins a number of more than 40 digits in a version: it sorts after every digit, so after every shorter number."""
 BY_OURSELVES = "+"
-"""Begins a suffix of the version, for a change that a cascade or derived attributes made to a source item in a store
-without a stream: the version sorts after the one that led to the change, and before every later one.
+"""Begins the suffix of a version, for a change that a cascade or derived attributes made to a source item in a store
+without a stream. Such a version sorts after the version of the change that caused it, and before every later one.
 """
 UNLABELLED = "0000-00-00T00:00:00.000"
 """The stream label of records without a stream ARN: it sorts before every real label, so a real stream always wins."""
@@ -47,7 +47,8 @@ ItemKey = tuple[str, KeyValue, KeyValue | None]
 NAME_BYTES_MAX = 2000
 """A name becomes part of a partition key, which takes 2,048 bytes (Developer Guide, ServiceQuotas)."""
 PLAIN_WORD = r"[\w@%+=:,./-][\w@%+=:,./#-]*"
-"""What a shell takes as it stands (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front."""
+"""A word that a shell needs no quotes for (POSIX, Shell Command Language, 2.2): ``#`` begins a comment only in front.
+"""
 
 
 def sequence_text(sequence: str) -> str:
@@ -64,9 +65,9 @@ def sequence_text(sequence: str) -> str:
 class Version(NamedTuple):
     """A text that sorts in the order of the changes of one item: ``epoch/stream label/sequence number``.
 
-    The number is padded to 40 digits, or has the form of ``sequence_text`` for longer ones. Sequence numbers differ in
-    length, exceed 64 bits and restart with a new stream, so neither their text nor the number alone can be compared.
-    For Kinesis the label is ``kinesis``, and the number is the time of the change in microseconds.
+    The number is padded to 40 digits; ``sequence_text`` writes longer ones. Sequence numbers differ in length, exceed
+    64 bits and restart with a new stream, so neither their text nor the number alone can be compared. For Kinesis the
+    label is ``kinesis``, and the number is the time of the change in microseconds.
     """
 
     text: str
@@ -166,7 +167,7 @@ class Change:
 
     @property
     def identity_text(self) -> str:
-        """Identifies the change among all changes of its item, however often and by whatever way it is delivered."""
+        """Identifies the change among all changes of its item. Each delivery of the change has the same identity."""
         return self.version_text
 
     def identity_among(self, visible: Callable[[str], bool]) -> str:  # noqa: ARG002 - a version reveals none
@@ -305,7 +306,7 @@ class Change:
 
 
 def _moment(value: Any) -> datetime:
-    """The time of a record, in whole seconds. Raises for what is none."""
+    """The time of a record, in whole seconds. Raises for a value that is no time."""
     if isinstance(value, str) and TIME_TEXT.match(value):
         found = datetime.fromisoformat(value)
         if found.tzinfo is None:
@@ -336,7 +337,7 @@ def _only_hidden(old: RawImage, new: RawImage) -> bool:
 def has_expired(table: Table, old: RawImage | Image | None, at: Callable[[], datetime]) -> bool:
     """Whether the removed item's time to live had passed when the item was removed.
 
-    The region whose service deletes an expired item says so in the record. Its replicas only see a deletion.
+    Only the record in the region that deletes an expired item names the service. Replicas see a plain deletion.
     """
     ttl = table.ttl
     value = _raw(old).get(ttl) if ttl is not None else None
@@ -348,10 +349,12 @@ def has_expired(table: Table, old: RawImage | Image | None, at: Callable[[], dat
         return False
 
 
-def _alike(left: AttributeValue | None, right: AttributeValue | None) -> bool:
-    """Whether two values are known to be equal; False for what is no attribute value: the handler says so."""
+def _alike(one: AttributeValue | None, other: AttributeValue | None) -> bool:
+    """Whether two values are known to be equal. A malformed value is unequal: the handler that reads it raises the
+    error.
+    """
     try:
-        return same(left, right)
+        return same(one, other)
     except (AttributeError, RecordError, TypeError):
         return False
 
@@ -361,13 +364,12 @@ def _raw(image: "RawImage | Image | None") -> RawImage:
 
 
 def contradicting(event: Event, sequence: str) -> str:
-    """What is said of a record whose event and images contradict each other."""
     image = "an OldImage" if event == "INSERT" else "a NewImage"
     return f"Record {sequence} is of event {event} and has {image}: expected the record as the stream gives it."
 
 
 def broken_image(sequence: str) -> str:
-    """The message for a record whose image is no object."""
+    """The message for a record with an image that is no object."""
     return f"Record {sequence} has an image that is no object of attributes."
 
 
@@ -392,7 +394,7 @@ def _check_image(image: RawImage, item: ItemKey, table: Table, sequence: str) ->
 
 
 def missing_fields(record: object) -> str:
-    """What a record lacks, for a message."""
+    """The message for a record in which something is missing."""
     if not isinstance(record, Mapping):
         return f"A record is {type(record).__name__}: expected an object with 'eventName' and 'dynamodb'."
     body = record.get("dynamodb")
@@ -411,7 +413,7 @@ def missing_fields(record: object) -> str:
 
 
 def item_key(keys: RawImage, table: Table) -> ItemKey:
-    """The item of a record's key attributes. Raises ``RecordError`` if they are not those of the table."""
+    """The item of a record's key attributes. Raises ``RecordError`` if the table has other key attributes."""
     try:
         if len(keys) != len(table.attributes):
             raise KeyError
@@ -445,7 +447,7 @@ def image_of(raw: RawImage | None) -> Image:
 
 
 def is_time_to_live(identity: object) -> bool:
-    """Whether an identity is that of deletions by time to live."""
+    """Whether an identity is the service that deletes by time to live."""
     if not isinstance(identity, Mapping):
         return False
     names = {name[:1].lower() + name[1:]: value for name, value in identity.items()}

@@ -14,9 +14,9 @@ ITEM_BYTES_MAX = 400 * 1024
 
 
 class Encoder(json.JSONEncoder):
-    """A JSON encoder that is made once: that of the standard library makes its C part anew for each value.
+    """A JSON encoder that is made once: the standard library's encoder makes its C object again for each value.
 
-    It does not look for values that hold themselves, which no item does.
+    It does not look for values that hold themselves, because no item can have one.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -48,7 +48,7 @@ UNESCAPED = Encoder(separators=(",", ":"), sort_keys=True, ensure_ascii=False, d
 
 
 def digest(encoded: Mapping[str, Any]) -> str:
-    """A digest of encoded attributes, the same whatever their order: 128 bits as text."""
+    """A digest of encoded attributes in any order: 128 bits as text."""
     text = CANONICAL.encode(encoded)
     if len(text) > ITEM_BYTES_MAX and (size := item_bytes(encoded)) > ITEM_BYTES_MAX:
         raise HandlerError(
@@ -98,7 +98,7 @@ def item_text(item: Mapping[str, Any]) -> str:
 
 
 def body_json(parameters: Mapping[str, Any]) -> bytes:
-    """The JSON of a request's parameters, in UTF-8. Raises ``TypeError`` for what no JSON is made of."""
+    """The JSON of a request's parameters, in UTF-8. Raises ``TypeError`` for a value that JSON does not have."""
     if ORJSON is not None:
         try:
             return bytes(ORJSON.dumps(parameters, _binary))
@@ -108,9 +108,9 @@ def body_json(parameters: Mapping[str, Any]) -> bytes:
 
 
 def parsed_answer(text: bytes) -> Any:
-    """What an answer of DynamoDB says: in its JSON, the numbers of items are texts, and others are small.
+    """The response of DynamoDB from its JSON, in which the numbers of items are texts, and other numbers are small.
 
-    Raises ``ValueError`` for what is no JSON.
+    Raises ``ValueError`` for text that is no JSON.
     """
     if ORJSON is not None:
         try:

@@ -1,4 +1,4 @@
-"""What Lambda, a pipe or a file hands over, unwrapped to raw stream records, and where each record comes from."""
+"""Events of Lambda, a pipe or a file, unwrapped to raw stream records, and the table and stream of each record."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -30,8 +30,8 @@ OTHERS = (
         ("TopicArn", "Message"),
         "a notification of SNS. If its 'Message' is a failed batch, streamfold redrive FILE takes it.",
     ),
-    (("EventSource", "Sns"), "a notification of SNS: its 'Message' is what was sent."),
-    (("detail-type", "detail"), "an event of EventBridge: its 'detail' is what was sent."),
+    (("EventSource", "Sns"), "a notification of SNS: its 'Message' is the text that was sent."),
+    (("detail-type", "detail"), "an event of EventBridge: its 'detail' is the object that was sent."),
     (("Item",), f"an item of a table's export to S3, {EXPORTED}"),
     (("Keys", "Metadata"), f"an item of a table's incremental export to S3, {EXPORTED}"),
     (("Keys", "NewImage"), f"an item of a table's incremental export to S3, {EXPORTED}"),
@@ -45,20 +45,20 @@ OTHERS = (
     ),
     (("Data", "SequenceNumber"), "a record of Kinesis as GetRecords gives it: expected one as Lambda gives it."),
 )
-"""Other objects that AWS gives: names that tell them, and what takes them."""
+"""Other objects of AWS: the names that identify them, and where they belong."""
 SOURCE = "aws:dynamodb"
 STREAM, KINESIS = "stream", "kinesis"
 """The source kinds of a table: its DynamoDB stream, or Kinesis Data Streams for DynamoDB."""
 
 RawRecord = Mapping[str, Any]
-Fits = Callable[[Table], object]
+CheckRecord = Callable[[Table], object]
 """Raises ``RecordError`` if a record cannot be of a table."""
 
 
 class Seen(NamedTuple):
-    """What records told of a table: its source kind, its real name, and the id of the table that has this name now.
+    """A table as its records show it: its source kind, its real name, and the id of the table that has this name now.
 
-    None where that is not known: for a record without an ARN, and where tables may not be described.
+    None where the name or id is unknown: for a record without an ARN, and without permission to describe tables.
     """
 
     source: str
@@ -84,7 +84,7 @@ def records_of(event: Any) -> list[RawRecord]:
             raise RecordError(f"A record is {type(record).__name__}, {shown(record)}: expected {EXPECTED}.")
         if record.get("eventSource", SOURCE) not in (SOURCE, KINESIS_SOURCE):
             source = record["eventSource"]
-            body = " The 'body' of each message is what was sent." if source == "aws:sqs" else ""
+            body = " The 'body' of each message is the text that was sent." if source == "aws:sqs" else ""
             raise RecordError(
                 f"A record comes from {shown(source)}: expected a DynamoDB stream ({SOURCE}) or Kinesis "
                 f"({KINESIS_SOURCE}).{body}"
@@ -95,35 +95,34 @@ def records_of(event: Any) -> list[RawRecord]:
 
 
 def _recognised(value: Mapping[str, Any]) -> str | None:
-    """The message for an object of another kind that AWS gives; None for one that is unknown."""
-    found = next((says for names, says in OTHERS if all(name in value for name in names)), None)
+    found = next((message for names, message in OTHERS if all(name in value for name in names)), None)
     return found and f"This is {found} Expected {EXPECTED}."
 
 
 def number_of(record: RawRecord) -> str | None:
-    """The sequence number by which a record is reported, in whatever form it came; None where there is none."""
+    """The sequence number by which a record is reported, from a stream or Kinesis; None where there is none."""
     body = record.get("dynamodb")
     found = sequence_of(record) if is_kinesis(record) else isinstance(body, Mapping) and body.get("SequenceNumber")
     return found if isinstance(found, str) and found else None
 
 
 def described(source: str) -> str:
-    """A source kind in words."""
+    """A source kind in words, for messages."""
     return "Kinesis" if source == KINESIS else "its DynamoDB stream"
 
 
 class Origins:
-    """Tells the table and the stream of a record, from its ARN. A record of Kinesis names its table itself.
+    """Finds the table and the stream of a record, from its ARN. A record of Kinesis names its table itself.
 
-    An application whose keys name no table takes the first table whose records fit, and refuses records of a second.
+    An application whose keys name no table adopts the first table whose records fit, and refuses records of a second.
 
-    ``check_adopted`` is asked before, with that table's real name and the ARN of the stream, and raises ``RecordError``
-    if the record is no reason to take it.
+    ``check_adopted`` is called before, with the table's real name and the ARN of the stream, and raises ``RecordError``
+    if the table must not be adopted.
 
-    ``warn`` is told once about records without an ARN. ``others`` are tables that hold no sources: their records are
-    taken, as recordings may have some. ``identify`` gives the id of the table of a real name. It is asked once for each
-    stream, so again when a table has a new stream. ``sources`` holds what was seen of every table. A second kind of
-    source is refused, because versions of the two do not compare.
+    ``warn`` is called once about records without an ARN. ``others`` are tables that hold no sources: their records are
+    accepted, because recordings may have some. ``identify`` gives the id of the table of a real name. It is called once
+    for each stream, so again when a table has a new stream. ``sources`` has an entry for every table that was seen. A
+    second kind of source is refused, because versions of the two do not compare.
     """
 
     def __init__(
@@ -170,19 +169,19 @@ class Origins:
 
     def _kinesis_change(self, record: RawRecord) -> Change:
         data = unwrapped(record)
-        place = (KINESIS, data["tableName"])
-        origin = self._known.get(place)
+        location = (KINESIS, data["tableName"])
+        origin = self._known.get(location)
         if origin is None:
             arn = record.get("eventSourceARN")
             table = self._table(
                 data["tableName"], KINESIS, arn, lambda table: KinesisChange(record, data, Origin(table, ""))
             )
-            origin = self._known[place] = Origin(table, f"{self.settings.epoch:02d}/{LABEL}/")
+            origin = self._known[location] = Origin(table, f"{self.settings.epoch:02d}/{LABEL}/")
         return KinesisChange(record, data, origin)
 
-    def _table(self, real: str, source: str, arn: Any, fits: Fits) -> Table:
+    def _table(self, real: str, source: str, arn: Any, check: CheckRecord) -> Table:
         """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
-        table = {**self.others, **self.tables}[self._logical(real, arn, fits)]
+        table = {**self.others, **self.tables}[self._logical(real, arn, check)]
         if table.name in self.tables:
             self._see(table, Seen(source, real, self._identify(real) if source == STREAM else None))
         return table
@@ -197,7 +196,7 @@ class Origins:
             )
         self.sources[table.name] = Seen(seen.source, seen.name or known.name, seen.id or known.id)
 
-    def _origin(self, arn: Any, fits: Fits = lambda _: None) -> Origin:
+    def _origin(self, arn: Any, check: CheckRecord = lambda _: None) -> Origin:
         if arn is None:
             return self._unlabelled()
         head, _, label = (arn if isinstance(arn, str) else "").partition("/stream/")
@@ -207,7 +206,7 @@ class Origins:
                 f"A record has eventSourceARN={shown(arn)}: expected "
                 "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME/stream/LABEL."
             )
-        return Origin(self._table(real, STREAM, arn, fits), f"{self.settings.epoch:02d}/{label}/")
+        return Origin(self._table(real, STREAM, arn, check), f"{self.settings.epoch:02d}/{label}/")
 
     def _unlabelled(self) -> Origin:
         if len(self.tables) > 1:
@@ -216,20 +215,20 @@ class Origins:
                 f"({', '.join(self.tables)}): its table is unknown."
             )
         self._warn(
-            f"Records without a stream ARN are given the stream label {UNLABELLED}: versions are older than those of "
-            "every real stream."
+            f"Records without a stream ARN are given the stream label {UNLABELLED}: their versions sort before the "
+            "versions of every real stream."
         )
         table = next(iter(self.tables.values()))
         self._see(table, Seen(STREAM))
         return Origin(table, f"{self.settings.epoch:02d}/{UNLABELLED}/")
 
-    def _logical(self, real: str, arn: Any, fits: Fits) -> str:
+    def _logical(self, real: str, arn: Any, check: CheckRecord) -> str:
         for name in (*self.tables, *self.others):
             if name != MAIN.name and self._real_name(name) == real:
                 return name
         if MAIN.name in self.tables and self.adopted in (None, real):
             if self.adopted is None:  # a record that has other keys is of another table
-                fits(self.tables[MAIN.name])
+                check(self.tables[MAIN.name])
                 self._check_adopted(real, arn)
             self.adopted = real
             return MAIN.name
@@ -242,7 +241,7 @@ class Origins:
         known = ", ".join(f"{name!r} (really {self._real_name(name)!r})" for name in self.tables)
         first = next(iter(self.tables))
         return (
-            f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then say so: "
-            f"--table {first}={real}, or STREAMFOLD_TABLE_{environment_name(first)}={real}. "
-            "Is it a second table? Then declare it, Table(...), and give it to its Keys."
+            f"A record is of table {real!r}, but the application knows {known}. Is that the table? Then set --table "
+            f"{first}={real}, or STREAMFOLD_TABLE_{environment_name(first)}={real}. Is it a second table? Then "
+            "declare it, Table(...), and give it to its Keys."
         )

@@ -49,7 +49,7 @@ class Image(Mapping[str, Any]):
         raise AttributeError(f'An item is a mapping without an attribute {name!r}: read item["{name}"]{instead}.')
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The attribute, or the default where there is none. Raises as ``image[name]`` does for what is no value."""
+        """The attribute, or the default where there is none. Raises as ``image[name]`` does for a malformed value."""
         return default if name not in self.raw or name.startswith(HIDDEN) else self[name]
 
     def _decode(self, name: str) -> Any:
@@ -92,21 +92,21 @@ class Image(Mapping[str, Any]):
 
 
 class WatchedImage(Image):
-    """An image that notes what is read of it, to tell of another image whether reading that would give the same.
+    """An image that notes which attributes are read: an image with the same values of these gives the same result.
 
-    What is asked of it as a whole, such as its names or its length, counts as all of its attributes.
+    A read of its names, its length or the raw image counts as a read of all attributes.
     """
 
-    __slots__ = ("_image", "_read", "_whole")
+    __slots__ = ("_all_read", "_image", "_read")
 
     def __init__(self, image: Image) -> None:
         self._image = image
         self._read: set[str] = set()  # attributes that were read, or asked for
-        self._whole = False
+        self._all_read = False
 
     def reads_alike(self, other: Image) -> bool:
-        """Whether all that was read so far is the same in another image: False where that is not certain."""
-        if self._whole:
+        """Whether all attributes that were read are equal in another image; False in doubt."""
+        if self._all_read:
             return False
         mine, theirs = self._image.raw, other.raw
         for name in self._read:  # noqa: SIM110 - asked for every step
@@ -117,7 +117,7 @@ class WatchedImage(Image):
     @property
     def raw(self) -> RawImage:  # type: ignore[override]
         """The attributes as they came."""
-        self._whole = True
+        self._all_read = True
         return self._image.raw
 
     def __getitem__(self, name: str) -> Any:
@@ -136,7 +136,7 @@ class WatchedImage(Image):
         return bool(self._image)
 
     def __reduce__(self) -> tuple[type[Image], tuple[RawImage]]:
-        """A copy holds all attributes, and notes nothing: whoever copies the image has read it as a whole."""
+        """A plain image with all attributes: copying reads all of them, so the copy need not note reads."""
         return Image, (self.raw,)
 
 
@@ -151,8 +151,8 @@ def derived_by(raw: RawImage) -> dict[str, str]:
 
 def derived_names(*images: RawImage) -> frozenset[str]:
     """The attributes that images mark as derived, and the attribute that holds the marks."""
-    bearing = [image for image in images if DERIVED in image]
-    return frozenset((DERIVED,)).union(*map(derived_by, bearing)) if bearing else frozenset()
+    marked = [image for image in images if DERIVED in image]
+    return frozenset((DERIVED,)).union(*map(derived_by, marked)) if marked else frozenset()
 
 
 def without(raw: RawImage, names: Collection[str]) -> RawImage:

@@ -1,9 +1,9 @@
 """Kinesis Data Streams for DynamoDB as a source: its records unwrapped, and read as changes.
 
-A record reaches a function as base64 of JSON (Lambda Developer Guide, with-kinesis), a pipe's without the object
-``kinesis`` around it (EventBridge User Guide, eb-pipes-kinesis). What DynamoDB writes into it has no sequence number:
-records may come in another order than the changes, and more than once, so order and identity are those of the change
-(Developer Guide, kds).
+A record reaches a function as base64 of JSON (Lambda Developer Guide, with-kinesis). A pipe leaves out the object
+``kinesis`` around it (EventBridge User Guide, eb-pipes-kinesis). DynamoDB's change in the record has no sequence
+number. Records may come in another order than the changes, and more than once, so order and identity are taken from the
+change (Developer Guide, kds).
 """
 
 import json
@@ -30,13 +30,13 @@ from streamfold.records.encoded import CANONICAL
 
 SOURCE = "aws:kinesis"
 LABEL = "kinesis"
-"""Stands in a version where a record of a DynamoDB stream has its stream's label: the time of a change is the table's,
-whichever Kinesis stream tells of it."""
+"""The label in a version, in place of a stream's label: the time of a change is the table's, in every Kinesis stream.
+"""
 MICROSECOND = "MICROSECOND"
 MICROSECONDS = 1_000_000
 TIME = "ApproximateCreationDateTime"
 PRECISION = "ApproximateCreationDateTimePrecision"
-PARTS = ("Keys", "OldImage", "NewImage")
+DATA_FIELDS = ("Keys", "OldImage", "NewImage")
 BINARY = ("B", "BS")
 SETS = ("SS", "NS", "BS")
 DIGEST_BYTES = 16
@@ -45,24 +45,23 @@ Record = Mapping[str, Any]
 
 
 def is_kinesis(record: Record) -> bool:
-    """Whether a raw record is one of Kinesis, in Lambda's form or in a pipe's."""
+    """Whether a raw record is of Kinesis, from Lambda or from a pipe."""
     return "kinesis" in record or record.get("eventSource") == SOURCE
 
 
 def sequence_of(record: Record) -> Any:
-    """The Kinesis sequence number, by which a failure is reported; None where there is none."""
     wrapped = record.get("kinesis", record)
     return wrapped.get("sequenceNumber") if isinstance(wrapped, Mapping) else None
 
 
 def is_bare(record: Record) -> bool:
-    """Whether a record is what DynamoDB writes into a Kinesis record, without that record, as Firehose delivers it."""
+    """Whether a record is DynamoDB's change without the Kinesis record around it, as Firehose delivers it."""
     body = record.get("dynamodb")
     return isinstance(record.get("tableName"), str) and isinstance(body, Mapping) and "SequenceNumber" not in body
 
 
 def wrapped(record: Record) -> Record:
-    """A bare record in the form of Kinesis. Its event id stands for the sequence number, which Firehose leaves out."""
+    """A bare record with a Kinesis record around it. Firehose gives no sequence number: the event id replaces it."""
     number = str(record.get("eventID") or "firehose")
     return {
         "eventSource": SOURCE,
@@ -71,7 +70,7 @@ def wrapped(record: Record) -> Record:
 
 
 def unwrapped(record: Record) -> dict[str, Any]:
-    """What DynamoDB wrote into a Kinesis record, binary values as in Lambda's form of a stream record.
+    """DynamoDB's change in a Kinesis record, with binary values encoded as Lambda encodes them in stream records.
 
     Raises ``RecordError`` for anything else.
     """
@@ -88,11 +87,11 @@ def unwrapped(record: Record) -> dict[str, Any]:
         if not isinstance(body, dict) or not isinstance(table, str):
             raise TypeError
         if '"B"' in text or '"BS"' in text:
-            body.update({name: _decoded_once(sequence, body[name]) for name in PARTS if body.get(name)})
+            body.update({name: _decoded_once(sequence, body[name]) for name in DATA_FIELDS if body.get(name)})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         raise RecordError(
             f"Kinesis record {sequence} holds no change of a DynamoDB table: expected base64 of an object with "
-            "'tableName' and 'dynamodb'. Is this the stream that the table's changes go to, and theirs alone?"
+            "'tableName' and 'dynamodb'. Is this the stream of the table's changes, and of nothing else?"
         ) from None
     found: dict[str, Any] = data
     return found
@@ -102,8 +101,8 @@ class KinesisChange(Change):
     """A change that came through Kinesis.
 
     Its version is the table's time of the change in microseconds. ``identity_text`` is the version with a digest of
-    both images: it is the same for every copy of a change, whose event ids and sequence numbers differ.
-    Raises ``RecordError`` for a record that is malformed, or less precise.
+    both images: every copy of a change has the same one, while event ids and sequence numbers differ. Raises
+    ``RecordError`` for a record that is malformed, or less precise.
     """
 
     __slots__ = ("_digest",)
@@ -117,7 +116,7 @@ class KinesisChange(Change):
                 f"Kinesis record {self.sequence} has eventName={shown(event)} and Keys={shown(body.get('Keys'))}: "
                 "expected INSERT, MODIFY or REMOVE, and the item's key attributes."
             )
-        if any(image and not isinstance(image, Mapping) for image in map(body.get, PARTS)):
+        if any(image and not isinstance(image, Mapping) for image in map(body.get, DATA_FIELDS)):
             raise RecordError(broken_image(self.sequence))
         if body.get("OldImage") if event == "INSERT" else event == "REMOVE" and body.get("NewImage"):
             raise RecordError(contradicting(event, self.sequence))
@@ -126,7 +125,7 @@ class KinesisChange(Change):
         self.record = record
         self.table = origin.table
         self.item = item_key(body["Keys"], origin.table)
-        check_images(map(body.get, PARTS[1:]), self.item, origin.table, self.sequence)
+        check_images(map(body.get, DATA_FIELDS[1:]), self.item, origin.table, self.sequence)
         self.version_text = origin.version_prefix + str(microseconds).zfill(SEQUENCE_DIGITS_MAX)
         try:
             self._digest = _digest(body)
@@ -145,7 +144,7 @@ class KinesisChange(Change):
 
     def identity_among(self, visible: Callable[[str], bool]) -> str:
         images = {"OldImage": self.old.raw, "NewImage": self.new.raw}
-        seen = {part: {name: raw[name] for name in raw if visible(name)} for part, raw in images.items()}
+        seen = {field: {name: raw[name] for name in raw if visible(name)} for field, raw in images.items()}
         return f"{self.version_text}/{_digest(seen)}"
 
     def _microseconds(self, record: Record, data: Record) -> int:
@@ -155,15 +154,14 @@ class KinesisChange(Change):
             return time
         raise RecordError(
             f"Kinesis record {self.sequence} has {TIME}={shown(time)} and {PRECISION}={shown(precision)}: expected "
-            f"{MICROSECOND}, since two changes of an item in one millisecond could not be told in order. Say so to the "
-            f"table: aws dynamodb update-kinesis-streaming-destination --table-name {data['tableName']} --stream-arn "
-            f"{record.get('eventSourceARN', 'ARN')} "
-            f"--update-kinesis-streaming-configuration {PRECISION}={MICROSECOND}."
+            f"{MICROSECOND}, since the order of two changes of an item in one millisecond would be unknown. Run: "
+            f"aws dynamodb update-kinesis-streaming-destination --table-name {data['tableName']} --stream-arn "
+            f"{record.get('eventSourceARN', 'ARN')} --update-kinesis-streaming-configuration {PRECISION}={MICROSECOND}."
         )
 
 
 def _digest(body: Record) -> str:
-    """128 bits of both images, the same in whatever order attributes and members of sets stand."""
+    """128 bits of both images, the same for any order of attributes and of members of sets."""
     images = [body.get("OldImage") or {}, body.get("NewImage") or {}]
     text = CANONICAL.encode(images)
     if any(f'"{tag}":[' in text for tag in SETS):

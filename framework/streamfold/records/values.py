@@ -1,6 +1,6 @@
 """DynamoDB's attribute values to Python and back: exact numbers, equality, order, rounding on purpose.
 
-Values lie in the form in which Lambda and the stream files carry them.
+Attribute values are encoded as in Lambda's events and in stream files.
 """
 
 from base64 import b64decode, b64encode
@@ -33,7 +33,8 @@ WHOLE_MIN = -WHOLE_MAX
 EXPONENT_MAX, EXPONENT_MIN = 125, -130
 """Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
-"""The context of all arithmetic in handlers and planner: what would need more than 38 digits raises, never rounds."""
+"""The context of all arithmetic in handlers and planner: a result of more than 38 digits raises, and is never rounded.
+"""
 HOW_TO_ROUND = "To round on purpose: divide(a, b, places=2) or rounded(n, places=2), of streamfold."
 """The end of each message about a number that is not exact; docs/numbers.md has the rest."""
 WIDE = Context(prec=300, traps=[Inexact, InvalidOperation])
@@ -58,7 +59,6 @@ RawImage = Mapping[str, AttributeValue]
 
 
 def decode_number(text: str) -> int | Decimal:
-    """The number of a text, exactly; whole numbers as ``int``."""
     return int(text) if text.isdigit() or (text[1:].isdigit() and text[0] == "-") else Decimal(text)
 
 
@@ -93,7 +93,7 @@ def number_text(value: int | Decimal) -> str:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two decoded values are equal: numbers by value, ``True`` and ``False`` to themselves alone."""
+    """Whether two decoded values are equal: numbers by value, ``True`` and ``False`` only to themselves."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -117,7 +117,7 @@ def divide(dividend: Number, divisor: Number, /, *, places: int, rounding: str =
     message = f"divide({shown(dividend)}, {shown(divisor)}, places={shown(places)})"
     above, below = _exact(dividend, message), _exact(divisor, message)
     if not below:
-        raise HandlerError(f"{message} divides by zero: yield nothing for such an item, or say what stands for it.")
+        raise HandlerError(f"{message} divides by zero: yield nothing for such an item, or choose a value for it.")
     return _rounded(LONG.divide(above, below), places, rounding, message)
 
 
@@ -131,11 +131,11 @@ def rounded(value: Number, /, *, places: int, rounding: str = ROUND_HALF_EVEN) -
 
 
 def inexact_text(error: DecimalException) -> str:
-    """What a handler did whose arithmetic is refused, and what to do instead."""
+    """Why a handler's arithmetic is refused, and what to do instead."""
     signals = error.args[0] if error.args and isinstance(error.args[0], list) else [type(error)]
     names = {signal.__name__ for signal in signals}
     if isinstance(error, DivisionByZero) or "DivisionUndefined" in names:
-        return "divided by zero: yield nothing for such an item, or say what stands for it."
+        return "divided by zero: yield nothing for such an item, or choose a value for it."
     if "ConversionSyntax" in names:
         return "made a Decimal of text that is no number: yield nothing for such an item."
     what = type(error).__name__
@@ -192,7 +192,7 @@ class Nothing(dict[str, Any]):
 
 
 class Value:
-    """What all values can do."""
+    """The methods of all values."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -210,7 +210,6 @@ class Value:
         return tuple([getattr(self, name) for name in self.__slots__])
 
     def _replace(self, **changes: Any) -> Self:
-        """A copy with other contents of some attributes."""
         return type(self)(**{**dict(zip(self.__slots__, self._held(), strict=True)), **changes})
 
 
@@ -223,8 +222,8 @@ def value(made: type[T]) -> type[T]:
 def decode(value: AttributeValue, level: int = 0) -> Any:
     """The Python value of a DynamoDB attribute value; binary may be bytes or base64 text.
 
-    ``level`` says how deep in an item the value is; the item itself, as a map, is at level 0.
-    Raises ``RecordError`` for what is no attribute value.
+    ``level`` is the depth of the value in an item; the item itself, as a map, is at level 0. Raises ``RecordError`` for
+    a malformed value.
     """
     try:
         ((tag, content),) = value.items()
@@ -245,7 +244,7 @@ def decode(value: AttributeValue, level: int = 0) -> Any:
 
 
 def expected_content(value: Any) -> str:
-    """What is wrong with an attribute value: its content, where it has one known type, or its form."""
+    """The message for a malformed attribute value: about its content, if it has one known type, or about its type."""
     tag = next(iter(value)) if isinstance(value, Mapping) and len(value) == 1 else None
     content = CONTENTS.get(tag) if isinstance(tag, str) else None
     return f"expected one of {TAGS} with its content" if content is None else f"its content is no {content}"
@@ -258,9 +257,9 @@ def _inside(content: Any, level: int) -> Any:
 
 
 class StoredMap(Mapping[str, Any]):
-    """A map as it is stored: encoded as it stands, and decoded where it is read.
+    """A map as it is stored: encoded unchanged, and decoded where it is read.
 
-    Its values have to be as ``encode`` makes them: numbers in their one spelling, binary as ``bytes``.
+    Its values must be encoded as ``encode`` does: numbers in their one spelling, binary as ``bytes``.
     """
 
     __slots__ = ("stored",)
@@ -302,16 +301,16 @@ CONTENTS = {
     "NS": "list of numbers as text",
     "BS": "list of base64",
 }
-"""What the content of a type is, where another one is noticed."""
+"""The expected content of each type, for messages."""
 TAGS = "S N B BOOL NULL L M SS NS BS"
 
 
 def encode(value: Any, level: int = 0) -> dict[str, Any]:
     """The DynamoDB attribute value of a Python value, binary as ``bytes``, members of sets sorted.
 
-    ``datetime`` and ``date`` become UTC ISO text (``keys.field``). ``level`` says how deep in an
-    item the value is; the item itself, as a map, is at level 0. Raises ``HandlerError`` for a float, a number beyond 38
-    digits, an empty set, a moment without a time zone, more than 32 levels, or a type that DynamoDB does not have.
+    ``datetime`` and ``date`` become UTC ISO text (``keys.field``). ``level`` is the depth of the value in an item; the
+    item itself, as a map, is at level 0. Raises ``HandlerError`` for a float, a number beyond 38 digits, an empty set,
+    a moment without a time zone, more than 32 levels, or a type that DynamoDB does not have.
     """
     kind = type(value)  # asked first: nearly all values are of exactly these types
     if kind is str:
@@ -444,22 +443,22 @@ def lambda_value(value: AttributeValue) -> dict[str, Any]:
     return {"M": {}}
 
 
-def same(left: AttributeValue | None, right: AttributeValue | None) -> bool:
+def same(one: AttributeValue | None, other: AttributeValue | None) -> bool:
     """Whether two attribute values are equal to DynamoDB: numbers by value, sets in any order, types apart."""
-    if left == right:
+    if one == other:
         return True
-    if left is None or right is None or left.keys() != right.keys() or len(left) != 1:
+    if one is None or other is None or one.keys() != other.keys() or len(one) != 1:
         return False
-    (tag,) = left
-    mine, theirs = left[tag], right[tag]
+    (tag,) = one
+    mine, theirs = one[tag], other[tag]
     try:
         if tag == "M":
             return mine.keys() == theirs.keys() and all(same(mine[name], theirs[name]) for name in mine)
         if tag == "L":
             return len(mine) == len(theirs) and all(same(one, other) for one, other in zip(mine, theirs, strict=True))
-    except (AttributeError, TypeError):  # no attribute value: who reads it says so
+    except (AttributeError, TypeError):  # malformed: the handler that reads it raises the error
         return False
-    return tag in ("N", "SS", "NS", "B", "BS") and bool(decode(left) == decode(right))
+    return tag in ("N", "SS", "NS", "B", "BS") and bool(decode(one) == decode(other))
 
 
 def base64_text(value: object) -> str:

@@ -1,1 +1,1 @@
-"""What is declared: routes, what a handler may yield, and what declarations show to be wrong. Knows no kind."""
+"""Declarations: routes, effects that a handler may yield, and checks of both. Knows no kind."""

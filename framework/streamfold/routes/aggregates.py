@@ -1,23 +1,23 @@
-"""Aggregates: what a row makes of one attribute over its sources. One class answers for one of them.
+"""Aggregates: the value of one attribute of a row over its sources. One class defines one of them.
 
-| what is asked | who answers |
+| question | answer |
 | --- | --- |
-| what an item gives | the constructor: a handler yields the value, ``Row(total=Sum(5))`` |
+| the value of an item | the constructor: a handler yields the value, ``Row(total=Sum(5))`` |
 | how values join | ``Added``: amounts are added up; ``Ordered``: entries are kept in an order, and some of them count |
-| what a row shows | the sum; or ``show`` of the values that count |
+| the value of a row | the sum; or ``show`` of the values that count |
 | how shards merge | sums are added up; or ``kept`` of each shard are put in order, and shown as those of a row are |
-| what the state remembers | ``form``: another form of the attribute is refused (``ledger.schema``) |
-| what proofs compare with | ``fold``, a plain function of all that the sources give, which uses none of the above |
+| how the state knows it | ``form``: another aggregation of the attribute is refused (``ledger.schema``) |
+| how proofs check it | ``fold``, a plain function of all values of the sources, which uses none of the above |
 
 **Added** have an inverse. The ledger stores amounts, and one addition to the row, merged over all sources of a batch,
 moves them: no read, whatever the number of sources.
 
 **Ordered** have none. A source contributes an *entry*, a state item of its own below its row, sorted by the text of its
 value. ``commit.recompute`` reads the entries that count and writes what the class shows of them: a removed extreme
-leaves no trace, and what follows it is read, not searched for. Beside the row itself that costs two write units for an
+leaves no trace, and the next value is read, not searched for. Beside the row itself that costs two write units for an
 entry that appears or disappears, four for one that moves, and one read for each touched row of a batch. If a change
 concerns the entries that count, it costs one query and one write more for each row and batch. Ledger and rows name the
-class by a stored form: the text ``max:1`` is a ``Form`` of a class, and how many entries count.
+class by a stored name: the text ``max:1`` is an ``Aggregation`` of a class, and the number of entries that count.
 
 ``shipped_aggregates`` are the framework's; docs/aggregates.md shows how to write one of your own.
 """
@@ -38,9 +38,9 @@ from streamfold.records.encoded import UNESCAPED
 from streamfold.records.values import EXACT, WHOLE_MAX, WHOLE_MIN, Number, encode, inexact_text, number_text, sortable
 
 Amounts = tuple[tuple[str, Number], ...]
-"""Attributes of a row, each with what is added to it."""
+"""Attributes of a row, each with the amount that is added to it."""
 SUM = "Sum"
-"""The form of an attribute that is added up."""
+"""The aggregation of an attribute that is added up."""
 
 ALL_MAX = 1000
 """Entries that are read where all of a row's count: each change reads all of them (for ``Distinct`` with a query for
@@ -51,14 +51,15 @@ ORDER_BYTES_MAX = 400
 """Bytes of a value that orders, as text that sorts as it does: they share a sort key of 1,024 bytes (Developer Guide,
 Limits) with the source's."""
 VALUE_BYTES_MAX = 32 * 1024
-"""Bytes of an entry's value: 98 of them fit the 4 MB of a transaction (API Reference, TransactWriteItems)."""
+"""Bytes of an entry's value: a transaction of 4 MB holds 98 of them (API Reference, TransactWriteItems)."""
 ORDERINGS_KEPT_MAX = 1000
 """Orderings that are kept: an application has a few, and each row is read with one."""
 ESCAPED = {code: f"${code:02x}" for code in range(ord("$") + 1)}
-"""Letters up to ``$`` are spelled with it, so that the ``#`` behind a text sorts below whatever goes on."""
+"""Letters up to ``$`` are spelled with it, so that the ``#`` behind a text sorts before every continuation of the text.
+"""
 
 Moment = Number | str | bytes | date
-"""What orders: a number, text, bytes, or a date or time, which is text in the order of time."""
+"""A value that orders entries: a number, text, bytes, or a date or time, which is text in the order of time."""
 Saying = Callable[[], str]
 """How a message names a value. It is written when a message is: nearly no value has one."""
 Ties = Literal["smallest key", "largest key"]
@@ -67,16 +68,16 @@ TIES: tuple[Ties, Ties] = get_args(Ties)
 SMALLEST_KEY, LARGEST_KEY = TIES
 
 OWN = "own/"
-"""Begins the stored forms of aggregates that are not the framework's: no later version calls one of its own so."""
+"""Begins the stored names of users' aggregates: no later version of the framework uses such a name for its own."""
 BY, IN_SHARDS = "-by", "-sharded"
-"""End such stored forms: values are ordered by another one; the row is one of several shards."""
+"""End such stored names: values are ordered by another value; the row is one of several shards."""
 STORED_NAME = re.compile("[a-z][a-z0-9_]{0,39}")
 CHANGES_FORMAT = ("show", "fold", "largest_first", "ties", "in_shards")
-"""What a class that is stored in the form of another one has in common with it."""
+"""A class that has the stored name of another class must share these attributes with it."""
 
 
 class Aggregate:
-    """What a row makes of one attribute over its sources."""
+    """The value of one attribute of a row over its sources."""
 
     __slots__ = ()
 
@@ -86,23 +87,22 @@ class Aggregate:
 
     @abstractmethod
     def folded(self, name: str, given: Sequence[Any]) -> Mapping[str, Any]:
-        """The attributes of a row whose sources give these values: what proofs compare with.
+        """The attributes of a row whose sources give these values, for proofs to compare with.
 
         ``given`` are the values in the order of their sources' keys; ``self`` is one of them.
         """
 
 
 class Added(Aggregate):
-    """An aggregate of numbers that are added up: amended, moved and deleted sources are taken back.
-
-    The base of your own: ``amounts`` says what a source adds to which attributes. See ``docs/aggregates.md``.
+    """An aggregate of numbers that are added up: amounts of amended, moved and deleted sources are subtracted again.
+    The base of your own: ``amounts`` gives the amounts of a source by attribute. See ``docs/aggregates.md``.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def amounts(self, name: str) -> Amounts:
-        """What this source adds, if the row's attribute has this name: attributes with numbers."""
+        """The amounts that this source adds, by attribute, if the row's attribute has this name."""
 
     def form(self) -> str:
         return SUM  # each of its attributes is a sum like any other
@@ -132,7 +132,7 @@ def checked_number(value: Number, name: str) -> Number:
         remedy = f": use Decimal({str(value)!r}); in place of a / b, divide(a, b, places=2)"
         hint = remedy if isinstance(value, float) else ""
         raise HandlerError(f"{name}({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
-    number_text(value)  # refuses what could not be stored
+    number_text(value)  # raises for a number that cannot be stored
     return value
 
 
@@ -140,16 +140,16 @@ def checked_number(value: Number, name: str) -> Number:
 
 
 class Aggregation(NamedTuple):
-    """How one of an aggregate's stored forms orders its entries, and what a row keeps of them."""
+    """How an aggregate orders its entries, and which of them a row keeps, under one stored name."""
 
-    name: str  # in ledger and rows; it must stay
+    name: str  # in ledger and rows: never change it
     descending: bool = False  # the largest ``by`` counts first
     largest_key: bool = False  # among equal ``by``, the source with the largest key counts first
-    by_value: bool = False  # the value itself orders, so the order says all there is
+    by_value: bool = False  # the value itself orders, so an entry needs no other content
     once: bool = False  # each value counts once
-    collects: bool = False  # the row's cut-off says whether there are more values
-    sharded: str = ""  # the form of the same attribute on a row that is spread over shards, if that is another one
-    keeps: bool = False  # the row keeps what its readers need to merge shards beside what it shows (``kept``)
+    collects: bool = False  # the row's cut-off shows whether there are more values
+    sharded: str = ""  # the aggregation of the attribute on a row that is spread over shards, if it differs
+    keeps: bool = False  # beside its value the row keeps what readers need to merge shards (``kept``)
     aggregate: "type[Ordered]" = None  # type: ignore[assignment]  # set when the class is entered
 
     @property
@@ -159,11 +159,11 @@ class Aggregation(NamedTuple):
 
 
 AGGREGATIONS: dict[str, Aggregation] = {}
-"""The forms of all aggregates whose classes were imported, by name."""
+"""The aggregations of all imported classes, by name."""
 
 
 class Ordering(NamedTuple):
-    """A form and how many entries of it count, 0 for all; as text in ledger and rows: ``max:1``, ``top:3``."""
+    """An aggregation and the number of entries that count, 0 for all; as text: ``max:1``, ``top:3``."""
 
     form: Aggregation
     most: int
@@ -175,48 +175,50 @@ class Ordering(NamedTuple):
 
 
 def ordering(name: str, most: int) -> Ordering:
-    """The ordering of a form, of which so many entries count."""
+    """The ordering of an aggregation of which ``count`` entries count."""
     return ordering_of(f"{name}:{most}")
 
 
 @lru_cache(ORDERINGS_KEPT_MAX)
 def ordering_of(text: str) -> Ordering:
-    """The ordering of a text. Raises ``HandlerError`` for the form of an aggregate whose class was not imported."""
+    """The ordering of a text. Raises ``HandlerError`` if the class of the aggregate was not imported."""
     name, _, most = text.partition(":")
     if name not in AGGREGATIONS:
         raise HandlerError(
             f"Attributes of rows are stored as {name!r}, and this code has no aggregate of that name. Import the "
-            "module of its class wherever handlers run. If it is given up, keep the class until the rows of its "
-            "handler are rebuilt or retired."
+            "module of its class wherever handlers run. If the aggregate is removed, keep its class until the rows "
+            "of its handler are rebuilt or retired."
         )
     return Ordering(AGGREGATIONS[name], int(most), text)
 
 
 class ShardValue(NamedTuple):
-    """What the row of one shard holds of an attribute."""
+    """An attribute in the row of one shard."""
 
     form: Aggregation
     name: str
     shown: Any
     place: str  # of the last entry that counts; "" if all do
-    kept: Sequence[Any] | None  # what the row keeps for its readers; None if its form keeps nothing
+    kept: Sequence[Any] | None  # entries that the row keeps for its readers; None if the aggregation keeps none
 
 
 class Ordered(Aggregate):
     """A value with its sort position among those of the other sources. The base of aggregates of your own.
 
-    A class of your own has the name by which rows and ledger know it, ``stored_as``, and two static methods, ``show``
-    and ``fold``. Values are ordered by themselves, or ``by`` another one. ``most`` of them count; by default all of
-    them, 1,000 on a row. See ``docs/aggregates.md``.
+    A class of your own has a name for rows and ledger, ``stored_as``, and two static methods, ``show`` and ``fold``.
+    Values are ordered by themselves, or ``by`` another one. ``most`` of them count; by default all of them, 1,000 on a
+    row. See ``docs/aggregates.md``.
     """
 
     __slots__ = ("by", "content", "message", "order", "ordering", "value")
 
-    stored_as: ClassVar[str] = ""  # it must stay, whatever the class is called later
+    stored_as: ClassVar[str] = ""  # never change it, even if the class is renamed
     largest_first: ClassVar[bool] = False
     ties: ClassVar[Ties] = SMALLEST_KEY  # which of the sources with equal ``by`` counts first
     in_shards: ClassVar[bool] = False  # rows with ``shards=`` may have it: each then keeps the values that count
-    forms: ClassVar[tuple[Aggregation, ...]] = ()  # of the framework's; those of other classes follow from the above
+    forms: ClassVar[
+        tuple[Aggregation, ...]
+    ] = ()  # of the framework's; users' classes derive theirs from the attributes above
     of_one_source: ClassVar[bool] = False  # it shows the value of one source as it is
     declared_at: ClassVar[str] = ""
 
@@ -228,7 +230,7 @@ class Ordered(Aggregate):
             return f"{type(self).__name__}({shown(value)}{'' if by is ... else f', by={shown(by)}'})"
 
         if not self.stored_as:
-            raise HandlerError(f"{message()} has no stored form: give its class a name for rows, stored_as = '...'.")
+            raise HandlerError(f"{message()} has no stored name: give its class a name for rows, stored_as = '...'.")
         if most:
             check_most(most, ALL_MAX, message)
         form = OWN + self.stored_as
@@ -254,31 +256,32 @@ class Ordered(Aggregate):
     @staticmethod
     @abstractmethod
     def show(values: Sequence[Any]) -> Any:
-        """What a row shows of the values that count, in their order; there is at least one."""
+        """The value that a row shows, from the values that count, in their order; there is at least one."""
 
     @staticmethod
     @abstractmethod
     def fold(given: Sequence[Any]) -> Any:
-        """What a row has to show whose sources give these, in the order of the sources' keys.
+        """The value that a row must show if its sources give these, in the order of the sources' keys.
 
-        Each has a ``value`` and what it is ordered ``by``. Proofs compare with it, so it should not ask ``show``.
+        Each has a ``value`` and the value that orders it, ``by``. Proofs compare with the result, so do not call
+        ``show``.
         """
 
     @classmethod
     def keep(cls, form: Aggregation, places: Sequence[str], values: Sequence[Any]) -> list[Any]:
-        """What the row of a shard keeps of the entries that count, so that ``kept`` finds them."""
+        """The data that a shard's row keeps of the entries that count, for ``kept``."""
         return list(values) if form.by_value else [list(each) for each in zip(places, values, strict=True)]
 
     @classmethod
     def kept(cls, shard: ShardValue) -> list[tuple[str, Any]]:
-        """The entries that count for the row of a shard, each with its place, or with the text that orders it.
+        """The entries that count for the row of a shard, each with its sort position, or with the text that orders it.
 
         Raises ``TypeError`` if the row does not hold them.
         """
         if shard.kept is None:
             raise TypeError(
                 f"Attribute {shard.name!r} is made of values that its shards do not keep, because its view has no "
-                f"shards=: say how they are combined, combine={{{shard.name!r}: list}}."
+                f"shards=: give the function that combines them, combine={{{shard.name!r}: list}}."
             )
         if shard.form.by_value:
             return [(order_of_read(value), value) for value in shard.kept]
@@ -311,12 +314,12 @@ class Ordered(Aggregate):
 
 
 def shown_of(form: Aggregation, values: Sequence[Any]) -> Any:
-    """What a row shows of the values that count, in their order. Raises ``HandlerError`` where a class fails."""
+    """The value that a row shows. Raises ``HandlerError`` if the class fails."""
     return _called(form.aggregate, "show", values)
 
 
 def _called(aggregate: type[Ordered], function: str, values: Sequence[Any]) -> Any:
-    """What ``show`` or ``fold`` of a class gives for values."""
+    """The result of ``show`` or ``fold``. Raises ``HandlerError`` for any error of the class: it is user code."""
     call = getattr(aggregate, function)
     if aggregate.forms:
         return call(values)
@@ -333,19 +336,21 @@ def _called(aggregate: type[Ordered], function: str, values: Sequence[Any]) -> A
 
 
 def _enter(aggregate: type[Ordered]) -> None:
-    """Enters the forms of a class. Raises ``DeclarationError`` for a class that rows could not tell from another."""
+    """Registers the aggregations of a class. Raises ``DeclarationError`` for a class that rows would confuse with
+    another.
+    """
     own, base = vars(aggregate), aggregate.__mro__[1]
     if "forms" not in own and "stored_as" not in own:
         changed = [name for name in CHANGES_FORMAT if name in own]
         if changed and (aggregate.forms or aggregate.stored_as):
             raise DeclarationError(
-                f"{_named(aggregate)} has another {changed[0]} than {base.__name__}, and the same form in rows: derive "
-                "it from Ordered, or give it a name of its own, stored_as = '...'."
+                f"{_named(aggregate)} has another {changed[0]} than {base.__name__}, and the same name in rows: "
+                "derive it from Ordered, or give it a name of its own, stored_as = '...'."
             )
         return
     if aggregate.forms and "forms" not in own:
         raise DeclarationError(
-            f"{_named(aggregate)} has stored_as = {aggregate.stored_as!r}, and {base.__name__} is stored in a form of "
+            f"{_named(aggregate)} has stored_as = {aggregate.stored_as!r}, and {base.__name__} has a stored name of "
             "the framework: derive it from Ordered."
         )
     for form in aggregate.forms or _own_schema(aggregate):
@@ -360,7 +365,7 @@ def _enter(aggregate: type[Ordered]) -> None:
 
 
 def _own_schema(aggregate: type[Ordered]) -> list[Aggregation]:
-    """The forms of a class outside of the framework: its values order themselves or not, in shards or not."""
+    """The aggregations of a class outside of the framework: its values order themselves or not, in shards or not."""
     name: object = aggregate.stored_as
     if not isinstance(name, str) or not STORED_NAME.fullmatch(name):
         raise DeclarationError(
@@ -406,7 +411,7 @@ def check_most(most: object, limit: int, message: Saying) -> None:
 def order_text(value: Any, message: Saying) -> str:
     """Text for a value that sorts as the values do: its type, then the value, without any letter up to ``#``.
 
-    Raises ``HandlerError`` for what does not compare, with what was said about it.
+    Raises ``HandlerError`` for a value that does not compare; ``message`` begins its text.
     """
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str, bytes, date)):
         hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""

@@ -66,7 +66,7 @@ def _keys(route: Route) -> Iterator[tuple[str, Key]]:
 
 
 def _missing(route: Route, what: str, key: Key, tenant: str) -> str:
-    why = "whose its items are could not be told" if what == "reads" else "rows of all tenants would meet there"
+    why = "the tenant of its items would be unknown" if what == "reads" else "rows of all tenants would meet there"
     remedy = route.kind.tenant_remedy(route, tenant) if what == "writes" else f"Put {{{tenant}}} into the template."
     return (
         f"The application has tenant={tenant!r}, and {route.kind} {route.name!r} ({route.declared_at}) {what} {key!r} "
@@ -94,7 +94,7 @@ Segments = tuple[str | None, str | None]
 
 
 class Dispatch:
-    """From key values to entries, by the first segment of partition and sort key: fifty keys cost what one does."""
+    """From key values to entries, by the first segment of partition and sort key: fifty keys cost as much as one."""
 
     def __init__(self, entries: Iterable[DispatchEntry], delimiter: str) -> None:
         self.delimiter = delimiter
@@ -125,7 +125,7 @@ class Dispatch:
         return fitting.get(second) or fitting[None]
 
     def _of_partition(self, first: str | None) -> dict[str | None, list[DispatchEntry]]:
-        """The entries that fit a first segment of partition keys, by that of sort keys; None: any other one."""
+        """The entries for a first segment of partition keys, by first segment of sort keys; None: any other segment."""
         partitions = dict.fromkeys((first, None))
         known = dict.fromkeys([None, *(second for own, second in self.entries if own in partitions)])
         return {
@@ -146,7 +146,9 @@ class Dispatch:
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
 
     def is_sole_writer(self, key: Key) -> bool:
-        """Whether no other key fits the first segments of an item that this one matches: such an item misses none."""
+        """Whether no other key fits the first segments of an item that this key matches: then the item nearly misses no
+        other.
+        """
         own = self._segments(key)
         fit = [entry.key for segments, entries in self.entries.items() if _meet(own, segments) for entry in entries]
         return fit == [key]
@@ -165,7 +167,7 @@ class Dispatch:
 
 
 def _meet(one: Segments, other: Segments) -> bool:
-    """Whether one item may have both first segments; None stands for any."""
+    # None: any segment.
     return all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
@@ -198,8 +200,8 @@ def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
 class Application:
     """The routes of an application with their targets, and the ways from a key to them.
 
-    ``retired`` names handlers that were given up, ``tenant`` the field that separates tenants.
-    Raises ``DeclarationError`` when the declarations do not fit together.
+    ``retired`` names handlers that were removed, ``tenant`` the field that separates tenants. Raises
+    ``DeclarationError`` when the declarations do not fit together.
     """
 
     def __init__(
@@ -228,9 +230,9 @@ class Application:
         self._targets = self._dispatch(lambda name: targets_of(self.routes, name))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
-        """The templates that an item's key matches, each with its listeners and the values of its fields.
+        """The templates that an item's key matches, each with its subscriptions and the values of its fields.
 
-        Items of the framework's own, such as those that tell a reader whom to pull, are of no template.
+        Items of the framework's own, such as a reader's list of pulled authors, match no template.
         """
         table, partition, sort = item
         if isinstance(partition, str) and partition.startswith(RESERVED_PREFIX):
@@ -239,10 +241,10 @@ class Application:
         return dispatch.find(partition, sort) if dispatch else []
 
     def listeners(self, item: ItemKey, *, called: bool = True) -> list[tuple[Listener, Fields]]:
-        """The listeners of an item, each once for every role of the item, with the fields of its key.
+        """The subscriptions of an item, one for every role of the item, with the fields of its key.
 
-        ``called`` selects listeners whose handlers are called, or the others. A derived row has only listeners that may
-        read derived rows.
+        ``called`` selects subscriptions whose handlers are called, or the others. A derived row has only subscriptions
+        of routes that may read derived rows.
         """
         found: dict[tuple[str, str], tuple[Listener, Fields]] = {}
         for entry, fields in self.found(item):
@@ -272,16 +274,16 @@ class Application:
         return list(dict.fromkeys(each.route for entry, _ in found for each in entry.listeners))
 
     def watching_group(self, route: Route, table: str) -> str:
-        """The group whose functions notice that somebody else removed a row of a route, in one of its tables.
+        """The group whose functions notice that another writer removed a row of a route, in one of its tables.
 
-        It is the route's own, unless only other groups read the table: the function of the first of these has the
-        table's stream then, and the route's own has not.
+        It is the route's own group, unless only other groups read the table: then the first of these, because its
+        function has the table's stream.
         """
         readers = self._readers.get(table, ())
         return route.group if not readers or route.group in readers else readers[0]
 
     def watched(self, group: str | None = None) -> list[Key]:
-        """The targets whose REMOVE records a function of a group wants, beside the changes that its handlers read.
+        """The targets whose REMOVE records a function of a group needs, besides the changes that its handlers read.
 
         A filter of events has to let these through where the old image has ``_sf_n`` and no ``_sf_o``, ``_sf_v`` or
         ``_sf_l``. ``group``: None for a function of all groups.

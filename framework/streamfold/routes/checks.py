@@ -21,11 +21,11 @@ CARRIED: dict[Needs, tuple[tuple[str, ...], str]] = {
     "old": (HAS_OLD, "keeps the old image"),
     "both": ((BOTH,), "compares both images"),
 }
-"""The view types that carry what is needed, and what a message says of it."""
+"""The view types that carry the needed images, and a phrase about them for messages."""
 
 
 def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
-    """The routes with their targets resolved. Raises ``DeclarationError`` for what cannot work together."""
+    """The routes with their targets resolved. Raises ``DeclarationError`` for routes that cannot work together."""
     _check_names(routes)
     _check_tables(routes)
     _check_regions(routes)
@@ -61,10 +61,12 @@ def chained(routes: Sequence[Route]) -> list[tuple[Route, Key, Route]]:
 
 
 def _with_targets(route: Route, writers: Counter[Key]) -> Route:
-    def alone(key: Key) -> bool:
+    def is_sole_writer(key: Key) -> bool:
         return writers[key] == (1 if key in route.into else 0)
 
-    return replace(route, targets=tuple(route.kind.target(route, key, alone=alone(key)) for key in route.writes))
+    return replace(
+        route, targets=tuple(route.kind.target(route, key, alone=is_sole_writer(key)) for key in route.writes)
+    )
 
 
 def _check_names(routes: Sequence[Route]) -> None:
@@ -86,13 +88,13 @@ def _check_tables(routes: Sequence[Route]) -> None:
             raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
         tables[table.name] = both
     for key in (key for route in routes for key in (*route.sources, *route.writes)):
-        for name, part in zip(key.table.attributes, key.parts, strict=True):
+        for name, component in zip(key.table.attributes, key.parts, strict=True):
             required = tables[key.table.name].index_keys.get(name)
-            if required is not None and required.type != part.attribute_type:
+            if required is not None and required.type != component.attribute_type:
                 raise DeclarationError(
                     f"Table {key.table.name!r} has the key {name!r} of type {required.type!r} in index "
-                    f"{required.name!r}, and {key!r} of type {part.attribute_type!r}: an attribute that is a key has "
-                    "one type in its table."
+                    f"{required.name!r}, and {key!r} of type {component.attribute_type!r}: an attribute that is a "
+                    "key has one type in its table."
                 )
 
 
@@ -103,8 +105,8 @@ def _check_regions(routes: Sequence[Route]) -> None:
             if key.table.region is not None:
                 raise DeclarationError(
                     f"{route.kind} {route.name!r} ({route.declared_at}) has {key!r}, whose table is in region "
-                    f"{key.table.region!r}: only router.copy(..., to=...) goes to another region, because what is read "
-                    "and written together is in one. Leave region= out if it is the application's own."
+                    f"{key.table.region!r}: only router.copy(..., to=...) goes to another region, because one "
+                    "transaction stays in one region. Leave region= out if it is the application's own."
                 )
 
 
@@ -114,7 +116,8 @@ def _check_sources(routes: Sequence[Route]) -> None:
         if one.overlaps(other) and not one.contains(other) and not other.contains(one):
             raise DeclarationError(
                 f"Sources {one!r} ({one.declared_at}) and {other!r} ({other.declared_at}) overlap: some keys are of "
-                "both templates, but neither holds the other. Give one of them a literal that tells them apart."
+                "both templates, but neither contains the other. Give one of them a literal that the other does "
+                "not match."
             )
 
 
@@ -171,7 +174,7 @@ def _check_graph(routes: Sequence[Route]) -> None:
     for route in routes:
         if route.name in _reached(following, route.name):
             raise DeclarationError(
-                f"{route.kind} {route.name!r} ({route.declared_at}) would read what comes of its own rows: "
+                f"{route.kind} {route.name!r} ({route.declared_at}) would read rows derived from its own rows: "
                 f"{', '.join(map(repr, route.writes))} leads back to {', '.join(map(repr, route.sources))}. "
                 "Narrow its source or give it a target outside of it."
             )

@@ -1,4 +1,4 @@
-"""What every declaration has: sources, targets, a name, a group and a policy, checked where it stands."""
+"""The options of every declaration: sources, targets, a name, a group and a policy, checked at import."""
 
 import dis
 import inspect
@@ -36,7 +36,7 @@ RETURN_VALUE = dis.opmap["RETURN_VALUE"]
 RETURNS = (RETURN_VALUE, dis.opmap.get("RETURN_CONST", RETURN_VALUE))
 """Operations that return; the second is one of Python 3.12 and 3.13."""
 CONSTANTS = (dis.opmap["LOAD_CONST"], dis.opmap.get("RETURN_CONST", RETURN_VALUE))
-"""Operations that name a constant. Without ``RETURN_CONST`` the second never stands where one is looked for."""
+"""Operations that name a constant. On a Python without ``RETURN_CONST`` no operation has the second number."""
 
 POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -49,10 +49,10 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 Into = Key | Sequence[Key]
 Keys = tuple[Key, ...]
 Made = Callable[[Keys, str], tuple[Keys, Any]]
-"""Makes the targets and the kind's options of a declaration, for its sources and the place where it stands."""
+"""Makes the targets and the kind's options of a declaration, from its sources and its line in the code."""
 NAME_WORD = re.compile("[a-z0-9]+")
 DEFAULT_NAME_LENGTH_MAX = 54
-"""Length of a name that is made: 64 (``is_name``), less the longest suffix of a handler that is declared beside."""
+"""Length of a generated name: 64 (``is_name``), less the longest suffix of a handler that is declared with it."""
 NAME_DIGEST_LENGTH = 8
 """Hexadecimal digits, 32 bits, that distinguish long names. Two equal names are refused all the same."""
 
@@ -64,7 +64,7 @@ def place(function: Callable[..., Any]) -> str:
 
 
 def check_handler(function: Callable[..., Any], kind: str) -> None:
-    """Refuses a function that is async, that gives nothing, or that yields and returns a value beside."""
+    """Refuses a function that is async, that never gives a value, or that both yields and returns a value."""
     handler = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} handler"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         _refuse(function, f"is async, and {handler} only computes: write", f"def {function.__name__}(item):")
@@ -74,7 +74,7 @@ def check_handler(function: Callable[..., Any], kind: str) -> None:
             _refuse(function, "yields, and returns a value, which would be lost; write", line)
     elif not _returns_value(function):
         line = _corrected(function, EFFECT, "return ", EXAMPLE.get(kind, RETURN_ROW))
-        _refuse(function, f"never returns or yields anything: {handler} gives what it keeps, write", line)
+        _refuse(function, f"never returns or yields anything: {handler} gives its effects, write", line)
 
 
 def check_plain(function: Callable[..., Any]) -> None:
@@ -106,14 +106,15 @@ def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: i
 
 def _takes_single_items(function: Callable[..., Any], given: int) -> bool:
     """Whether a function takes the items and nothing else, as most do: seen without its signature, which takes long."""
-    if type(function) is not FunctionType or function.__dict__:  # what wraps another has that one's signature
+    if (
+        type(function) is not FunctionType or function.__dict__
+    ):  # a wrapper has the signature of the function that it wraps
         return False
     code = function.__code__
     return code.co_argcount == given > 0 and not code.co_kwonlyargcount and not code.co_flags & MORE
 
 
 def _is_own(parameter: inspect.Parameter, source: Key) -> bool:
-    """Whether a parameter is the function's own for items of a source: it has a default, and the key no such field."""
     return parameter.default is not inspect.Parameter.empty and parameter.name not in source.types
 
 
@@ -150,7 +151,7 @@ def _returns_value(function: Callable[..., Any]) -> bool:
         return not inspect.isgeneratorfunction(function)
     code = function.__code__
     labels: list[int] | None = None
-    for place in _places(code.co_code, RETURNS):
+    for place in _positions(code.co_code, RETURNS):
         loaded = place - BYTES if code.co_code[place] == RETURN_VALUE else place
         if code.co_code[loaded] not in CONSTANTS or _constant(code, loaded) is not None:
             return True
@@ -160,19 +161,17 @@ def _returns_value(function: Callable[..., Any]) -> bool:
     return False
 
 
-def _places(code: bytes, wanted: tuple[int, ...]) -> list[int]:
-    """Where a function's code has one of the wanted operations. Reading the whole of it takes ten times as long, which
-    every start of a function would wait for.
-    """
+def _positions(code: bytes, wanted: tuple[int, ...]) -> list[int]:
+    # Disassembling the code takes ten times as long, and would delay every start of a function.
     operations = code[::BYTES]
     return [place * BYTES for place, operation in enumerate(operations) if operation in wanted]
 
 
-def _constant(code: CodeType, place: int) -> Any:
-    """The constant that the operation at a place loads or returns."""
-    number = code.co_code[place + 1]
-    if place and code.co_code[place - BYTES] == dis.EXTENDED_ARG:
-        number += code.co_code[place - BYTES + 1] << 8
+def _constant(code: CodeType, position: int) -> Any:
+    """The constant that the operation at a position loads or returns."""
+    number = code.co_code[position + 1]
+    if position and code.co_code[position - BYTES] == dis.EXTENDED_ARG:
+        number += code.co_code[position - BYTES + 1] << 8
     return code.co_consts[number]
 
 
@@ -201,7 +200,9 @@ class CommonOptions(TypedDict, total=False):
 
 
 def check_kind(kind: object) -> Kind:
-    """The kind, if it can be declared. Raises ``DeclarationError`` for what is none, or lacks what has no default."""
+    """The kind, if it can be declared. Raises ``DeclarationError`` for another object, or for a kind without a required
+    method.
+    """
     if not isinstance(kind, Kind):
         raise DeclarationError(f"router.declare got {kind!r}: expected a kind, an object such as MYKIND = MyKind().")
     its_class = type(kind)
@@ -209,7 +210,7 @@ def check_kind(kind: object) -> Kind:
         raise DeclarationError(f'Kind {its_class.__name__} has no name: give the class name = "...", and keep it.')
     if its_class.guard is Kind.guard:
         raise DeclarationError(
-            f"Kind {kind.name!r} does not say by what its writes are guarded: give {its_class.__name__} a method "
+            f"Kind {kind.name!r} does not define the guard of its writes: give {its_class.__name__} a method "
             "guard(self, route), which returns for example 'claim' (docs/guarantees.md)."
         )
     return kind
@@ -234,7 +235,7 @@ def declared_route(
     at: str,
     handler: Callable[..., Any] | None = None,
 ) -> Route:
-    """The route of a declaration that stands ``at`` a place. Raises ``DeclarationError`` for what cannot be."""
+    """The route of the declaration ``at`` a line of code. Raises ``DeclarationError`` for options that cannot work."""
     mark = "" if handler is None else "@"
     keys = source_keys(sources, decorator, at, mark)
     targets, options = made(keys, at)
@@ -251,10 +252,10 @@ def declared_route(
 def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:
     """The sources of a declaration, each once. Raises ``DeclarationError`` for anything but keys."""
     if not sources or not all(isinstance(source, Key) for source in sources):
-        form = f"{mark}router.{kind}(ORDER, ...)"
+        expected = f"{mark}router.{kind}(ORDER, ...)"
         unpack = " Keys of a list: (*KEYS, ...)." if any(isinstance(each, list | tuple) for each in sources) else ""
         raise DeclarationError(
-            f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {form}.{unpack}"
+            f"{kind} at {at} has the sources {sources!r}: expected one or several Keys, {expected}.{unpack}"
         )
     return tuple(dict.fromkeys(sources))
 
@@ -284,6 +285,6 @@ def default_name(kind: str, source: Key) -> str:
 
 
 def caller(depth: int) -> str:
-    """Where the function was called that is so many frames above: ``file:line``."""
+    """The line that called the function ``frames`` above, as ``file:line``."""
     frame = sys._getframe(depth + 1)  # noqa: SLF001 - the one way to know where it was declared
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,4 +1,4 @@
-"""The closed set of what a handler may return or yield. Values: a test compares them with literals."""
+"""The closed set of effects that a handler may return or yield. They are values: a test compares them with literals."""
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import GeneratorType
@@ -12,7 +12,8 @@ from streamfold.routes.aggregates import Moment
 class GivenEffect:
     """A target and values: names of the target's template fill its key, all others are attributes.
 
-    Fields left out come from the source's key. ``attributes`` is for attributes whose names collide with fields.
+    Fields that are missing come from the source's key. ``attributes`` is for attributes whose names collide with
+    fields.
     """
 
     __slots__ = ("attributes", "target", "values")
@@ -54,8 +55,8 @@ def _is_mapping_of_names(attributes: object) -> bool:
 class Row(GivenEffect):
     """A row that a ``view`` or ``index`` keeps for its source item, as long as the function gives it.
 
-    ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins``
-    (a number, text, bytes, date or time), and of equal ones those of the source with the smallest key.
+    ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins`` (a
+    number, text, bytes, date or time), and among equal ones those of the source with the smallest key.
     """
 
     __slots__ = ("wins",)
@@ -103,9 +104,10 @@ class Delete(GivenEffect):
 
 
 def each_effect(name: str, given: Any, expected: Sequence[type] = ()) -> Iterable[Any]:
-    """What handler ``name`` gave, one by one: it may return an effect, a list or tuple of effects, or None, or yield.
+    """The effects that handler ``name`` gave, one by one: it may return an effect, a list or tuple of effects, or None,
+    or yield.
 
-    Raises ``HandlerError`` for anything else that was returned. ``expected`` are the effects that it may give.
+    Raises ``HandlerError`` for any other return value. ``expected`` are the effects that it may give.
     """
     if type(given) is GeneratorType:  # nearly always; a check against an abstract class costs ten times as much
         return given

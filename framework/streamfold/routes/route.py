@@ -1,4 +1,4 @@
-"""Routes: which handler reads which items and writes which rows, and what a declaration asks of its kind."""
+"""Routes: which handler reads which items and writes which rows, and the interface of kinds for declarations."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from streamfold.records.values import Value, value
 
 OnError = Literal["retry", "park"]
 ATTEMPTS_MAX = 10_000
-"""What Lambda takes as the most retries of a batch (API Reference, CreateEventSourceMapping, MaximumRetryAttempts)."""
+"""The most retries of a batch that Lambda takes (API Reference, CreateEventSourceMapping, MaximumRetryAttempts)."""
 AGE_SECONDS_MAX = 24 * 60 * 60
-"""How long a stream keeps a record (Developer Guide, Streams): an older one never comes again by itself."""
+"""How long a stream keeps a record (Developer Guide, Streams): an older record is never redelivered."""
 
 Fields = Mapping[str, Any]
 """Values of a key's fields, by name."""
@@ -24,7 +24,7 @@ Needs = Literal["keys", "new", "old", "both"]
 GROUP = "main"
 """The group of handlers that name none."""
 ROUTES_KEPT_MAX = 1000
-"""Routes of which it is remembered what their declaration says: an application has a few dozen."""
+"""Routes whose declared options are cached: an application has a few dozen."""
 ROWS_LOST = "rows_lost"
 """The count of how often it was noticed that somebody else had removed a row which a handler adds to."""
 SOURCE = "source"
@@ -35,7 +35,7 @@ class Policy(NamedTuple):
     """When a failing record of a handler is parked. With ``park`` and no limit, that is at its first failure."""
 
     on_error: OnError = "retry"  # ``retry``: never parked
-    attempts_max: int | None = None  # parked after so many failures, or by age, whichever is first
+    attempts_max: int | None = None  # parked after this number of failures, or by age: the first of both decides
     age_seconds_max: int | None = None  # parked once it is older
 
     @property
@@ -88,7 +88,7 @@ def _check_number(name: str, value: Any, most: int, example: int, policy: Policy
 
 @value
 class Target(Value):
-    """A key that a route may write, with what the templates of the whole application say about it."""
+    """A key that a route may write, with the facts about it that follow from all templates of the application."""
 
     key: Key
     owned: bool = False  # every row has one source item: the template holds every field of the source's key
@@ -98,7 +98,7 @@ class Target(Value):
 
     @property
     def whole(self) -> bool:
-        """Whether rows are put and deleted whole; otherwise they are added to, and count their contributors."""
+        """Whether a write replaces the row; otherwise handlers add to rows, which count their contributors."""
         return self.owned and self.alone
 
 
@@ -111,18 +111,18 @@ class Subscription(NamedTuple):
 
 
 class Kind:
-    """What declarations, dispatch, manifest and pages ask of a kind of derivation. The defaults suit most kinds.
+    """A kind of derivation, for declarations, dispatch, manifest and pages. The defaults suit most kinds.
 
-    ``derivations.derivation.Derivation`` adds what a batch asks of it.
+    ``derivations.derivation.Derivation`` adds the methods for batches.
     """
 
     name: str
-    contributes: ClassVar[bool] = False  # its rows are contributions, kept in the ledger and taken back from there
+    contributes: ClassVar[bool] = False  # its rows are contributions, kept in the ledger and subtracted from there
     shares_rows: ClassVar[bool] = False  # a row may hold what several handlers contribute
     reads_derived: ClassVar[bool] = False  # a derived row may be its source
-    sees_derived_attributes: ClassVar[bool] = False  # attributes that are derived onto an item are part of its item
+    sees_derived_attributes: ClassVar[bool] = False  # its handlers see the derived attributes of an item
     gets_items: ClassVar[bool] = False  # its handler gets an item, not a change
-    elsewhere: ClassVar[bool] = False  # its targets may lie in another region
+    elsewhere: ClassVar[bool] = False  # its targets may be in another region
 
     def subscriptions(self, route: "Route") -> tuple[Subscription, ...]:
         """The keys whose changes reach a route, with their roles."""
@@ -133,7 +133,7 @@ class Kind:
         return route.into
 
     def watches(self, route: "Route") -> tuple[Key, ...]:
-        """The keys of its targets of which it is to be known when somebody else removes a row.
+        """The keys of its targets for which the framework must notice when another writer removes a row.
 
         REMOVE records of such rows are wanted of a stream, though no handler is called with them.
         """
@@ -161,13 +161,13 @@ class Kind:
         return {}
 
     def outside_locations(self, route: "Route") -> tuple[str, ...]:
-        """The places outside of tables that it writes to."""
+        """The locations outside of tables that it writes to."""
         del route
         return ()
 
     def guard(self, route: "Route") -> str:
         """The guard that keeps its writes exact, in the words of the documents."""
-        raise NotImplementedError(f"Kind {self} does not say by what its writes are guarded: give it a method guard.")
+        raise NotImplementedError(f"Kind {self} does not define the guard of its writes: give it a method guard.")
 
     def needs(self, route: "Route") -> Needs:
         """The images that it needs."""
@@ -201,7 +201,6 @@ class Kind:
         """Raises ``DeclarationError`` if its routes are wrong, after their targets are resolved."""
 
     def bound(self, route: "Route", application: str) -> "Route":
-        """The route in an application of this name."""
         del application
         return route
 
@@ -222,7 +221,7 @@ class Kind:
         return self.name
 
 
-@dataclass(slots=True, eq=False, repr=False)  # every start would wait for what else is generated
+@dataclass(slots=True, eq=False, repr=False)  # generated methods would delay every start
 class Route:
     """One declared derivation. It never changes: ``replace`` makes another."""
 
@@ -268,7 +267,6 @@ class Route:
         return next((target for target in self.targets if target.key is key or target.key == key), None)
 
     def target_of(self, row: ItemKey) -> Target | None:
-        """The declared target that a row is of."""
         tables = (target for target in self.targets if target.key.table.name == row[0])
         return next((target for target in tables if target.key.match_values(*row[1:]) is not None), None)
 
@@ -286,12 +284,12 @@ def is_spread(route: Route) -> bool:
 
 
 def owns(target: Key, source: Key) -> bool:
-    """Whether the target's template holds every field of the source's key, and tells their values apart."""
+    """Whether the target's template holds every field of the source's key, so that two keys never share a row."""
     return all(name in target.types and _holds(target.types[name], field) for name, field in source.types.items())
 
 
 def _holds(target: Field, source: Field) -> bool:
-    # Two texts of such a source may be one time: in another kind of field they would be one row.
+    # Two texts of such a source may be one time: another kind of field would give both the same row.
     return target.python_type is source.python_type and (target.spec == source.spec or not source.keeps_text)
 
 

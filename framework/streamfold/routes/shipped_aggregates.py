@@ -1,4 +1,4 @@
-"""The framework's aggregates, from ``Sum`` to ``Distinct``, and what plain attributes and claims to a row are.
+"""The framework's aggregates, from ``Sum`` to ``Distinct``, plain attributes, and claims to a row.
 
 A new one is a class here, its name in ``streamfold.__all__`` and its row in docs/aggregates.md.
 """
@@ -32,20 +32,22 @@ SUM_SUFFIX, COUNT_SUFFIX = "_sum", "_count"
 """``Average`` keeps the two numbers that it is made of; ``streamfold.read.average`` divides them."""
 TOP_MAX = 100
 """Entries that ``Top`` keeps at most: with values of ``TOP_BYTES_MAX`` half of an item (Developer Guide, Limits), and
-with their places three quarters."""
+with their sort positions three quarters.
+"""
 TOP_BYTES_MAX = 2048
 COLLECT_MAX = 500
 """Values that ``Collect`` keeps at most, for the same reason; each is no longer than ``ORDER_BYTES_MAX``."""
 CLAIMANTS_MAX = 10
-"""Claimants of a unique row that it shows, winner included: ten values of ``VALUE_BYTES_MAX`` fit an item of 400 KB."""
+"""Claimants of a unique row that it shows, winner included: an item of 400 KB holds ten values of ``VALUE_BYTES_MAX``.
+"""
 AVERAGE = "Average"
-"""The form of the numbers of an ``Average``."""
+"""The aggregation of the numbers of an ``Average``."""
 CONFLICT = "conflict"
-"""The attribute of a unique row that lists what its other claimants would show, in their order."""
+"""The attribute of a unique row that lists the attributes of its other claimants, in their order."""
 
 
 class _Amount(Added):
-    """A number that is added up. ``amount`` is what this source contributes."""
+    """A number that is added up. ``amount`` is the number of this source."""
 
     __slots__ = ("amount",)
     amount: Number
@@ -67,9 +69,8 @@ class _Amount(Added):
 
 
 class Sum(_Amount):
-    """The sum of a number over a row's sources; amended, moved and deleted sources are taken back.
-
-    Raises ``HandlerError`` for a float, for what is no number, and for more than 38 digits.
+    """The sum of a number over a row's sources; numbers of amended, moved and deleted sources are subtracted again.
+    Raises ``HandlerError`` for a float, for another type, and for more than 38 digits.
     """
 
     __slots__ = ()
@@ -89,7 +90,8 @@ class Count(_Amount):
 
 
 class Average(_Amount):
-    """The average of a number over a row's sources, kept as its sum and count: exact, and taken back like a ``Sum``.
+    """The average of a number over a row's sources, kept as its sum and count: exact, and subtracted again like a
+    ``Sum``.
 
     ``Row(score=Average(x))`` keeps ``score_sum`` and ``score_count``; ``streamfold.read.average(row, "score")`` divides
     them. Raises ``HandlerError`` as ``Sum`` does.
@@ -157,7 +159,7 @@ class Min(_OfOneSource):
 
 
 def _chosen(name: str, **more: Any) -> tuple[Aggregation, ...]:
-    """The forms of which a declaration chooses one, by ``smallest=`` and ``ties=``."""
+    """The aggregations of which a declaration chooses one, by ``smallest=`` and ``ties=``."""
     return tuple(
         Aggregation(aggregation_name(name, smallest=smallest, ties=ties), not smallest, ties == LARGEST_KEY, **more)
         for smallest in (False, True)
@@ -166,14 +168,14 @@ def _chosen(name: str, **more: Any) -> tuple[Aggregation, ...]:
 
 
 def aggregation_name(name: str, *, smallest: bool, ties: Ties) -> str:
-    """The name of a form that a declaration chooses."""
+    """The name of the aggregation that a declaration chooses."""
     return f"{name}{'-smallest' if smallest else ''}{'-largestkey' if ties == LARGEST_KEY else ''}"
 
 
 class Latest(_OfOneSource):
     """The value of the source with the largest ``by``. ``ties`` says which source wins of those with equal ``by``.
 
-    It costs what ``Max`` does. A value is anything that an item may hold, of 32 KB at most.
+    It costs as much as ``Max``. A value is anything that an item may hold, of 32 KB at most.
     """
 
     __slots__ = ()
@@ -205,14 +207,15 @@ class First(Latest):
 class Top(Ordered):
     """The values of the ``n`` sources with the largest ``by``, as a list, the largest first.
 
-    ``value`` is what is listed of a source: a map of what a leaderboard shows, 2 KB at most. ``n`` is 100 at most. With
+    ``value`` is listed for a source, such as a map for a leaderboard, 2 KB at most. ``n`` is 100 at most. With
     ``smallest=True`` the sources with the smallest ``by`` are listed, the smallest first. ``ties`` says which source
     comes first of those with equal ``by``. A change among the first ``n`` costs one query of ``n`` entries, and a
-    second one where more sources tie for the last place than the list takes; one behind them costs none.
+    second one if more sources tie for the last position than the list takes; a change behind them costs none.
     """
 
     __slots__ = ()
-    # A shard's row is stored in another form: it keeps the places of its list, whose order the values do not show.
+    # A shard's row has another aggregation: it keeps the sort positions of its list, because the values do not show
+    # them.
     forms = (
         *(form._replace(sharded=form.name.replace("top", "ranked")) for form in _chosen("top")),
         *_chosen("ranked", keeps=True),
@@ -244,8 +247,8 @@ class Top(Ordered):
     def kept(cls, shard: ShardValue) -> list[tuple[str, Any]]:
         if shard.kept is None:
             raise TypeError(
-                f"Attribute {shard.name!r} is a list whose shards do not say in which order it stands, because its "
-                f"view has no shards=: say how they are combined, combine={{{shard.name!r}: list}}."
+                f"Attribute {shard.name!r} is a list whose shards do not keep its order, because its view has no "
+                f"shards=: give the function that combines them, combine={{{shard.name!r}: list}}."
             )
         return list(zip(shard.kept, shard.shown, strict=True))
 
@@ -253,8 +256,8 @@ class Top(Ordered):
 class Collect(Ordered):
     """The values of a row's sources as a set, or with ``into=list`` as a sorted list with one value for each source.
 
-    Of more than ``most`` values (100 if not given, 500 at most) the smallest are kept, and the row tells that there are
-    more, ``streamfold.read.has_more``. A change among those kept costs a query of them, a page of 100 for each 100
+    Of more than ``most`` values (100 if not given, 500 at most) the smallest are kept, and ``streamfold.read.has_more``
+    reads from the row that there are more. A change among those kept costs a query of them, a page of 100 for each 100
     values of a set; one beyond them costs none.
     """
 
@@ -288,7 +291,7 @@ class Collect(Ordered):
 
 
 class _Listed(Collect):
-    """``Collect(into=list)``: what a list has beside a set."""
+    """``Collect(into=list)``: the differences of a list from a set."""
 
     __slots__ = ()
     forms = (Aggregation("list", by_value=True, collects=True),)
@@ -307,7 +310,7 @@ class Distinct(Ordered):
 
     The only one whose cost grows: every change reads the values again, one query of a page of 100 entries for every
     value in which more than 100 sources agree, and for every 100 entries of the others. For millions of values use
-    ``Count`` on a row for each value. Of more than 1,000 values the count is refused: the row stays as it was, and each
+    ``Count`` on a row for each value. Of more than 1,000 values the count is refused: the row does not change, and each
     record that changes them fails.
     """
 
@@ -330,7 +333,7 @@ class Distinct(Ordered):
     def kept(cls, shard: ShardValue) -> list[tuple[str, Any]]:
         raise TypeError(
             f"Attribute {shard.name!r} counts different values, and two shards may have the same one: they cannot be "
-            "added up. Count them in a view without shards=, or take the shards' counts for what they are, "
+            "added up. Count them in a view without shards=, or read the count of each shard, "
             f"combine={{{shard.name!r}: list}}."
         )
 
@@ -353,7 +356,7 @@ class Winner(_OfOneSource):
 
 
 class Claimed(Ordered):
-    """The attributes of a unique row: those of the first of its claimants, and what the others would show."""
+    """The attributes of a unique row: those of its first claimant, and a list of the others' attributes."""
 
     __slots__ = ()
     forms = _chosen("claim")
@@ -375,7 +378,6 @@ class Claimed(Ordered):
 
 
 def _choice(*, smallest: object = False, ties: object = SMALLEST_KEY) -> str:
-    """What differs from the defaults, for a message."""
     chosen = {"smallest": (smallest, False), "ties": (ties, SMALLEST_KEY)}
     return "".join(f", {name}={shown(value)}" for name, (value, default) in chosen.items() if value != default)
 
@@ -396,7 +398,7 @@ def claims_in_order(*, smallest: bool, ties: Ties) -> Ordering:
     return ordering(aggregation_name("claim", smallest=smallest, ties=ties), CLAIMANTS_MAX)
 
 
-# What proofs compare with: sorted by Python, without the texts by which entries are sorted.
+# For proofs to compare with: sorted by Python, without the texts by which entries are sorted.
 
 
 def comparable(value: Any) -> tuple[int, Any]:
@@ -410,12 +412,13 @@ def _by(given: Ordered) -> tuple[int, Any]:
 
 
 def _best_first(given: Sequence[Ordered]) -> list[Ordered]:
-    """Values in the order in which they count, by the words of their form; ``given`` in the order of sources' keys."""
+    """Values in the order in which they count, as the name of their aggregation prescribes; ``given`` in the order of
+    sources' keys.
+    """
     name = given[0].ordering.form.name
     by_source = given[::-1] if name.endswith("largestkey") else given
     return sorted(by_source, key=_by, reverse="smallest" not in name)
 
 
 def _different(given: Iterable[Ordered]) -> list[Any]:
-    """The different values, sorted."""
     return list(dict.fromkeys(value for _, value in sorted(map(_by, given))))

@@ -11,7 +11,7 @@ from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, rea
 TABLE_PREFIX = PREFIX + "TABLE_"
 INDEX_PREFIX = PREFIX + "INDEX_"
 NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX}
-"""Settings that give real names, with what their variables begin with."""
+"""Settings that give real names, with the prefixes of their variables."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 SECRETS = ("search_password", "audit_key")
 """Settings whose values are never shown."""
@@ -30,10 +30,10 @@ TEXTS = {
     "retention_days": "how long claims and tombstones are kept; longer than the longest redrive",
     "stop_seconds": "no further call is begun when the invocation has less time left",
     "park": "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file",
-    "jobs": "URL of the SQS queue that rings for fan-outs; its function is jobs_handler",
-    "archive": "where archives go instead of their declared places: s3://BUCKET/PREFIX, file:FOLDER",
+    "jobs": "URL of the SQS queue for segments of fan-outs; its function is jobs_handler",
+    "archive": "where archives go instead of their declared locations: s3://BUCKET/PREFIX, file:FOLDER",
     "search": "where documents go: the URL of an OpenSearch server, https://HOST",
-    "search_service": "what requests to it are signed for, es, aoss or none; by the host's name if not set",
+    "search_service": "the service that requests to it are signed for, es, aoss or none; by the host's name if not set",
     "search_user": "name of a user of the search server, instead of signed requests",
     "search_password": "password of that user",
     "search_ca": "file with the certificates of the search server's own authority",
@@ -48,12 +48,12 @@ TEXTS = {
     ),
     "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
 }
-"""What each setting says, for a person."""
+"""The meaning of each setting, for a person."""
 
 
 class Settings(NamedTuple):
-    """The values that may differ between deployments of one application; ``TEXTS`` says what each means, ``origins``
-    where it came from.
+    """The values that may differ between deployments of one application; ``TEXTS`` has their meanings, ``origins``
+    their sources.
     """
 
     tables: Mapping[str, str] = NO_NAMES
@@ -84,7 +84,7 @@ class Settings(NamedTuple):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "Settings":
-        """Reads ``STREAMFOLD_*``. Raises ``SettingsError`` for an unknown name or a value that does not fit."""
+        """Reads ``STREAMFOLD_*``. Raises ``SettingsError`` for an unknown name or a wrong value."""
         values: dict[str, Any] = {names: {} for names in NAMED}
         origins: dict[str, str] = {}
         for name, text in environment.items():
@@ -115,7 +115,7 @@ class Settings(NamedTuple):
         return self.real_index(logical) or logical
 
     def serves(self, group: str) -> bool:
-        """Whether handlers of a group run here: those of the group that is set, or of all groups."""
+        """Whether handlers of a group run here: of the group that is set, or of all groups."""
         return self.group in (None, group)
 
     def runs(self, handler: str, group: str) -> bool:
@@ -167,12 +167,12 @@ def _expected(setting: str) -> str:
 
 
 def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
-    """What to say of each setting that gives the real name of a table that is not declared."""
+    """The warnings about settings that give the real name of an undeclared table."""
     return _undeclared(settings.tables, {logical: logical for logical in declared}, TABLE_PREFIX, "table")
 
 
 def undeclared_indexes(settings: Settings, declared: Mapping[str, str]) -> list[str]:
-    """What to say of each setting that gives the real name of an index that is not declared.
+    """The warnings about settings that give the real name of an undeclared index.
 
     declared: the indexes as they are declared, by the names that settings have for them.
     """
@@ -197,7 +197,7 @@ def _undeclared(given: Iterable[str], declared: Mapping[str, str], prefix: str, 
 
 
 def environment_name(logical: str) -> str:
-    """The logical name of a table or an index as part of an environment variable's name."""
+    """The logical name of a table or an index in an environment variable's name."""
     return "".join(character if character.isalnum() else "_" for character in logical).upper()
 
 

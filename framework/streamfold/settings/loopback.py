@@ -1,4 +1,4 @@
-"""Which URLs are of this machine: what is sent there needs no encryption, and rehearsals write there without asking."""
+"""Which URLs are of this machine: they need no encryption, and rehearsals write without confirmation."""
 
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ LOCALHOST = "localhost"
 def is_loopback(url: str | None) -> bool:
     """Whether a URL names this machine: ``localhost``, or an address of 127.0.0.0/8 or ``::1`` (RFC 6890).
 
-    A name such as ``127.example.com`` is of another machine.
+    A name such as ``127.example.com`` belongs to another machine.
     """
     host = urlsplit(url or "").hostname or ""
     try:

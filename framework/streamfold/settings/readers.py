@@ -1,4 +1,4 @@
-"""How the text of each setting is read. Every reader raises ``SettingsError`` for a text that does not fit."""
+"""How the text of each setting is read. Every reader raises ``SettingsError`` for a wrong text."""
 
 from collections.abc import Callable
 from errno import EACCES, ENAMETOOLONG
@@ -17,9 +17,9 @@ EPOCH_MAX = 99
 KEY_BYTES_MIN = 32
 """Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
 SERVICES = ("es", "aoss", "none")
-"""What requests to a search server are signed for: a domain, a Serverless collection, or nothing."""
+"""The service that requests to a search server are signed for: a domain, a Serverless collection, or none."""
 OBSERVE = ("lines", "powertools", "traced", "off")
-"""Who writes the log and the metrics of a function; ``traced`` adds a tracer to what ``powertools`` does."""
+"""Who writes the log and the metrics of a function; ``traced`` adds a tracer to ``powertools``."""
 SWITCH = {"on": True, "off": False, "true": True, "false": False, "1": True, "0": False}
 DIGITS_MAX = 20
 """A text with more digits is no number of a setting, and Python reads no more than 4,300 (int_max_str_digits)."""
@@ -38,12 +38,12 @@ def _switch(name: str, text: str) -> bool:
     return SWITCH[text.lower()]
 
 
-def _whole(least: int, most: int) -> Callable[[str, str], int]:
+def _whole(minimum: int, most: int) -> Callable[[str, str], int]:
     def read(name: str, text: str) -> int:
-        if not text.isdecimal() or len(text) > DIGITS_MAX or not least <= int(text) <= most:
+        if not text.isdecimal() or len(text) > DIGITS_MAX or not minimum <= int(text) <= most:
             value = shortened(text, QUOTED_LETTERS_MAX)
             raise SettingsError(
-                f"Setting {name}={value!r} does not fit: expected a whole number from {least} to {most}."
+                f"Setting {name}={value!r} does not fit: expected a whole number from {minimum} to {most}."
             )
         return int(text)
 
@@ -59,7 +59,7 @@ def read_text(name: str, text: str) -> str:
 def read_path(what: str, text: str) -> Path:
     """The path that a text names for ``what``. Raises ``SettingsError`` for one that no file here can have.
 
-    An empty text, of a shell's variable that is not set, would name the folder one stands in.
+    An empty text, from a shell variable that is not set, would name the current folder.
     """
     why = "" if text else "it is empty"
     try:
@@ -77,7 +77,7 @@ def read_path(what: str, text: str) -> Path:
 
 
 def make_private(file: Path) -> None:
-    """Makes a file that is not there yet, for its owner alone: it is to hold contents or keys of items.
+    """Makes a missing file that only its owner may read: it will hold contents or keys of items.
 
     Raises ``OSError`` where it cannot be made.
     """
@@ -118,7 +118,7 @@ def _check_encrypted(name: str, url: str, expected: str) -> None:
 
 
 def _queue(name: str, text: str) -> str:
-    """The URL of a standard queue: a FIFO queue would hold lanes behind one another."""
+    """The URL of a standard queue: a FIFO queue would hold segments behind one another."""
     try:
         parts = urlsplit(text)
         valid = bool(parts.hostname and parts.path.strip("/") and parts.port != 0) and parts.scheme in ("https", "http")
@@ -128,7 +128,7 @@ def _queue(name: str, text: str) -> str:
         shown = "" if "@" in text else f"={text!r}"  # before an @ there may be a password
         raise SettingsError(
             f"Setting {name}{shown} is no URL of a standard queue: expected https://sqs.REGION.amazonaws.com/ACCOUNT/"
-            "NAME, not a FIFO queue, which would hold lanes behind one another."
+            "NAME, not a FIFO queue, which would hold segments behind one another."
         )
     _check_encrypted(name, text, "https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
     return text
@@ -147,8 +147,8 @@ def _secret(name: str, text: str) -> bytes:
     secret = text.encode(errors="surrogateescape")
     if len(secret) < KEY_BYTES_MIN:
         raise SettingsError(
-            f"Setting {name} has {len(secret)} bytes: expected {KEY_BYTES_MIN} or more, drawn at random, for example "
-            "what `openssl rand -base64 32` prints."
+            f"Setting {name} has {len(secret)} bytes: expected {KEY_BYTES_MIN} or more, drawn at random, for "
+            "example by `openssl rand -base64 32`."
         )
     return secret
 

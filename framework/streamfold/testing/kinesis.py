@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any, Literal
 from uuid import UUID
 
-from streamfold.records.kinesis import BINARY, MICROSECONDS, PARTS, PRECISION, SOURCE, TIME
+from streamfold.records.kinesis import BINARY, DATA_FIELDS, MICROSECONDS, PRECISION, SOURCE, TIME
 from streamfold.testing.errors import TwinError
 from streamfold.testing.stream import ACCOUNT, HASHES, REGION, Clock, Shard, TwinRecord
 
@@ -50,7 +50,7 @@ class KinesisTwin:
                 "with NEW_AND_OLD_IMAGES."
             )
         self._time = max(self._time + 1, int(body[TIME]) * MICROSECONDS)
-        message = {name: _encoded_again(body[name]) for name in PARTS if name in body}
+        message = {name: _encoded_again(body[name]) for name in DATA_FIELDS if name in body}
         change: dict[str, Any] = {TIME: self._time, **message, "SizeBytes": body.get("SizeBytes", 0)}
         if self.precision == "MICROSECOND":
             change[PRECISION] = self.precision

@@ -1,4 +1,4 @@
-"""What each guarded write requires of the stored item, and what it makes of it: one description for every store.
+"""The condition of each guarded write on the stored item, and its changes: one description for every store.
 
 The description of a ledger write that was planned without a read, of one handler that has nothing stored yet:
 
@@ -9,8 +9,8 @@ The description of a ledger write that was planned without a read, of one handle
 Python for the stores that compare items themselves, and a dry run prints what ``conditions`` finds in it.
 
 A description holds no value of its write: a ``Value`` is an expression of the write. So all writes of one *shape* have
-one description, and what is rendered from it is kept by shape. Whatever a description asks its write for has to be in
-the shape: otherwise a write would be sent under the guard of another one.
+one description, and its renderings are cached by shape. Every attribute of the write that its description reads has to
+be in the shape: otherwise a write would be sent under the guard of another one.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,10 +62,10 @@ class NoneOf(NamedTuple):
 
 
 class Unchanged(NamedTuple):
-    """The item is the image that the write holds.
+    """The item equals the image in the write.
 
-    An expression compares as many of its attributes as DynamoDB allows: of a larger item, a change of the others is
-    not noticed there.
+    An expression compares as many of its attributes as DynamoDB allows: of a larger item, a change of the others is not
+    noticed there.
     """
 
     image: str
@@ -122,7 +122,7 @@ class Replace(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Attributes of the item are set, removed, and added to; what is missing is made. Others remain."""
+    """Attributes of the item are set, removed, and added to; missing attributes are made. Others remain."""
 
     sets: tuple[Attribute | AttributesOf | Increment, ...] = ()
     removes: tuple[str | NamesOf, ...] = ()
@@ -134,7 +134,7 @@ ItemChange = Replace | Update | Literal["Delete", "ConditionCheck"]
 
 
 class Description(NamedTuple):
-    """What a write requires, and what it does."""
+    """The condition of a write, and its changes."""
 
     guard: Requirement
     change: ItemChange
@@ -161,12 +161,12 @@ WriteShape = tuple[Any, ...]
 W = TypeVar("W")
 
 SHAPES: dict[type, Callable[[Any, Table], WriteShape]] = {}
-"""What of a write its description asks for, by kind."""
+"""The attributes of a write that its description reads, by kind."""
 _DESCRIBED: dict[type, Callable[[Any, Table], Description]] = {}
 
 
 def shape_of(write: Any, table: Table) -> WriteShape:
-    """What decides on the description of a write: equal for all writes that have the same one."""
+    """The shape of a write: equal for all writes that have the same description."""
     kind = type(write)
     return kind, SHAPES[kind](write, table)
 
@@ -192,7 +192,6 @@ def _describes(kind: type[W], shape: Callable[[W, Table], WriteShape]) -> Callab
 
 
 def _describe_alike(descriptions: Mapping[type, Description]) -> None:
-    """Enters kinds whose writes all have one description."""
     for kind, description in descriptions.items():
         _DESCRIBED[kind], SHAPES[kind] = lambda *_, same=description: same, lambda *_: ()
 
@@ -245,10 +244,10 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
 
 
 def _still_expected(part: guarded.HandlerContribution, stored: str) -> tuple[Term, ...]:
-    """The stored contribution is older, and the one that the effects were computed from.
+    """The stored contribution is older, and it is the one from which the effects were computed.
 
     If only versions were compared, an older change could land behind a removal that was redelivered; if only
-    contributions were, a late change could land behind one that was taken back. A repair sets the fence against writes
+    contributions were, a late change could land behind one that was subtracted. A repair sets the fence against writes
     that were planned before it.
     """
     older = All(
@@ -279,7 +278,7 @@ def _swap_state(write: guarded.SwapState, _: Table) -> Description:
 
 @_describes(guarded.DeleteState, lambda write, _: (write.expected is not None,))
 def _delete_state(write: guarded.DeleteState, _: Table) -> Description:
-    # A note that was written anew meanwhile is another one's.
+    # A note that was replaced meanwhile belongs to another process.
     same = FREE if write.expected is None else All((Is("s", "=", _text("expected")),))
     return Description(same, "Delete")
 
@@ -375,7 +374,7 @@ def _add(write: guarded.AddRow, _: Table) -> Description:
 def _put(write: guarded.PutRow, _: Table) -> Description:
     own, guard = Is(OWNER, "=", _text("owner")), cast("Requirement", FREE)
     if write.owner is not None:
-        # What expired is not made again by an amendment.
+        # An amendment must not make an expired row again.
         guard = All((own,), UNSHARED) if write.amends else Either((GONE, own), UNSHARED)
     return Description(guard, Replace((AttributesOf("attributes"),)))
 
@@ -426,7 +425,7 @@ _describe_alike(
         ),
         guarded.InsertRow: Description(All((GONE,)), Replace((AttributesOf("attributes"),)), returns_item=False),
         guarded.RemoveEmpty: Description(All((Is(CONTRIBUTORS, "=", ZERO),)), "Delete", returns_item=False),
-        # Source items: whoever changed one meanwhile has the last word.
+        # Source items: a write of the application in the meantime wins.
         guarded.AbsentSource: Description(All((GONE,)), "ConditionCheck", returns_item=False),
         guarded.DeleteSource: Description(All((Unchanged("image"),)), "Delete", returns_item=False),
         guarded.UpdateSource: Description(

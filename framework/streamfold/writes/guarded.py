@@ -1,7 +1,7 @@
-"""The closed set of guarded writes that a plan is made of and every engine carries out.
+"""The closed set of guarded writes, of which plans are made and which every engine carries out.
 
-An engine takes a sequence of writes as one transaction, all or nothing. A refusal says which guard refused, and which
-item was found. Values are plain Python; each engine encodes them in its own form.
+An engine takes a sequence of writes as one transaction, all or nothing. A refusal has the guard that refused, and the
+item that was found. Values are plain Python; each engine encodes them itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ ENTRIES = "entries#"
 """Begins the partitions of entries: state items that have a text and nothing else, and that are read in order."""
 
 BYTES_PLANNED_MAX = BYTES_MAX // 2
-"""Sizes are estimated from text lengths, so chunks are cut well below the limit."""
+"""Sizes are estimated from text lengths, so transactions are cut well below the limit."""
 ACTION_BYTES = 512
 """Assumed size of a write that holds amounts, versions and names only."""
 SURELY_FIT = BYTES_MAX // ITEM_BYTES_MAX - 2
-"""Rows that fit one transaction whatever they hold, beside a ledger item and an item for its contribution."""
+"""Rows of any size that fit one transaction, beside a ledger item and an item for its contribution."""
 ROWS_BYTES_MAX = BYTES_MAX - 2 * ITEM_BYTES_MAX
-"""Size of the rows of one page, beside those two."""
+"""Size of the rows of one page, beside these two items."""
 
 
 class StateKey(NamedTuple):
@@ -36,16 +36,16 @@ class StateKey(NamedTuple):
 
 @value
 class PutRow(Value):
-    """Writes a whole row.
+    """Replaces a row.
 
-    An addition removes the owner's mark from the row, so that a whole row never overwrites what others added.
+    An addition removes the owner from the row, so that a replacement never overwrites the amounts of others.
     """
 
     key: RowKey
     attributes: Mapping[str, Any]
     owner: str | None = None  # if given: refused unless the row is absent, or was put by the same owner
-    size_checked: bool = False  # whoever made the row has counted its bytes: they fit an item
-    amends: bool = False  # refused where there is no row: what expired is not made again by an amendment
+    size_checked: bool = False  # the row's bytes were counted when it was made: they fit an item
+    amends: bool = False  # refused where there is no row: an amendment must not make an expired row again
 
 
 @value
@@ -54,7 +54,7 @@ class DeleteRow(Value):
 
     key: RowKey
     owner: str | None = None  # if given: refused if the row was put by another owner
-    amends: bool = False  # the row may have expired: what another owner made since is left as it is
+    amends: bool = False  # the row may have expired: a row that another owner made since is not deleted
 
 
 @value
@@ -63,9 +63,9 @@ class ChangedEntries(Value):
 
     partition: str  # the partition key of the entries
     name: str  # of the attribute
-    ordering: str  # how the entries are ordered; "" if the code at hand does not say
-    places: frozenset[str]  # the sort keys of the entries that move
-    life: str = ""  # of the row that the entries are of: they say nothing of a row that was made since
+    ordering: str  # how the entries are ordered; "" if this code does not have it
+    places: frozenset[str]  # the sort keys of the changed entries
+    life: str = ""  # of the entries' row: they do not belong to a row that was made since
 
     def joined(self, other: "ChangedEntries") -> "ChangedEntries":
         """Both, of one partition. A known ordering takes precedence over an unknown one."""
@@ -91,7 +91,7 @@ class AddRow(Value):
     contributors_min: int | None = None  # refused unless the row counts so many contributors; None: there may be no row
     values: Mapping[str, Any] = NO_VALUES  # plain attributes to set beside the amounts
     removed: tuple[str, ...] = ()  # plain attributes to remove
-    requires_contributor: bool = False  # refused if the row would count none then: nothing is left to be removed
+    requires_contributor: bool = False  # refused if the row would count none then, so that no empty row remains
     life: str | None = None  # refused unless the row has this life, "" for none; None: rows of the table have none
     born: bool = False  # makes the row, with this life; refused if there is a row
 
@@ -165,7 +165,7 @@ class GuardedPut(Value):
 
 @value
 class PutPostRow(Value):
-    """Writes a row that was made of two items, with the version of each; only over versions that are not newer.
+    """Writes a row that is made of two items, with the version of each; only over versions that are not newer.
 
     Refused over a row that has no such versions.
     """
@@ -174,7 +174,7 @@ class PutPostRow(Value):
     attributes: Mapping[str, Any] | None  # None: the row is not shown, and holds nothing
     versions: tuple[str, str]  # of the two items, in the order of the declaration
     expires: int  # epoch seconds
-    fresh: bool = False  # no row is expected to be there, which saves units and calls; what is found decides
+    fresh: bool = False  # no row is expected, which saves units and calls; an existing row still decides
     replaces: bool = False  # refused where there is no row
     removed: tuple[str, ...] = ()  # attributes that the row may have from before, which saves calls
 
@@ -184,17 +184,17 @@ RowWrite = PutRow | DeleteRow | AddRow | GuardedPut | PutPostRow
 
 @value
 class HandlerContribution(Value):
-    """One handler's part of a ledger item.
+    """One handler's contribution in a ledger item.
 
-    In an optimistic write the stored part must be absent or of an older version, hold ``expected``, bear no fence, and
-    have nothing left behind: a step that does not read what was left behind would not finish it.
+    In an optimistic write the stored contribution must be absent or of an older version, equal ``expected``, and have
+    neither a fence nor pending work: a step that does not read pending work would not finish it.
     """
 
     handler: str
     version: str
     contribution: str
     expected: str  # the stored contribution that the effects were computed from
-    left: str | None = None  # rows and entries that the step leaves behind, to be finished after the commit; None: none
+    left: str | None = None  # pending rows and entries, to be finished after the commit; None: none
 
 
 @value
@@ -203,15 +203,15 @@ class LedgerWrite(Value):
 
     key: StateKey
     parts: tuple[HandlerContribution, ...]
-    revision: int | None  # that was read and must still be stored, 0: no item; None: optimistic, the parts are compared
+    revision: int | None  # that was read and must still be stored, 0: no item; None: optimistic, ``parts`` are compared
     live: int  # added to the number of handlers that have something stored
     expires: bool  # sets the time to live; otherwise removes it
     live_expected: int | None = None  # if given: the stored number of such handlers
-    fence: bool = False  # marks the parts as repaired, so that optimistic writes planned before are refused
+    fence: bool = False  # marks ``parts`` as repaired, so that optimistic writes planned before are refused
 
 
 class PendingNote(NamedTuple):
-    """Rows and entries that one handler's steps left behind, to be finished after the commit."""
+    """Pending rows and entries of one handler's steps, to be finished after the commit."""
 
     key: StateKey  # of the ledger item
     handler: str
@@ -219,7 +219,7 @@ class PendingNote(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Marks a change as done by a handler. Refused if the mark is there; the mark expires."""
+    """Marks a change as done by a handler. Refused if the mark exists; the mark expires."""
 
     key: StateKey
     rows: str = ""  # names the rows that the change puts or deletes, as ``row_names`` does; "": none, or not known
@@ -251,10 +251,10 @@ class PutStoredCopy(NamedTuple):
 
 
 class RecomputedRow(NamedTuple):
-    """Writes what a row makes of its entries."""
+    """Writes the values that a row makes from its entries."""
 
     key: RowKey
-    stamp: str  # of the row when its entries were read; refused if entries moved since
+    stamp: str  # of the row when its entries were read; refused if entries changed since
     values: Mapping[str, Any]
     removed: tuple[str, ...] = ()
 
@@ -320,7 +320,7 @@ class UpdateSource(NamedTuple):
 
 
 class AbsentSource(NamedTuple):
-    """Writes nothing. Refused if the source item is there."""
+    """Writes nothing. Refused if the source item exists."""
 
     key: RowKey
 
@@ -351,7 +351,7 @@ class RemoveEmpty(NamedTuple):
 
 
 class ClearNotes(NamedTuple):
-    """Removes what steps left behind from a ledger item. Refused unless the item holds exactly that."""
+    """Removes pending work of steps from a ledger item. Refused unless the item has exactly this work."""
 
     key: StateKey
     notes: Mapping[str, str]  # by the attribute that holds it
@@ -418,9 +418,9 @@ def estimated_bytes(write: GuardedWrite) -> int:
     if type(write) is AddRow:
         return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
     if type(write) is LedgerWrite:
-        letters, expected = 0, write.revision is None  # only then what is expected is sent
-        for part in write.parts:
-            letters += len(part.contribution) + len(part.expected) * expected
+        letters, expected = 0, write.revision is None  # only then the expected contributions are sent
+        for each in write.parts:
+            letters += len(each.contribution) + len(each.expected) * expected
         return ACTION_BYTES + letters * 2
     if type(write) is PutState:
         return len(write.text) * 2
@@ -436,7 +436,7 @@ def estimated_bytes(write: GuardedWrite) -> int:
 
 
 def measured_bytes(write: GuardedWrite) -> int:
-    """The size of what a write stores, as DynamoDB counts an item; little more than that for what is small.
+    """The size of the item that a write stores, as DynamoDB counts it; slightly more for small items.
 
     Raises ``HandlerError`` for values that could not be stored.
     """
@@ -447,7 +447,7 @@ def measured_bytes(write: GuardedWrite) -> int:
 
 def _stored(write: GuardedWrite) -> Mapping[str, Any]:
     if isinstance(write, LedgerWrite):
-        return {part.handler: [part.contribution, part.expected, part.version] for part in write.parts}
+        return {each.handler: [each.contribution, each.expected, each.version] for each in write.parts}
     if isinstance(write, PutState):
         return {"s": write.text}
     if isinstance(write, PutStoredCopy):
@@ -467,7 +467,7 @@ def too_large(writes: Sequence[GuardedWrite]) -> bool:
 
 
 def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
-    """How many of the first rows one transaction takes beside a ledger item and its contribution; one at least."""
+    """The number of first rows that one transaction takes beside a ledger item and its contribution; one at least."""
     count, size, taken = 0, 0, 0
     for row in rows[:rows_max]:
         size += measured_bytes(row) if len(rows) > SURELY_FIT else 0
@@ -479,5 +479,4 @@ def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
 
 
 def actions_of(row: GuardedWrite) -> int:
-    """The writes that a row takes, with those of its entries."""
     return 1 + (sum(len(each.places) for each in row.changed_entries) if isinstance(row, AddRow) else 0)

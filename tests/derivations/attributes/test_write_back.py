@@ -139,8 +139,8 @@ class TestSource:
     [
         ([ORDER_ITEM, OTHER], {}, "has several sources and no of="),
         ([ORDER_ITEM], {"of": BIG}, "whose items are rows of 'bands'"),
-        ([ORDER_ITEM], {"of": "ORDER"}, "expected the Key of the items that bear them"),
-        ([BIG], {"of": ORDER}, "would read what comes of its own rows"),
+        ([ORDER_ITEM], {"of": "ORDER"}, "expected the Key of the items that get them"),
+        ([BIG], {"of": ORDER}, "would read rows derived from its own rows"),
     ],
 )
 def test_attributes_that_cannot_be_are_refused(sources, options, message):

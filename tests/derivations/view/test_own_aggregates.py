@@ -301,13 +301,13 @@ STATIC = {"show": staticmethod(len), "fold": staticmethod(len)}
         ),
         (Ordered, {"stored_as": "odd", **STATIC, "fold": len}, "has no static method fold: expected"),
         (Ordered, {"stored_as": "odd", **STATIC, "ties": "x"}, "ties = 'x': expected 'smallest key' or 'largest key'."),
-        (Median, {"show": staticmethod(max)}, "has another show than Median, and the same form in rows"),
+        (Median, {"show": staticmethod(max)}, "has another show than Median, and the same name in rows"),
         (
             Max,
             {"fold": staticmethod(len)},
-            "another fold than Max, and the same form in rows: derive it from Ordered",
+            "another fold than Max, and the same name in rows: derive it from Ordered",
         ),
-        (Max, {"stored_as": "odd", **STATIC}, "and Max is stored in a form of the framework: derive it from Ordered."),
+        (Max, {"stored_as": "odd", **STATIC}, "and Max has a stored name of the framework: derive it from Ordered."),
     ],
 )
 def test_a_class_whose_rows_could_be_taken_for_others_is_refused_where_it_is_written(base, body, message):
@@ -338,7 +338,7 @@ def test_a_module_that_is_loaded_again_has_the_same_classes():
 
 
 def test_a_base_has_no_values():
-    with pytest.raises(HandlerError, match="has no stored form: give its class a name for rows, stored_as"):
+    with pytest.raises(HandlerError, match="has no stored name: give its class a name for rows, stored_as"):
         declared(**STATIC)(5)
 
 
