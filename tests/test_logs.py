@@ -161,7 +161,7 @@ def inserted(*items):
 @pytest.mark.parametrize("what", VIEWS)
 def test_nothing_of_an_item_is_logged_whatever_its_handler_yields_or_raises(what, said):
     text = said(local(shop(VIEWS[what])), *inserted(marked()))
-    assert "record failed and comes again" in text
+    assert "record failed and is redelivered" in text
     assert "'error_type': " in text
 
 

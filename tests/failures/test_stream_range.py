@@ -115,8 +115,8 @@ def test_what_is_left_of_a_range_is_given_and_the_rest_told(table, written):
 
     assert fetched.records == written[gone:6]
     assert fetched.gone == (
-        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part (the oldest that "
-        f"is left has {written[gone]['dynamodb']['SequenceNumber']}): a stream keeps them for 24 hours."
+        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part (the oldest "
+        f"remaining one has {written[gone]['dynamodb']['SequenceNumber']}): a stream keeps them for 24 hours."
     )
 
 

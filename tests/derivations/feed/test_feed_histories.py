@@ -80,7 +80,7 @@ def own_image_on_later_pages():
     reads = FeedSegments._edges
 
     def goes_on(self, job, number, page):
-        lane = self.lane(job, number)
+        lane = self.segment(job, number)
         while lane.version and not lane.done:
             self.runtime.begin()
             moved = fan_outs._moved(lane, page(lane), int(self.runtime.clock()))

@@ -232,7 +232,7 @@ class Task(NamedTuple):
             what=self.what,
             handlers=(route.name,),
             table=self.sided.item[0],
-            segments=1 if self.what == VISIT else fan_outs.LANES,
+            segments=1 if self.what == VISIT else fan_outs.SEGMENTS,
             started=int(now),
             by="",
             options=options,
