@@ -581,7 +581,7 @@ def test_a_folder_is_no_archive_of_a_function(client, app):
     with pytest.raises(SettingsError) as refused:
         Function(app, QUIET._replace(**given), client)
     assert str(refused.value) == (
-        "Archive 'archive' goes to 'file:kept', a folder, which goes when the function's environment does: expected "
+        "Archive 'archive' goes to 'file:kept', a folder, which is lost with the function's environment: expected "
         "s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
     )
 
@@ -590,7 +590,7 @@ def test_a_setting_that_names_no_archive_is_refused_before_anything_runs(client)
     with pytest.raises(SettingsError) as refused:
         Function(archiving(), QUIET._replace(archive="kept"), client)
     assert str(refused.value) == (
-        "STREAMFOLD_ARCHIVE='kept' is no place that is known: expected s3://BUCKET/PREFIX, or locally file:FOLDER."
+        "STREAMFOLD_ARCHIVE='kept' is no known location: expected s3://BUCKET/PREFIX, or locally file:FOLDER."
     )
 
 
