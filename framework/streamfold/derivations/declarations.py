@@ -175,8 +175,8 @@ class ItemDeclarations(Declarations):
         A child's template begins with the parent's partition and holds every field of the parent's key. Children are
         removed page by page, each page in one transaction on the parent's absence and on the children as they were
         read. A cursor in the state keeps the progress, so that work beyond an invocation's time goes on when the record
-        is redelivered. If the parent exists again, its remaining children are kept, and counted as ``kept``. Children that
-        were written while their parent was missing cannot be distinguished from older ones, and are removed too.
+        is redelivered. If the parent exists again, its remaining children are kept, and counted as ``kept``. Children
+        that were written while their parent was missing cannot be distinguished from older ones, and are removed too.
         """
         self._add(_route(CASCADE, parents, common, lambda _, at: ((), checked_children(children, at))))
 
