@@ -109,7 +109,10 @@ def test_differences_are_told(shop):
 
     assert ran.code == 1
     assert ran.out.splitlines() == [
-        f"alias {shop.index}: expected an alias of one index that hides documents that are gone, found no filter on {real}",
+        (
+            f"alias {shop.index}: expected an alias of one index that hides documents that are gone, "
+            f"found no filter on {real}"
+        ),
         "field price: expected long, found double",
         "field number doc_values: expected false, found nothing",
         "field number null_value: expected nothing, found unknown",

@@ -84,7 +84,11 @@ class FanOuts:
             started = job.started if known is None else known.started  # it is open since then
             begun = replace(job, started=started, version=version)
             put = PutState(self._key(job.id), text_of(begun))
-            opened = [self._swap(job, _renewed(segment, version, now), segment.revision) for segment in segments]
+            renewed = [(_renewed(segment, version, now), segment.revision) for segment in segments]
+            opened = [
+                SwapState(self._shard_key(job, segment.number), {"s": text_of(segment)}, revision)
+                for segment, revision in renewed
+            ]
             if self.engine.transact([put, *opened], self.runtime.expires_at) is None:
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
@@ -150,9 +154,6 @@ class FanOuts:
             attributes["ttl"] = self.runtime.expires_at
         stored = self.engine.swap_state(self._shard_key(job, segment.number), attributes, segment.revision)
         return changed if stored else self.segment(job, segment.number)
-
-    def _swap(self, job: Job, segment: JobSegment, revision: int) -> SwapState:
-        return SwapState(self._shard_key(job, segment.number), {"s": text_of(segment)}, revision)
 
     def _key(self, identity: str) -> StateKey:
         return StateKey(fan_outs_partition(self.application), identity)

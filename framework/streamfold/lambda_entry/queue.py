@@ -28,6 +28,7 @@ RING = {"ring": True}
 AGE_METRIC = "fan_out_oldest_seconds"
 SQS = "aws:sqs"
 NOT_SENT = "The next message for this segment could not be sent; this one is redelivered."
+NO_TIME = f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds."
 FAILED = "segment failed and is redelivered"
 
 
@@ -78,7 +79,10 @@ class QueueFunction(Function):
         # Too little time at the begin fails the messages: handing over segments that never begin would go on for ever.
         begun = runtime.enough_time()
         for queued, identities in segments.items():
-            merge(report, self._worked_on(queued, identities, runtime) if begun else _no_time(queued, identities))
+            if begun:
+                merge(report, self._worked_on(queued, identities, runtime))
+            else:
+                report.failures += _failed(queued, identities, NotStarted(NO_TIME))
         handed = [queued for queued in dict.fromkeys(runtime.queued) if queued in segments]
         for queued in self.enqueue(runtime, self._time_to_enqueue(runtime)):
             report.failures += _failed(queued, segments.get(queued, ()), NotStarted(NOT_SENT))
@@ -127,11 +131,6 @@ def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
             '"body": ...}]}, or {"ring": true} of the schedule. Records of a stream go to lambda_handler.'
         )
     return records
-
-
-def _no_time(queued: QueuedSegment, identities: Sequence[str]) -> Report:
-    error = NotStarted(f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds.")
-    return Report(failures=_failed(queued, identities, error))
 
 
 def _failed(queued: QueuedSegment, identities: Sequence[str], error: Exception) -> list[Failure]:

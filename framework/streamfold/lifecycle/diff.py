@@ -71,7 +71,7 @@ def side_rows(
 
 
 def row_at(text: str) -> RowKey:
-    """The key of a row, from its text."""
+    """The key of a row from ``_row_text``."""
     table, *values = json.loads(text)
     return (table, *(None if value is None else decode(value) for value in values))
 

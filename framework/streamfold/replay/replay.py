@@ -167,7 +167,8 @@ class ReplayCursor:
             yield from before
         else:
             read = iter(lines) if cursor else read
-            self._begin()
+            with self.engine.batch():
+                self._progress.end(self._name)
         for entry in read:
             self._entries += 1
             yield entry
@@ -214,10 +215,6 @@ class ReplayCursor:
         text = self._progress.place(self._name) if self._is_kept else None
         cursor = ReplayCursorText(**json.loads(text)) if text else None
         return cursor if cursor and cursor.handlers == self._handlers else None
-
-    def _begin(self) -> None:
-        with self.engine.batch():
-            self._progress.end(self._name)
 
     def _again(self, kept: Sequence[KeptRecord]) -> Iterator[FileEntry]:
         self._records = len(kept)
@@ -382,7 +379,6 @@ class Replay:
             self.cursor.stay()
 
     def _postponed(self, first: int) -> list[Change]:
-        """The changes with postponed work, from the ``first`` one on."""
         return [change for each in (self.runtime.postponed or [])[first:] for change in each.changes]
 
     def _finish(self) -> None:

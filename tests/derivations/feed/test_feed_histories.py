@@ -83,7 +83,7 @@ def own_image_on_later_pages():
         lane = self.segment(job, number)
         while lane.version and not lane.done:
             self.runtime.begin()
-            moved = fan_outs._moved(lane, page(lane), int(self.runtime.clock()))
+            moved = fan_outs._changed(lane, page(lane), int(self.runtime.clock()))
             found = self._store(job, lane, moved)
             if found != moved and found.version == lane.version:
                 return

@@ -155,8 +155,8 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
 
 
 def _own(image: Image) -> Image:
-    """An image without derived attributes: the same object if there are none, because its values are read already."""
     own = without_derived(image.raw)
+    # Without derived attributes the image itself is returned: its values are read already.
     return image if own is image.raw else Image(own)
 
 

@@ -236,7 +236,6 @@ def _parts(name: str) -> list[str]:
 
 
 def _arrays(value: Any) -> int:
-    """The depth of arrays directly inside of one another."""
     return 1 + max(map(_arrays, value), default=0) if isinstance(value, list) else 0
 
 

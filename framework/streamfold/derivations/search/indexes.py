@@ -149,7 +149,6 @@ def _fields(mapping: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
 
 
 def _own(field: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a field, or of a mapping, without its inner fields."""
     return {name: value for name, value in field.items() if name not in INNER}
 
 

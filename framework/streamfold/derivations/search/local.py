@@ -166,7 +166,7 @@ def _key(index: str, name: str) -> StateKey:
 
 
 def _text(action: Action) -> str:
-    """The document with its version; the digits of its numbers are unchanged."""
+    # The body is inserted as text: parsing it would change the digits of its numbers.
     body = action.body.decode() if action.body is not None else "null"
     return f'{{"v":{action.version},"body":{body}}}'
 

@@ -277,7 +277,6 @@ class OpenSearchIndex:
             body["search_after"] = [last - 1]
 
     def _behind(self, index: str) -> Mapping[str, Mapping[str, Any]]:
-        """The indices behind an alias, with the alias's options in each; an index itself has no options."""
         found = self._there(index, self.calls.ask("GET", f"/{quote(index)}/_alias"))
         return {name: about["aliases"].get(index, {}) for name, about in found.items()}
 
