@@ -221,7 +221,7 @@ class Redrive:
     def _put_source(self, change: Change) -> None:
         """Stores the item for a local state, whose handlers read it as the change left it."""
         if self.put_sources is not None and not self.runtime.application.derived(change.item):
-            self.runtime.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
+            self.runtime.engine.read_source(change.item)  # raises if the state keeps no sources of the table
             self.put_sources(newest_sources([change]))
 
     def _reconciled(self, reported: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:

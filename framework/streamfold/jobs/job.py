@@ -126,6 +126,7 @@ class Jobs:
 
         Raises ``SettingsError`` if the job is unknown or has ended, and ``Contended`` if others change it at every try.
         """
+        # Each try checks the revision that it read: a change by another process must not be overwritten.
         for _ in self.deadline.tries():
             found = self.known(identity)
             if found.ended:
@@ -172,6 +173,7 @@ class Jobs:
 
     def end(self, identity: str) -> Job:
         """Ends a job, done or not, with the sums of its segments' counts. It is kept for ``KEPT_DAYS``."""
+        # A pause or a new rate may come in between: the job is read again, so that neither is lost.
         for _ in self.deadline.tries():
             job = self.known(identity)
             if job.ended:

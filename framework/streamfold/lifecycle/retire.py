@@ -150,6 +150,7 @@ class Retirement(TakenOut):
 
         If the run dies between the two, the next run finds the separate item.
         """
+        # Records of other handlers change the item meanwhile: their contributions must not be lost.
         for _ in self.runtime.tries():
             stored = self.runtime.engine.read_state([found.key], consistent=True).get(found.key, {})
             contribution = LedgerItem.of(stored).parts.get(self.handler)

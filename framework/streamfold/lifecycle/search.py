@@ -408,6 +408,7 @@ def repair(runtime: Runtime, index: SearchIndex, wrong: Iterable[WrongDocument])
 def _note(runtime: Runtime, index: SearchIndex, item: ItemKey, ids: set[str]) -> None:
     """Notes ids that the state may not know, so that the next run of their item hides these documents."""
     key = document_key(runtime.application.name, index.route.name, item)
+    # The counter is raised first, so that a run that began earlier cannot overwrite the ids.
     for _ in runtime.tries():
         found = runtime.engine.count_up([Counter(key, expires=False)], int(runtime.clock() * 1000), runtime.expires_at)
         if key in found:

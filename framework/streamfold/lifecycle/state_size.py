@@ -101,6 +101,7 @@ class StateGarbage:
     def mark(self, page: Sequence[StateKey]) -> None:
         """Gives some of them a time to live, unless an item holds something by now."""
         for key in page:
+            # A record may bring a contribution meanwhile: with a time to live, the item would expire with it.
             for _ in self.runtime.tries():
                 stored = self.runtime.engine.read_state([key], consistent=True).get(key, {})
                 if not holds_nothing(stored):

@@ -85,7 +85,7 @@ class IndexDifference(NamedTuple):
     name: str
     expected: str | None = None
     found: str | None = None
-    behind: str | None = None  # the index behind the alias, where there are several
+    behind: str | None = None  # the index behind the alias, if there are several
 
     def __str__(self) -> str:
         where = f" of {self.behind}" if self.behind else ""
@@ -463,7 +463,7 @@ class ServerAliases:
             self._aliases(*gone, _added(name, alias))
 
     def delete(self, name: str) -> None:
-        self.calls.ask("DELETE", f"/{in_path(name)}")  # None where it is gone
+        self.calls.ask("DELETE", f"/{in_path(name)}")  # None if it is gone already
 
     def refresh(self, name: str) -> None:
         self.calls.ask("POST", f"/{in_path(name)}/_refresh")

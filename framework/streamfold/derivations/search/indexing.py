@@ -186,7 +186,7 @@ class RootSent(NamedTuple):
     first: Sequence[Sent]  # in the index of the alias
     second: Sequence[Sent] = ()
     is_behind: bool = False  # the second index may lack them, which is noted
-    refused: Exception | None = None  # of the second index, where that holds the record
+    refused: Exception | None = None  # of the second index, if that holds the record
 
     @property
     def error(self) -> Exception | None:
@@ -309,6 +309,7 @@ class Indexing:
                 self.marks = read_marks(
                     self.runtime.application.name, self.runtime.engine, aliases_of(waiting, self.runtime.settings)
                 )
+            # Another run may raise a counter in between: its documents are newer, so this one reads and sends again.
             for number in self.runtime.tries():
                 waiting = self._round(waiting, again=number > 0)
                 if not waiting:
@@ -324,27 +325,27 @@ class Indexing:
 
     def _round(self, roots: Sequence[Root], *, again: bool) -> list[Root]:
         """Raises the counters, reads and sends; returns the roots that have to begin again."""
-        left: list[Root] = []
+        overtaken: list[Root] = []
         runs = self._raised(roots, again=again)
         try:
             stored = self._stored(runs)
         except EngineUnavailable as error:
             self._fail_all(runs, error)
-            return left
+            return overtaken
         ready: list[RootRun] = []
         size = 0
         for each in runs:
             if not self._made(each, stored):
                 continue
             if not self._noted(each):
-                left.append(each.root)
+                overtaken.append(each.root)
                 continue
             ready.append(each)
             size += sum(len(action.body or b"") for action in each.actions)
             if size >= BYTES_MAX:  # so that one batch's documents are never held at once
-                left += self._sent(ready)
+                overtaken += self._sent(ready)
                 ready, size = [], 0
-        return left + self._sent(ready)
+        return overtaken + self._sent(ready)
 
     def _raised(self, roots: Sequence[Root], *, again: bool) -> list[RootRun]:
         """The roots with their raised counters; the others are reported."""
@@ -398,7 +399,7 @@ class Indexing:
         sender = Sender(self.runtime, self.sink, self.marks or {})
         own = list(zip(ready, sender.send(ready), strict=True))
         counters = self._counters([each for each, sent in own if sent.held >= each.number])
-        left = []
+        overtaken = []
         for each, sent in own:
             if sent.error is not None:
                 self.fails(each.root, sent.error)
@@ -407,10 +408,10 @@ class Indexing:
                 if self._is_applied(each, sent.held, counters):
                     self._finish(each, sent)
                 else:
-                    left.append(each.root)
+                    overtaken.append(each.root)
             except Unprocessable as refused:
                 self.fails(each.root, refused)
-        return left
+        return overtaken
 
     def _counters(self, runs: Sequence[RootRun]) -> dict[StateKey, int]:
         """The counters of runs whose index holds their number or a higher one, read again."""

@@ -83,6 +83,7 @@ class Copying:
         index does not answer: then all roots have to be sent again.
         """
         taken, waiting = 0, list(roots)
+        # A root that a live run overtakes is read again: the newer documents must not be replaced by older ones.
         for _ in self.runtime.tries():
             runs = self._numbered(waiting)
             ready, waiting = self._made(runs)

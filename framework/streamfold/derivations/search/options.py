@@ -303,7 +303,7 @@ class Parts:
         return list(self._by_key[key])
 
     def one(self, key: Key) -> Part:
-        """The only part of this key; an empty one where there is none. Raises ``HandlerError`` for several."""
+        """The only part of this key; an empty one if there is none. Raises ``HandlerError`` for several."""
         found = self(key)
         if len(found) > 1:
             raise HandlerError(f"parts.one({key!r}): expected one part, found {len(found)}. parts({key!r}) gives all.")
