@@ -128,7 +128,7 @@ def test_a_range_of_which_nothing_is_left_is_told(table, written):
     fetched = fetch(Streams(table.stream), part)
 
     assert fetched.records == []
-    assert "are gone, in whole or in part (none is left): a stream keeps them for 24 hours." in fetched.gone
+    assert "are gone, in whole or in part (none remains): a stream keeps them for 24 hours." in fetched.gone
 
 
 def test_a_shard_that_is_gone_is_told(table, written):
