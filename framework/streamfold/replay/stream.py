@@ -146,10 +146,7 @@ class ShardWalk:
             start = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
         self._shards = shards
         self._is_disabled = page["StreamStatus"] == "DISABLED"
-        self._drop_unlisted({shard.shard_id for shard in shards})
-
-    def _drop_unlisted(self, listed: set[str]) -> None:
-        for shard_id in self._positions.keys() - listed:
+        for shard_id in self._positions.keys() - {shard.shard_id for shard in shards}:
             if not self._is_finished(shard_id):
                 self._report_trimmed(shard_id)
             del self._positions[shard_id]

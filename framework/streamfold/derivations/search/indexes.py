@@ -104,10 +104,11 @@ def mapping_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -
             yield IndexDifference("field", name, _type(own), _type(there[name]))
         else:
             yield from _differences("field", own, there[name], f"{name} ")
-    if not _grows(declared):
-        yield from (
-            IndexDifference("field", name, None, _type(own)) for name, own in there.items() if _is_more(name, expected)
-        )
+    # Documents add fields to a dynamic mapping: only without them an undeclared field is a difference.
+    if _text(declared.get("dynamic")) in ("false", "strict"):
+        for name, own in there.items():
+            if name not in expected and not any(each.startswith(f"{name}.") for each in expected):
+                yield IndexDifference("field", name, None, _type(own))
 
 
 def setting_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
@@ -154,14 +155,6 @@ def _own(field: Mapping[str, Any]) -> dict[str, Any]:
 
 def _type(own: Mapping[str, Any]) -> str:
     return str(own.get("type", "object"))
-
-
-def _is_more(name: str, expected: Mapping[str, Any]) -> bool:
-    return name not in expected and not any(each.startswith(f"{name}.") for each in expected)
-
-
-def _grows(declared: Mapping[str, Any]) -> bool:
-    return _text(declared.get("dynamic")) not in ("false", "strict")
 
 
 def _text(value: Any) -> str | None:
