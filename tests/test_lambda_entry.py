@@ -434,7 +434,7 @@ def test_file_on_the_function_s_own_disk_is_refused_as_a_parking_place(app, tmp_
     with pytest.raises(SettingsError) as raised:
         Function(app, Settings(observe="off", park=path), client=object())
     assert str(raised.value) == (
-        f"STREAMFOLD_PARK={path!r} is a file, which goes when the function's environment does: expected "
+        f"STREAMFOLD_PARK={path!r} is a file, which is lost with the function's environment: expected "
         "s3://BUCKET/PREFIX or the URL of an SQS queue."
     )
 
@@ -459,7 +459,9 @@ def test_handlers_that_park_need_a_parking_place(options, option, instead):
     with pytest.raises(SettingsError) as raised:
         Function(app, QUIET, client=object())
     assert str(raised.value).startswith(f"Handler 'by_id' ({__file__}:")
-    assert f") has {option}, but the function has no parking place: expected STREAMFOLD_PARK=s3://" in str(raised.value)
+    assert f") has {option}, but the function has no parking location: expected STREAMFOLD_PARK=s3://" in str(
+        raised.value
+    )
     assert str(raised.value).endswith(f"Without one, declare {instead}.")
     Function(app, QUIET._replace(group="main"), client=object())  # it runs elsewhere
     Function(app, QUIET._replace(group="slow", park="s3://failures"), client=object())
@@ -579,7 +581,7 @@ def test_a_folder_is_no_archive_of_a_function(client, app):
     with pytest.raises(SettingsError) as refused:
         Function(app, QUIET._replace(**given), client)
     assert str(refused.value) == (
-        "Archive 'archive' goes to 'file:kept', a folder, which goes when the function's environment does: expected "
+        "Archive 'archive' goes to 'file:kept', a folder, which is lost with the function's environment: expected "
         "s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
     )
 
@@ -588,7 +590,7 @@ def test_a_setting_that_names_no_archive_is_refused_before_anything_runs(client)
     with pytest.raises(SettingsError) as refused:
         Function(archiving(), QUIET._replace(archive="kept"), client)
     assert str(refused.value) == (
-        "STREAMFOLD_ARCHIVE='kept' is no place that is known: expected s3://BUCKET/PREFIX, or locally file:FOLDER."
+        "STREAMFOLD_ARCHIVE='kept' is no known location: expected s3://BUCKET/PREFIX, or locally file:FOLDER."
     )
 
 

@@ -122,16 +122,14 @@ def test_a_message_that_rings_for_no_lane_fails_alone(text, caplog):
     assert len(rows_of(engine)) == 9
     (failure,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert failure.sequence == "m0"
-    assert failure.reason.startswith("The message ... rings for no lane: expected ")
+    assert failure.reason.startswith("The message ... names no segment: expected ")
 
 
 def test_a_message_of_another_application_fails_and_says_so(caplog):
     app, engine, run = opened(9)
     with caplog.at_level(logging.ERROR, "streamfold"):
         assert failed(queue_function(app, engine)(event(body(run.queued[0], "shop")), Clock())) == ["m0"]
-    assert (
-        "rings for application 'shop', and this function is of 'social': each application" in caplog.records[-1].reason
-    )
+    assert "names application 'shop', and this function is of 'social': each application" in caplog.records[-1].reason
 
 
 def test_a_message_of_a_fan_out_that_is_done_is_acknowledged():
@@ -168,7 +166,7 @@ def test_the_log_tells_counts_and_no_contents(caplog):
     app, engine, run = opened(9)
     with caplog.at_level(logging.INFO, "streamfold"):
         queue_function(app, engine)(event(*map(body, run.queued)), Clock())
-    (told,) = [each for each in caplog.records if each.message == "lanes were worked on"]
+    (told,) = [each for each in caplog.records if each.message == "segments were worked on"]
     assert (told.lanes, told.lanes_handed_over, told.lanes_failed, told.rows_written) == (2, 0, 0, 9)
     assert "hello" not in caplog.text + str([vars(each) for each in caplog.records])
 
@@ -205,7 +203,7 @@ def test_the_schedule_leaves_alone_what_moved_a_moment_ago():
 def test_the_schedule_measures_how_long_the_oldest_fan_out_is_open(caplog):
     with caplog.at_level(logging.INFO, "streamfold"):
         scheduled(4000)
-    (told,) = [each for each in caplog.records if each.message == "open fan-outs were looked at"]
+    (told,) = [each for each in caplog.records if each.message == "open fan-outs were read"]
     assert (told.fan_outs_open, told.fan_out_oldest_seconds, told.lanes_rung) == (1, 4000, 2)
 
 
@@ -236,7 +234,7 @@ def test_a_function_that_could_not_go_on_does_not_begin(settings, said):
 def stream_function(app, engine, queue):
     function = Function(app, QUEUED, client=object())
     function.engine = engine
-    function.doorbell = SegmentQueue(app.name, QUEUED.jobs, function.warn, queue)
+    function.segment_queue = SegmentQueue(app.name, QUEUED.jobs, function.warn, queue)
     return function
 
 
@@ -261,7 +259,7 @@ def test_a_ring_that_fails_is_warned_about_and_loses_nothing(caplog):
     queue.fails = True
     with caplog.at_level(logging.WARNING, "streamfold"):
         assert failed(stream_function(app, engine, queue)({"Records": [edited()]}, Clock())) == []
-    assert "did not take a ring (AccessDenied" in caplog.text
+    assert "did not take a message (AccessDenied" in caplog.text
     assert run_fan_outs(run).failures == []
     assert len(rows_of(engine)) == 9
 

@@ -161,7 +161,7 @@ def inserted(*items):
 @pytest.mark.parametrize("what", VIEWS)
 def test_nothing_of_an_item_is_logged_whatever_its_handler_yields_or_raises(what, said):
     text = said(local(shop(VIEWS[what])), *inserted(marked()))
-    assert "record failed and comes again" in text
+    assert "record failed and is redelivered" in text
     assert "'error_type': " in text
 
 
@@ -336,7 +336,7 @@ def test_nothing_of_what_the_store_says_of_an_item_is_logged(what, said, monkeyp
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     app = shop(lambda item: [Row(OWN, n=item["number"]), Row(SHARED, name=item["text"], n=Count())])
     text = said(Function(app, QUIET, client=Troubled(TROUBLE[what])), *inserted(marked()))
-    assert "comes again" in text or "DynamoDB refused the call" in text
+    assert "is redelivered" in text or "DynamoDB refused the call" in text
 
 
 @pytest.fixture

@@ -418,7 +418,7 @@ def test_a_renamed_sum_whose_old_name_is_retired_is_refused_before_it_doubles_a_
     router.view(SOURCE, into=TOTAL, name="totals")(counting("total"))
     renamed = App("shop", routers=[router], retired=["total"])
     (failed,) = run(renamed, engine, source.put("A#1", "X", changed=1))
-    assert "rows still hold what the retired handler 'total' made of it" in failed
+    assert "rows still hold the values of the retired handler 'total'" in failed
     assert 'keep its identity, name="total", and take it out of retired=' in failed
     assert engine.read_rows([("main", "TOTAL", "X")])["main", "TOTAL", "X"]["total"] == 2
 

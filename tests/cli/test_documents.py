@@ -280,7 +280,7 @@ class TestReplay:
     @pytest.mark.parametrize(
         ("aliases", "message"),
         [
-            (404, "Alias 'products' is not there. Expected one: streamfold search create INDEX makes it."),
+            (404, "Alias 'products' does not exist. Expected one: streamfold search create INDEX makes it."),
             ({"products": {"aliases": {}}}, "'products' is an index, and has to be an alias"),
             ({"products~000001": {"aliases": {"products": {}}}}, "Alias 'products' has no filter on products~000001"),
             (401, "Expected credentials that it knows"),

@@ -234,7 +234,7 @@ def test_open_fan_outs_of_a_retired_feed_are_dropped_with_their_lanes():
 def test_rows_of_a_feed_are_not_taken_back(social):
     replayed(social)
     ran = social.run("retire", "timeline", "--rows", "remove", *STATE)
-    assert (ran.code, "is of kind feed: no ledger says what would have to be taken back" in ran.err) == (2, True)
+    assert (ran.code, "is of kind feed: no ledger holds the values to take back" in ran.err) == (2, True)
 
 
 class WithoutStream:

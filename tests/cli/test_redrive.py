@@ -170,7 +170,7 @@ def test_what_is_no_document_is_told_and_the_rest_is_redriven(folder, parked):
     ran = folder.run("redrive", parked, *STATE, "--apply")
 
     assert ran.code == 1
-    assert "Bad: parked.jsonl:1: This is no document that a failure leaves: expected a parked record" in ran.err
+    assert "Bad: parked.jsonl:1: This is no failure document: expected a parked record" in ran.err
     assert "Bad: parked.jsonl:3: this is not JSON" in ran.err
     assert "3 documents redriven: 2 bad, 1 applied." in ran.out
 
@@ -253,7 +253,7 @@ def test_reasons_are_printed_up_to_as_many(folder, records, parked, monkeypatch)
     ran = folder.run("redrive", folder.records(*records), *STATE)
 
     assert ran.code == 1
-    assert ran.err.count("This is an event or a record, which no failure left: streamfold replay takes it.") == 2
+    assert ran.err.count("This is an event or a record, not a failure document: streamfold replay takes it.") == 2
     assert "... and 2 more; --json prints them all." in ran.out
 
 

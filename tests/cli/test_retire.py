@@ -62,7 +62,7 @@ def test_a_handler_is_not_retired_while_a_run_leads_it_to_items(state):
     ran = state.run("retire", "everything", "--rows", "keep", *STATE)
 
     assert ran.code == 2
-    assert f"Job {job} leads handler 'everything' to all items, and has not ended" in ran.err
+    assert f"Job {job} runs handler 'everything' over all items, and has not ended" in ran.err
     assert f"streamfold jobs --end {job}." in ran.err
     assert state.rows(*STATE) == before
     assert state.run("jobs", "--end", job, *STATE).code == 0

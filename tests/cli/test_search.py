@@ -43,7 +43,7 @@ AS_DECLARED = {
         "settings": {"index.number_of_replicas": "0", "index.uuid": "x"},
     }
 }
-FILTERED = "alias products: expected an alias of one index that hides what is gone"
+FILTERED = "alias products: expected an alias of one index that hides documents that are gone"
 UNSAFE = (
     "An older run could write over a newer one, and a document be older than its item. Expected a server that refuses "
     "version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was created, "
@@ -165,8 +165,8 @@ class TestCreate:
 
     def test_an_alias_that_is_there_is_refused(self, folder, there):
         assert refused(folder.run("search", "create", "products", *ON)) == (
-            "Error: Alias 'products' is there, for products~000001: nothing was created. streamfold search diff "
-            "products tells whether they are as declared.\n"
+            "Error: Alias 'products' exists, for products~000001: nothing was created. streamfold search diff "
+            "products shows whether they are as declared.\n"
         )
 
     def test_an_index_where_the_alias_should_be_is_refused(self, folder, server):
@@ -181,7 +181,7 @@ class TestCreate:
         server.on("GET", "/products~000001", {"products~000001": {"aliases": {}}})
 
         assert refused(folder.run("search", "create", "products", *ON)) == (
-            "Error: Index 'products~000001' is there, and alias 'products' is not. Expected neither of them: delete "
+            "Error: Index 'products~000001' exists, and alias 'products' does not. Expected neither of them: delete "
             "the index if nobody needs it, or give it the alias that --dry-run prints.\n"
         )
 

@@ -188,7 +188,7 @@ def test_children_that_are_derived_rows_are_refused(router):
     router.view(ORDER_ITEM, into=TOTAL)(order_total)
     message = cascading(router, ORDER, children=[Key("ORDER#{order_id}", "TOTAL")])
     assert "takes rows derived by 'order_total'" in message
-    assert "these go by themselves when their sources do" in message
+    assert "these are removed with their sources" in message
 
 
 def test_parents_that_are_derived_rows_are_refused(router):

@@ -47,20 +47,20 @@ def test_the_document_of_a_pipe_gives_its_range(records, part):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"a": 1}, "This is no document that a failure leaves: expected a parked record"),
-        ({"Records": []}, "This is an event or a record, which no failure left: streamfold replay takes it."),
-        ({"eventName": "INSERT", "dynamodb": {}}, "This is an event or a record, which no failure left"),
+        ({"a": 1}, "This is no failure document: expected a parked record"),
+        ({"Records": []}, "This is an event or a record, not a failure document: streamfold replay takes it."),
+        ({"eventName": "INSERT", "dynamodb": {}}, "This is an event or a record, not a failure document"),
         (
             {"Records": [{"eventSource": "aws:sqs", "body": "{}"}]},
-            "These are messages of a queue or topic: the 'body'",
+            "These are messages of a queue or topic: redrive takes the 'body'",
         ),
         (
             {"Records": [{"EventSource": "aws:sns", "Sns": {}}]},
-            "These are messages of a queue or topic: the 'Message' in 'Sns'",
+            "These are messages of a queue or topic: redrive takes the 'Message' in 'Sns'",
         ),
         (
             {"Messages": [{"MessageId": "1", "Body": "{}"}]},
-            "These are messages of a queue or topic: the 'Body'",
+            "These are messages of a queue or topic: redrive takes the 'Body'",
         ),
         ({"KinesisBatchInfo": {}}, "A document's KinesisBatchInfo has {"),
         ({"parked": 2}, "A parked record has the format 2"),

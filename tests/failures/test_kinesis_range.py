@@ -65,16 +65,16 @@ def test_what_is_left_of_a_range_is_given_and_the_rest_told(changes):
     records, gone = fetch(changes.client, part)
     assert len(records) == 3
     assert gone == (
-        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part (the oldest that "
-        f"is left has {changes.numbers[0]}): a stream of Kinesis keeps them for 24 hours, unless its retention period "
-        "was raised."
+        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part (the oldest "
+        f"remaining one has {changes.numbers[0]}): a stream of Kinesis keeps them for 24 hours, unless its retention "
+        "period was raised."
     )
 
 
 def test_a_range_of_which_nothing_is_left_is_told(changes):
     part = changes.part(0, 0)._replace(first="100", last="200")
     assert fetch(changes.client, part).records == []
-    assert "(none is left): a stream of Kinesis keeps them for 24 hours" in fetch(changes.client, part).gone
+    assert "(none remains): a stream of Kinesis keeps them for 24 hours" in fetch(changes.client, part).gone
 
 
 def test_a_shard_that_is_gone_is_told(changes):
@@ -136,13 +136,13 @@ def test_an_empty_page_at_the_tip_is_the_end():
     pages = Pages([5, 6], 0)
     found = fetch(pages, PART)
     assert (numbers(found), pages.calls) == ([5, 6], 2)
-    assert "(the oldest that is left has 5)" in found.gone
+    assert "(the oldest remaining one has 5)" in found.gone
 
 
 def test_a_reading_that_comes_to_no_end_is_ended(monkeypatch):
     monkeypatch.setattr("streamfold.failures.stream_range.PAGES_MAX", 20)
     pages = Pages(60_000)
-    assert "none is left" in fetch(pages, PART).gone
+    assert "none remains" in fetch(pages, PART).gone
     assert pages.calls == 20
 
 

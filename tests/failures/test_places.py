@@ -158,7 +158,7 @@ def test_a_message_that_is_visible_already_keeps_no_other_one_hidden():
             raise ClientError({"Error": {"Code": code, "Message": "no"}}, "ChangeMessageVisibility")
 
     place = SqsRecords(Expired(), QUEUE)
-    place._left.update(a=None, b=None)
+    place._pending.update(a=None, b=None)
     place.close()
     assert asked == ["a", "b"]
 
@@ -185,7 +185,7 @@ def test_a_message_that_is_no_document_is_told_and_kept(queue, body, why):
     [
         (list, "sqs:ReceiveMessage"),
         (lambda place: place.acknowledge("r"), "sqs:DeleteMessage"),
-        (lambda place: (place._left.update(r=None), place.close()), "sqs:ChangeMessageVisibility"),
+        (lambda place: (place._pending.update(r=None), place.close()), "sqs:ChangeMessageVisibility"),
     ],
 )
 def test_a_queue_that_refuses_is_an_error_with_the_permission_it_takes(act, action):

@@ -306,7 +306,7 @@ def test_a_handler_that_is_not_run_is_told_and_left_over(shop, handler, settings
     ("change", "why"),
     [
         ({"handler": "totals"}, "The parked record names 'totals', which is no handler of the application: "),
-        ({"handler": "given_up"}, "Handler 'given_up' is retired: nothing is done for it any more."),
+        ({"handler": "given_up"}, "Handler 'given_up' is retired: its records are not processed any more."),
         (
             {"application": "crm"},
             "It was parked by application 'crm', and this one is 'shop': name the other with --app.",
@@ -482,7 +482,7 @@ def test_a_record_of_a_derived_row_is_bad_on_another_store(chained):
 
     redrive = Redrive(Runtime(app, Elsewhere(), Settings()), origins, fetch=None)
     (reported,) = redrive.process(Waiting("here", parked_chain_record(app, engine)))
-    assert reported.why == "It comes from the own stream of a local state: redrive it there, with --state FILE."
+    assert reported.why == "It comes from a local state's own stream: redrive it there, with --state FILE."
 
 
 def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(chained, source):
@@ -494,7 +494,7 @@ def test_a_derived_record_of_the_real_stream_is_not_delivered_to_a_local_state(c
     )
     assert (reported.what, reported.why) == (
         "unwanted",
-        "It is of a declared target: its rows are made anew by a local state.",
+        "It is of a declared target: a local state derives its rows again.",
     )
 
 

@@ -115,8 +115,8 @@ def test_what_is_left_of_a_range_is_given_and_the_rest_told(table, written):
 
     assert fetched.records == written[gone:6]
     assert fetched.gone == (
-        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part (the oldest that "
-        f"is left has {written[gone]['dynamodb']['SequenceNumber']}): a stream keeps them for 24 hours."
+        f"Records {part.first} to {part.last} of shard {part.shard_id} are gone, in whole or in part (the oldest "
+        f"remaining one has {written[gone]['dynamodb']['SequenceNumber']}): a stream keeps them for 24 hours."
     )
 
 
@@ -128,7 +128,7 @@ def test_a_range_of_which_nothing_is_left_is_told(table, written):
     fetched = fetch(Streams(table.stream), part)
 
     assert fetched.records == []
-    assert "are gone, in whole or in part (none is left): a stream keeps them for 24 hours." in fetched.gone
+    assert "are gone, in whole or in part (none remains): a stream keeps them for 24 hours." in fetched.gone
 
 
 def test_a_shard_that_is_gone_is_told(table, written):

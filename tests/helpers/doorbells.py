@@ -93,7 +93,7 @@ def queue_function(app, engine, client=None, **settings):
     """The function behind the queue, over an engine, with the client that it rings by."""
     function = QueueFunction(app, QUEUED._replace(**settings), client=object())
     function.engine = engine
-    function.doorbell = SegmentQueue(app.name, URL, function.warn, client or Messages())
+    function.segment_queue = SegmentQueue(app.name, URL, function.warn, client or Messages())
     return function
 
 

@@ -86,7 +86,7 @@ class BackfillHistory(feed_histories.History):
         pages = Pages(run, ["timeline"], delivered=True)
         filling = BackfillRun(jobs, jobs.read(job.id), pages, [TABLE], page_items=PAGE)
         if not self.sweep:
-            filling._swept = lambda _: []
+            filling._orphans = lambda _: []
         reconciled = filling._reconciled
 
         def beside(keys):

@@ -75,7 +75,7 @@ def small(ahead_seconds=NONE_AHEAD):
     ahead_seconds: how far ahead posts are pulled too after they are pushed again.
     """
     with (
-        patch.object(fan_outs, "LANES", 2),
+        patch.object(fan_outs, "SEGMENTS", 2),
         patch.object(lanes, "PAGE", 1),
         patch.object(spreading, "COUNTED_SECONDS", 9),
         patch.object(audience, "PULLED_AHEAD_SECONDS", ahead_seconds),

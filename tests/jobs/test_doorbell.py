@@ -45,8 +45,8 @@ def test_what_the_queue_does_not_take_is_returned_and_warned_about(warnings):
     queue = Messages()
     queue.refuses = True
     assert doorbell(queue, warnings).enqueue(LANES) == LANES
-    assert warnings[0] == "The queue of STREAMFOLD_JOBS did not take a ring (InternalError)."
-    assert warnings[-1].startswith("25 lanes of fan-outs were not rung for.")
+    assert warnings[0] == "The queue of STREAMFOLD_JOBS did not take a message (InternalError)."
+    assert warnings[-1].startswith("25 segments of fan-outs could not be queued.")
 
 
 def test_a_queue_that_is_away_ends_nothing(warnings):

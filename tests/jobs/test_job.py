@@ -76,7 +76,7 @@ def test_rates_below_0_are_refused(jobs):
 
 def test_unknown_job_is_told(jobs):
     assert jobs.read("20260301-120000-0000") is None
-    with pytest.raises(SettingsError, match="Job x is not known: streamfold jobs lists those that are"):
+    with pytest.raises(SettingsError, match="Job x is not known: streamfold jobs lists the known ones"):
         jobs.change("x", paused=True)
 
 

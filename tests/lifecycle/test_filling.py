@@ -309,7 +309,7 @@ def test_no_wait_is_longer_than_a_day(app, engine):
     waits = []
     run = run_of(app, engine, clock=lambda: NOW + 3600 * len(waits), pause=waits.append)
     begun = filling(app, engine, run=run, hooks=RunHooks(lag=lambda: "the stream is behind"))
-    with pytest.raises(EngineUnavailable, match="waited for 24 hours, and would still: the stream is behind"):
+    with pytest.raises(EngineUnavailable, match="waited for 24 hours, and the reason remains: the stream is behind"):
         begun.run()
     assert (len(waits), begun.progress.read) == (24, 0)
 

@@ -69,7 +69,7 @@ def test_what_differs_is_counted_by_handler_and_no_key_is_logged(client, monkeyp
     assert "secret" not in printed
     lines = [json.loads(line) for line in printed.splitlines()]
     (error,) = [line for line in lines if line.get("level") == "ERROR"]
-    assert (error["message"], error["handler"], error["count"]) == ("parts of items differ", "total", 4)
+    assert (error["message"], error["handler"], error["count"]) == ("contributions differ", "total", 4)
     metrics = next(line for line in lines if "_aws" in line)
     assert (metrics["different"], metrics["service"]) == (4, "shop")
 

@@ -271,7 +271,7 @@ def test_a_sum_that_no_number_leads_to_what_it_should_be_is_named_and_others_are
     engine.rows[other] |= {"total": {"N": "7"}}
     found = RowCorrection(run_of(app, engine)).correct([TOTAL_0, other])
     assert ([left.row for left in found.left], found.corrected) == ([TOTAL_0], [other])
-    assert "No number of 38 digits leads its attribute 'total' to its sum" in found.left[0].why
+    assert "No number of 38 digits corrects its attribute 'total':" in found.left[0].why
 
 
 @pytest.mark.parametrize("live", [True, False])

@@ -11,7 +11,7 @@ from streamfold.derivations.feed.posts import EDGES, Sided, StoredCopies, Stored
 from streamfold.engines import DynamoEngine
 from streamfold.engines.call_slots import Threads
 from streamfold.engines.dynamodb_client import Meter
-from streamfold.jobs.fan_outs import LANES
+from streamfold.jobs.fan_outs import SEGMENTS
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -25,7 +25,7 @@ from tests.helpers.tables import make_table
 
 SOCIAL = test_fan_outs.SOCIAL.replace("keep_days=30", "keep_days=30_000")  # DynamoDB Local removes what has expired
 READERS = 40
-OF_A_FAN_OUT = 10 * LANES
+OF_A_FAN_OUT = 10 * SEGMENTS
 """Requests of a fan-out whatever its size: it is opened, and each of its lanes looks at it."""
 OPTIONS = ("--engine", "dynamodb", "--table", "main=main")
 

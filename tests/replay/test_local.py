@@ -119,7 +119,7 @@ def test_records_that_fail_are_reported_by_their_number_and_logged_with_the_reas
     assert row(app, place, "ALL", "ORDERS")["orders"] == {"N": "1"}
     told = [message for _, level, message in caplog.record_tuples if level == logging.ERROR]
     assert len(told) == 1
-    assert "Record failed and comes again: handler 'total'" in told[0]
+    assert "Record failed and is retried: handler 'total'" in told[0]
     assert "External handler mail was not called for 2 records" in caplog.text
 
 
@@ -138,7 +138,7 @@ def test_recorded_rows_of_the_application_are_made_anew(app, place, source):
 
 def test_a_lambda_function_refuses_a_state_in_its_own_files(app, place, monkeypatch, source):
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "projector")
-    with pytest.raises(SettingsError, match=r"is set in the Lambda function 'projector', whose files go when its"):
+    with pytest.raises(SettingsError, match=r"is set in the Lambda function 'projector', whose files are lost with"):
         app.lambda_handler(event(source.put("ORDER#1", "LINE#a", price=3)), None)
     assert not place.exists()
 

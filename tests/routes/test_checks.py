@@ -274,7 +274,7 @@ def test_an_index_into_a_target_that_it_does_not_own_is_refused_with_what_is_mis
 
 def test_an_audit_that_redacts_a_key_attribute_is_refused():
     message = refused(audit(ORDER, redact=["email", "SK", "PK"]))
-    assert "has redact=['PK', 'SK']: key attributes never stand among the changes" in message
+    assert "has redact=['PK', 'SK']: key attributes are never among the changes" in message
     assert checked(audit(ORDER, redact=["email", "id"]))
 
 

@@ -92,7 +92,7 @@ def test_a_created_index_is_as_declared_and_keeps_versions(shop, deletes):
     found = shop.server.ask("GET", f"/{shop.index}~000001/_settings?flat_settings=true")
     settings = found[f"{shop.index}~000001"]["settings"]
     assert settings.get("index.gc_deletes") == ("1h" if deletes == "removed" else None)
-    assert "is there, for" in shop.search("create").err
+    assert "exists, for" in shop.search("create").err
 
 
 def test_differences_are_told(shop):
@@ -109,7 +109,10 @@ def test_differences_are_told(shop):
 
     assert ran.code == 1
     assert ran.out.splitlines() == [
-        f"alias {shop.index}: expected an alias of one index that hides what is gone, found no filter on {real}",
+        (
+            f"alias {shop.index}: expected an alias of one index that hides documents that are gone, "
+            f"found no filter on {real}"
+        ),
         "field price: expected long, found double",
         "field number doc_values: expected false, found nothing",
         "field number null_value: expected nothing, found unknown",
@@ -234,4 +237,4 @@ def test_a_replay_to_a_server_without_the_index_says_how_to_make_it(shop, source
     ran = shop.run("replay", shop.folder.records(source.put("PRODUCT#1", title="x", price=1)))
 
     assert ran.code == 2
-    assert f"Alias '{shop.index}' is not there. Expected one: streamfold search create INDEX makes it." in ran.err
+    assert f"Alias '{shop.index}' does not exist. Expected one: streamfold search create INDEX makes it." in ran.err

@@ -150,7 +150,7 @@ def test_other_requests_raise_the_same_errors(stub, sink, call):
         assert type(refused(sink, calls[call])) is kind
     stub.answer(404, b'{"error":{"type":"index_not_found_exception"},"status":404}')
     error = refused(sink, calls[call])
-    assert str(error) == "Alias 'products' is not there. Expected one: streamfold search create INDEX makes it."
+    assert str(error) == "Alias 'products' does not exist. Expected one: streamfold search create INDEX makes it."
 
 
 def test_an_alias_is_looked_at_once_until_it_takes_no_documents(stub, sink):

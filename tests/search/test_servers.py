@@ -51,7 +51,7 @@ class TestCheck:
             remote.sink.check(remote.index)
 
     def test_a_missing_alias(self, remote):
-        message = f"Alias '{remote.index}' is not there. Expected one: streamfold search create INDEX makes it."
+        message = f"Alias '{remote.index}' does not exist. Expected one: streamfold search create INDEX makes it."
         assert refused(remote.sink.check, remote.index) == message
 
     @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ class TestCheck:
         both.create(alias=False)
         remote.server.ask("POST", "/_aliases", {"actions": [{"add": {"index": both.real, "alias": remote.index}}]})
         names = ", ".join(sorted([both.real, remote.real]))
-        message = f"Alias '{remote.index}' stands for the indices {names}, and none is the one to write to. Expected"
+        message = f"Alias '{remote.index}' points to the indices {names}, and none is the one to write to. Expected"
         assert refused(remote.sink.check, remote.index).startswith(message)
         told = refused(remote.sink.bulk, actions(remote, 1))
         assert told.startswith(

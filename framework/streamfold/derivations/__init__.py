@@ -1,4 +1,4 @@
-"""The kinds of derivation, a room for each; this is the order in which they finish after a commit."""
+"""The kinds of derivation, a room for each, in the order in which they finish after a commit."""
 
 from collections.abc import Iterable
 
@@ -33,10 +33,10 @@ COUNTED_WORDS = {word: message for kind in KINDS for word, message in kind.says.
 
 
 def kept_words(kind: str) -> tuple[str, ...]:
-    """The words with which the keys begin of what the state keeps of a handler of this kind, beside the ledger."""
+    """The words with which the keys of a kind's state items begin, beside the ledger."""
     return next((each.keeps for each in KINDS if each.name == kind), ())
 
 
 def in_order(kinds: Iterable[Derivation]) -> list[Derivation]:
-    """Kinds in the order in which they finish; one that is not in the list comes last, by its name."""
+    """Kinds in the order in which they finish; an unlisted kind comes last, by its name."""
     return sorted(kinds, key=lambda kind: (KINDS.index(kind) if kind in KINDS else len(KINDS), kind.name))

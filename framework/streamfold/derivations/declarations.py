@@ -1,4 +1,4 @@
-"""The decorators and declarations of all kinds: how they are called, and the routes that they add."""
+"""The decorators and declarations of all kinds, and the routes that they add."""
 
 import inspect
 import linecache
@@ -88,7 +88,7 @@ class Declarations:
 
 
 def with_targets(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
-    """A decorator's method that says with the corrected line that targets are missing, as Python's own words do not."""
+    """Checks a decorator's call: without targets, the error shows the corrected line, which Python's does not."""
 
     @wraps(method)
     def checked(router: R, /, *sources: P.args, **options: P.kwargs) -> T:
@@ -109,8 +109,8 @@ def with_targets(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate
 
 
 def check_call(router: object, kind: str, sources: tuple[object, ...]) -> None:
-    """Refuses a decorator of the class, ``router = Router``, which would take its first source for the router, and
-    ``@router.view`` for ``@router.view(...)``, which would take the handler for a source.
+    """Refuses a decorator of the class, ``router = Router``, which would take its first source as the router, and
+    ``@router.view`` for ``@router.view(...)``, which would take the handler as a source.
     """
     if not isinstance(router, Declarations):
         raise TypeError(f"{kind} is called on the class Router, not on a router: write router = Router().")
@@ -122,7 +122,7 @@ def check_call(router: object, kind: str, sources: tuple[object, ...]) -> None:
 
 
 class ItemDeclarations(Declarations):
-    """The part of a ``Router`` that declares what happens to whole items."""
+    """The declarations of a ``Router`` about whole items."""
 
     def audit(
         self,
@@ -140,12 +140,12 @@ class ItemDeclarations(Declarations):
         """Declares an append-only history: one row per change with each field's old and new value.
 
         Rows go to ``AUDIT`` in the source's table, or to ``into``, whose template must hold ``{version}`` and either
-        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is noted without values,
-        ``fields`` the only ones that are recorded. ``actor`` is the attribute in which each writer says who it is. A
-        row also holds what its change left alone, unless ``unchanged=False``: each tells the whole item. It expires
-        ``keep_days`` after the change, by the time-to-live attribute of its table. ``versions`` is the key of a row for
-        every number that the writer gave the item, in an attribute that it raises with each edit; ``latest`` that of a
-        row that names the newest. See docs/audit.md.
+        ``{item}`` or every field of the source's key. ``redact`` names attributes whose change is recorded without
+        values, ``fields`` the only ones that are recorded. ``actor`` is the attribute with the writer's identity. A row
+        also holds the attributes that its change left alone, so that each row has the whole item, unless
+        ``unchanged=False``. A row expires ``keep_days`` after the change, by the time-to-live attribute of its table.
+        ``versions`` is the key of a row for every number that the writer gave the item, in an attribute that the writer
+        raises with each edit; ``latest`` is the key of a row that names the newest. See docs/audit.md.
         """
 
         def made(keys: Keys, at: str) -> tuple[Keys, Recorded]:
@@ -153,52 +153,51 @@ class ItemDeclarations(Declarations):
 
         routes = [_route(AUDIT_ROWS, sources, common, made)]
         if versions is not None or latest is not None:
-            # brings along what writes rows, which few cold starts need
+            # numbered versions import the writers of rows, which few cold starts need
             from streamfold.derivations.audit.numbered import numbered_route
 
             routes.append(numbered_route(routes[0], versions, latest))
         self._add(*routes)
 
     def copy(self, *sources: Key, to: Table, **common: Unpack[CommonOptions]) -> None:
-        """Declares that items are kept in another table too, which may be in another region: ``Table(..., region=)``.
+        """Declares that items are copied to another table, which may be in another region: ``Table(..., region=)``.
 
-        A copy has its item's key and attributes, and bears the version that it was written by: an older change never
-        overwrites a newer one, and a removal leaves a tombstone. Each is a single put of its own, so a copy may lag
-        behind the rows that were derived of the same record. Copies are not copied again: items that bear such a
-        version themselves, and changes of nothing but a global table's replication attributes, are passed over.
+        A copy has its item's key and attributes, and the version that it was written by: an older change never
+        overwrites a newer one, and a removal leaves a tombstone. Each copy is a single put of its own, so it may lag
+        behind the derived rows of the same record. Copies are not copied again: items with such a version, and changes
+        of nothing but a global table's replication attributes, are skipped.
         """
         self._add(_route(COPY, sources, common, lambda keys, at: (copy_keys(keys, to, at), None)))
 
     def cascade(self, *parents: Key, children: Sequence[Key], **common: Unpack[CommonOptions]) -> None:
-        """Declares that an item's removal, expiry included, removes its children: items of the same partition.
+        """Declares that an item's removal, also its expiry, removes its children: items of the same partition.
 
-        A child's template begins with the parent's partition and holds every field of the parent's key. Children go
-        page by page, each page in one transaction on the parent's absence and on the children as they were read; a
-        cursor in the state keeps the place, so that what an invocation's time does not suffice for goes on when the
-        record comes again. Where the parent exists again, the rest of its children is kept, and counted as ``kept``.
-        Children written while their parent is away cannot be told from older ones, and go too.
+        A child's template begins with the parent's partition and holds every field of the parent's key. Children are
+        removed page by page, each page in one transaction on the parent's absence and on the children as they were
+        read. A cursor in the state keeps the progress, so that work beyond an invocation's time goes on when the record
+        is redelivered. If the parent exists again, its remaining children are kept, and counted as ``kept``. Children
+        that were written while their parent was missing cannot be distinguished from older ones, and are removed too.
         """
         self._add(_route(CASCADE, parents, common, lambda _, at: ((), checked_children(children, at))))
 
     def archive(self, *sources: Key, to: str, **common: Unpack[CommonOptions]) -> None:
-        """Declares that removed items, expired ones included, are kept as compressed JSON Lines by date.
+        """Declares that removed items, also expired ones, are kept as compressed JSON Lines by date.
 
         ``to`` is ``s3://BUCKET/PREFIX``, or for local replays ``file:FOLDER``; the setting ``STREAMFOLD_ARCHIVE`` gives
-        another place. At least once: ``streamfold.read.archived`` reads each once.
+        another location. At least once: ``streamfold.read.archived`` yields each item once.
         """
         self._add(_route(ARCHIVE, sources, common, lambda _, at: ((), checked_location(to, at))))
 
 
 def _route(kind: Kind, sources: Keys, common: CommonOptions, made: Made) -> Route:
-    """The route of a declaration."""
     check_options(kind.name, common)
     return declared_route(kind.name, kind, sources, common, made, caller(2))
 
 
 class ReaderDeclarations(Declarations):
-    """The part of a ``Router`` that declares search documents and feeds."""
+    """The declarations of a ``Router`` of search documents and feeds."""
 
-    def search(  # noqa: PLR0913 - one call says it all, by name
+    def search(  # noqa: PLR0913 - one call declares all, by name
         self,
         *sources: Key,
         to: str,
@@ -214,15 +213,15 @@ class ReaderDeclarations(Declarations):
     ) -> Callable[[DocumentsHandler], DocumentsHandler]:
         """Declares documents of a search index, which are never older than their items.
 
-        The function gets an item and returns the ``Document`` that stands for it, a list of them, or None; or it yields
-        them. ``to`` is the logical name of the index, or a template of fields of the source's key. ``parts`` names keys
-        of the same partition, rows of views among them: the function gets them as its second parameter, ``Parts``.
-        ``id`` is a template that holds every field of the source's key, and for several documents of an item a field
-        of theirs; without it the id is the item's key. ``mapping`` is a JSON file beside this one, or ``fields`` gives
-        types by name; nothing else is indexed unless the mapping says so. ``settings`` is a JSON file of the index's
+        The function gets an item and returns its ``Document``, a list of documents, or None; or it yields them. ``to``
+        is the logical name of the index, or a template of fields of the source's key. ``parts`` names keys of the same
+        partition, also rows of views: the function gets them as its second parameter, ``Parts``. ``id`` is a template
+        that holds every field of the source's key, and for several documents of an item a field of the documents;
+        without it the id is the item's key. ``mapping`` is a JSON file beside this one, or ``fields`` gives types by
+        name; other fields are indexed only if the mapping allows it. ``settings`` is a JSON file of the index's
         settings. ``deletes="removed"`` deletes documents instead of hiding them. ``skip_equal=True`` sends nothing for
-        a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take
-        over. See docs/search.md.
+        a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take over.
+        See docs/search.md.
         """
         check_call(self, "search", sources)
 
@@ -246,15 +245,15 @@ class ReaderDeclarations(Declarations):
         inline: int = INLINE,
         **common: Unpack[CommonOptions],
     ) -> Callable[[FeedHandler], FeedHandler]:
-        """Declares a feed: every post of an author in the feed of each who follows him, newest first.
+        """Declares a feed: every post of an author in the feed of each follower, newest first.
 
-        The function gets a post and an edge, the item that says who follows whom, and returns one ``Row``, or None
-        where the reader is not to see the post. ``audience`` is the key of the edges; the fields that both keys share
-        join them. ``into`` holds every field of both keys. The sort key of ``post`` begins with a typed time, which
-        orders the feed. A feed shows posts of the last ``keep_days``; a follow copies the ``most`` newest of them. Of
-        authors with more than ``pull_above`` followers posts are not written into feeds, but read with them
-        (``read.feed``). ``unfollow="keep"`` leaves what a feed has got. ``inline`` is how many rows a change writes
-        before its record is acknowledged; more go on by ``app.jobs_handler``. See docs/feeds.md.
+        The function gets a post and an edge, the item with follower and author, and returns one ``Row``, or None if the
+        reader must not see the post. ``audience`` is the key of the edges; the fields that both keys share join them.
+        ``into`` holds every field of both keys. The sort key of ``post`` begins with a typed time, which orders the
+        feed. A feed shows posts of the last ``keep_days``; a follow copies the ``most`` newest of them. Posts of
+        authors with more than ``pull_above`` followers are not written into feeds, but read with them (``read.feed``).
+        ``unfollow="keep"`` keeps the rows that a feed has. ``inline`` is the number of rows that a change writes before
+        its record is acknowledged; ``app.jobs_handler`` writes the rest. See docs/feeds.md.
         """
         check_call(self, "feed", (post,))
         if not isinstance(post, Key):

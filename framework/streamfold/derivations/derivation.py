@@ -1,4 +1,4 @@
-"""The seam: what a batch, a redrive, a repair and a proof ask of a kind of derivation."""
+"""The interface of a kind of derivation for a batch, a redrive, a repair and a proof."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """What one route is to do with one item of a batch."""
+    """The work of one route for one item of a batch."""
 
     route: Route
     item: ItemKey
-    role: str  # the part that the item plays for the route
+    role: str  # of the item for the route
     fields: Fields  # of the item's key
     changes: Sequence[Change]  # oldest first
 
 
 class Planned(NamedTuple):
-    """What a route makes of its work."""
+    """The planned work of a route."""
 
     units: Sequence[Unit] = ()  # for the transactions, each behind its guard
     puts: Sequence[KeyedPut] = ()  # rows whose keys contain the change
     deferred: Sequence[Deferred] = ()  # for ``finish``
 
     @classmethod
-    def joined(cls, parts: Iterable[Planned]) -> Planned:
-        """All parts as one, in their order."""
+    def joined(cls, plans: Iterable[Planned]) -> Planned:
+        """All plans as one, in their order."""
         units: list[Unit] = []
         puts: list[KeyedPut] = []
         deferred: list[Deferred] = []
-        for part in parts:
-            units += part.units
-            puts += part.puts
-            deferred += part.deferred
+        for each in plans:
+            units += each.units
+            puts += each.puts
+            deferred += each.deferred
         return cls(units, puts, deferred)
 
 
 class Planning:
-    """What planning is given beside the work."""
+    """The means of planning, beside the work."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Planning:
         count: Callable[[str, Route], None],
     ) -> None:
         self.runtime = runtime
-        self.fails = fails  # notes a failure; False where the record was parked
+        self.fails = fails  # notes a failure; False if the record was parked
         self.hold = hold  # notes that changes wait for an earlier one of their item
         self.count = count  # counts under a word of ``says``
 
 
 class Finishing(NamedTuple):
-    """What finishing is given beside what was deferred."""
+    """The means of finishing, beside the deferred work."""
 
     runtime: Runtime
     triage: Triages
-    pending_work: PendingWork  # the rows that the commit moved, with their causes
+    pending_work: PendingWork  # the rows that the commit changed, with their causes
     subscribed: Sequence[Work] = ()  # items for which no handler is called
 
     def change_of(self, record: Mapping[str, object]) -> Change:
-        """The change of a record that a job kept. Raises ``RecordError`` for one that is none."""
+        """The change of a record that a job kept. Raises ``RecordError`` for another value."""
         from streamfold.engines.own_stream import is_own
         from streamfold.records.envelope import Origins
 
@@ -98,33 +98,33 @@ class Finishing(NamedTuple):
         return Origins(app.source_tables, settings, self.runtime.warn).change(record)
 
     def failures(self, changes: Iterable[Change], route: Route, error: Exception) -> list[Failed]:
-        """What is to be reported where changes failed for a handler: nothing of records that are parked."""
+        """The failures to report if changes failed for a handler: none for records that are parked."""
         from streamfold.commit.outcome import Failed, reported
 
         return reported((Failed(change, route, error) for change in changes), self.triage)
 
 
 class SegmentWork(Protocol):
-    """The lanes of a fan-out, as they are worked on."""
+    """The work on the segments of a fan-out."""
 
-    def page(self, lane: JobSegment) -> Paged:
-        """Does the next page of a lane. Doing it again changes nothing."""
+    def page(self, segment: JobSegment) -> Paged:
+        """Does the next page of a segment. A repetition changes nothing."""
         ...
 
     def ended(self, counts: Mapping[str, int]) -> None:
-        """What follows when all lanes are done; ``counts`` is their sum. Doing it again changes nothing."""
+        """The work after all segments; ``counts`` is their sum. A repetition changes nothing."""
         ...
 
 
 class Preview(NamedTuple):
-    """What a dry run says of deferred work, for a person who has the items anyway: it is no text for a log."""
+    """A dry run's text for deferred work, for a person who has the items anyway: it must not be logged."""
 
     text: str
-    fields: Mapping[str, Any] | None = None  # what would be written
+    fields: Mapping[str, Any] | None = None  # the values that would be written
 
 
 class CountedWord(NamedTuple):
-    """How a count is reported; ``{name}`` and ``{count}`` are filled in."""
+    """The report of a count; ``{name}`` and ``{count}`` are filled in."""
 
     text: str  # for a person
     log: str = ""  # for the log of a function; "" if it is not logged
@@ -134,34 +134,34 @@ class CountedWord(NamedTuple):
 LOST: Mapping[str, CountedWord] = {
     ROWS_LOST: CountedWord(
         "Rows that handler {name} adds to were removed by somebody else (noticed {count} times): made again, they "
-        "lack what was added before. docs/operations.md says how to mend them.",
+        "lack the earlier contributions. docs/operations.md describes how to correct them.",
         log="rows were removed by somebody else",
     )
 }
-"""What kinds count whose rows are added to (``watches``)."""
+"""The counts of kinds whose rows are added to (``watches``)."""
 
 
 class Derivation(Kind):
-    """A kind of derivation as it is carried out. The core asks these members and compares no names.
+    """A kind of derivation. The core calls these members and compares no names.
 
     ``plan`` is pure. The core guards and commits the plan, and then calls ``finish``, kind by kind in the order of
-    ``KINDS``. Both report failures with their changes, which are delivered again: running either twice must leave the
-    same result as running it once.
+    ``KINDS``. Both report failures with their changes, which are redelivered: a repetition of either must leave the
+    same result as one run.
     """
 
     yields: ClassVar[tuple[type, ...]] = ()
-    says: ClassVar[Mapping[str, CountedWord]] = {}  # what it counts, by word
-    outside: ClassVar[bool] = False  # its effects are outside of the store: only a run that may make them calls it
-    finishes_last: ClassVar[bool] = False  # a replay finishes it behind all records
+    says: ClassVar[Mapping[str, CountedWord]] = {}  # its counts, by word
+    outside: ClassVar[bool] = False  # its effects are outside of the store: it is called only if the run may make them
+    finishes_last: ClassVar[bool] = False  # a replay finishes it after all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
-    reconciles: ClassVar[bool] = False  # ``reconcile`` makes an item's rows what the item now says
+    reconciles: ClassVar[bool] = False  # ``reconcile`` derives an item's rows from the item as it is now
     reconciles_all_roles: ClassVar[bool] = (
         False  # a run over all items reconciles items of every role, not sources alone
     )
-    joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared pair by pair
-    fans_out: ClassVar[bool] = False  # it opens fan-outs, whose ``lanes`` are worked on later
-    keeps: ClassVar[tuple[str, ...]] = ()  # how the keys of its own state items begin
-    redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, though it reconciles
+    joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared one by one
+    fans_out: ClassVar[bool] = False  # it opens fan-outs, whose segments are worked on later by ``lanes``
+    keeps: ClassVar[tuple[str, ...]] = ()  # the first words of the keys of its own state items
+    redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, although it reconciles
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         """Plans the work of one route in a batch."""
@@ -169,23 +169,23 @@ class Derivation(Kind):
         return Planned()
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        """Carries out deferred work until the deadline of the run; the rest is among the failed."""
+        """Does deferred work until the deadline of the run; the rest is among the failed."""
         from streamfold.commit.outcome import Outcome
 
         del deferred, finishing
         return Outcome()
 
     def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
-        """What a dry run says of deferred work."""
+        """The texts of a dry run for deferred work."""
         del settings
         return [Preview(str(deferred))]
 
     def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
-        """How the lanes of an open fan-out are worked on."""
+        """The work on the segments of an open fan-out."""
         raise NotImplementedError(f"Kind {self} opens fan-outs, and has no method lanes.")
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
-        """Leads what a route made of an item to what its source says now; ``work`` has the changes that ask for it."""
+        """Derives a route's rows of an item from its source as it is now; ``work`` has the changes that caused it."""
         raise NotImplementedError(f"Kind {self} reconciles, and has no method reconcile.")
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
@@ -202,12 +202,12 @@ class Derivation(Kind):
         return outcome
 
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
-        """The items that a route keeps these state items for, beside ledger items: those that a run has to sweep."""
+        """The items for which a route keeps these state items, beside ledger items: a run scans them for orphans."""
         del route, keys, finishing
         return ()
 
     def check_names(self, own: Sequence[Route], settings: Settings) -> None:
-        """Raises ``SettingsError`` if the real names of the settings do not fit the routes of this kind."""
+        """Raises ``SettingsError`` if the real names in the settings contradict the routes of this kind."""
         del own, settings
 
     def check_settings(self, route: Route, settings: Settings) -> None:
@@ -215,19 +215,19 @@ class Derivation(Kind):
         del route, settings
 
     def expected(self, route: Route, history: History) -> Expected:
-        """What a route has to lead to, told from its declaration alone: what proofs compare with."""
+        """The right results of a route, from its declaration alone: proofs compare with them."""
         raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
 
     def as_read(self, route: Route, rows: Stored, stored: Stored, history: History) -> Stored:
-        """Derived rows as readers of this route see them, where that is not as they lie in the store.
+        """Derived rows as readers of this route see them, if they differ from the stored rows.
 
-        ``rows`` are those that are shown, ``stored`` all items of the framework, both with DynamoDB's attribute values.
+        ``rows`` are the visible rows, ``stored`` all items of the framework, both with DynamoDB's attribute values.
         """
         del route, stored, history
         return rows
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
-        """The contents of a place outside of the store, in the form of ``Expected.outside``."""
+        """The contents of a location outside of the store, in the form of ``Expected.outside``."""
         del route, place
         return {}
 
@@ -250,7 +250,7 @@ class Contributing(Derivation):
         return route.into
 
     def contribution(self, route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
-        """What an existing item contributes. ``forms`` holds the known forms of attributes, and learns new ones.
+        """The contribution of an existing item. ``schema`` holds the known aggregations, and learns new ones.
 
         Raises ``HandlerError`` for rows that the declaration does not allow. Errors of the handler are not changed.
         """
@@ -259,7 +259,7 @@ class Contributing(Derivation):
     def outlived(self, route: Route, change: Change, after: Contribution) -> bool:
         """Whether rows of this contribution may expire before the contributing item does.
 
-        Asked for routes with a target whose table has a time to live.
+        Called for routes with a target whose table has a time to live.
         """
         del route, change, after
         return False
@@ -267,7 +267,7 @@ class Contributing(Derivation):
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        """Finishes one reconciled item, of which a dry run left nothing unfinished; returns its conflicts.
+        """Finishes one reconciled item, which has no pending work after a dry run; returns its conflicts.
 
         Raises the error that prevented it.
         """
@@ -275,7 +275,7 @@ class Contributing(Derivation):
         return ()
 
     def parks_conflicts(self, route: Route) -> bool:
-        """Whether records that lead to the conflicts of ``reconciled`` are parked."""
+        """Whether records are parked that cause the conflicts of ``reconciled``."""
         del route
         return False
 
@@ -285,20 +285,18 @@ class Contributing(Derivation):
 
 
 def derivation(route: Route) -> Derivation:
-    """The kind of a route, as it is carried out."""
-    assert isinstance(route.kind, Derivation), f"{route.kind!r} is no kind that can be carried out"
+    assert isinstance(route.kind, Derivation), f"{route.kind!r} is no kind of derivation"
     return route.kind
 
 
-@lru_cache(ROUTES_KEPT_MAX)  # asked for with each item
+@lru_cache(ROUTES_KEPT_MAX)  # called for each item
 def contributing(route: Route) -> Contributing:
-    """The kind of a route that contributes."""
     assert isinstance(route.kind, Contributing), f"{route.kind!r} does not contribute"
     return route.kind
 
 
 class Derived(NamedTuple):
-    """What a handler makes of an item: rows, or the error that it raised."""
+    """The rows that a handler makes of an item, or its error."""
 
     rows: Contribution
     error: Exception | None = None
@@ -311,10 +309,10 @@ class Derived(NamedTuple):
 
 
 def derived(route: Route, image: Image, fields: Fields, schema: Schema) -> Derived:
-    """What an item contributes; no rows if it is absent. ``forms`` learns the forms of the attributes.
+    """The contribution of an item; no rows if it is absent. ``schema`` learns the aggregations of new attributes.
 
-    Raises what is no item's fault. A batch calls its handlers by itself (``batch.steps``): it derives each record, and
-    skips old images that read alike.
+    Raises errors that are not the item's own. A batch calls its handlers by itself (``batch.steps``): it derives each
+    record, and skips old images that read alike.
     """
     with ItemFault() as fault, localcontext(EXACT):
         return Derived(contributing(route).contribution(route, image, fields, schema) if image else {})

@@ -1,6 +1,6 @@
-"""What proofs compare with: each kind says what its declarations must lead to.
+"""The results that proofs compare with: each kind computes them from its declarations.
 
-Nothing here uses the planner, the ledger or a store, so it can be checked by reading it beside the declarations.
+This module uses neither the planner, the ledger nor a store: it can be checked by comparing it with the declarations.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey
 
 FIELDS_KEPT_MAX = 100_000
-"""A proof asks for the same few thousand items again in each of its runs, for every route."""
+"""A proof reads the same few thousand items again in each of its runs, for every route."""
 
 Values = dict[str, Any]
 Stored = Mapping[RowKey, StoredItem]
@@ -23,10 +23,10 @@ Stored = Mapping[RowKey, StoredItem]
 
 @dataclass(slots=True)
 class History:
-    """What happened to the items of an application."""
+    """The changes of an application's items."""
 
     changes: Sequence[Change]  # each once, in order
-    items: Mapping[ItemKey, Mapping[str, Any]]  # their last images, and derived rows as far as these are known
+    items: Mapping[ItemKey, Mapping[str, Any]]  # their last images, and the known derived rows
     called: Callable[[Route, Any, Fields, ItemKey], list[Any]]  # calls a handler with an image or a change
 
     def changes_of(self, route: Route) -> Iterator[tuple[Change, Fields]]:
@@ -36,36 +36,36 @@ class History:
                 yield change, fields
 
     def items_of(self, route: Route) -> Iterator[tuple[ItemKey, Mapping[str, Any], Fields]]:
-        """The items that are there, of those that a route is declared for."""
+        """The existing items that a route is declared for."""
         for item, image in self.items.items():
             if image and (fields := fields_of(route, item)) is not None:
                 yield item, image, fields
 
 
 class Share(NamedTuple):
-    """What one item gives to a row, or to an item that bears attributes."""
+    """The contribution of one item to a row, or to the derived attributes of an item."""
 
     key: RowKey
     source: str
-    order: Any  # by what it wins, or claims the row
+    order: Any  # by which the item wins, or claims the row
     values: Values
 
 
 @dataclass(slots=True)
 class Expected:
-    """What one route has to lead to."""
+    """The right results of one route."""
 
     rows: dict[RowKey, Values] = field(default_factory=dict)
-    shares: list[Share] = field(default_factory=list)  # of rows that several items add up to
+    shares: list[Share] = field(default_factory=list)  # of rows that are sums of several items
     claims: list[Share] = field(default_factory=list)  # of rows that one of several items wins
-    ranked: Any = None  # says of claims whether the ``smallest`` wins, and what of ``ties``
+    ranked: Any = None  # of claims: whether the ``smallest`` wins, and the rule for ``ties``
     on_items: list[Share] = field(default_factory=list)  # of attributes of other items
-    outside: dict[RowKey, Values] = field(default_factory=dict)  # what lies outside of the store
+    outside: dict[RowKey, Values] = field(default_factory=dict)  # contents outside of the store
 
 
 @lru_cache(FIELDS_KEPT_MAX)
 def fields_of(route: Route, item: ItemKey) -> Fields | None:
-    """The fields of an item's key, by the source of the route that it is of: the narrowest of several."""
+    """The fields of an item's key, by the route's narrowest source for it."""
     keys = [key for key in route.sources if key.table.name == item[0] and key.match_values(*item[1:]) is not None]
     narrowest = next((key for key in keys if len(keys) == 1 or all(other.contains(key) for other in keys)), None)
     return None if narrowest is None else narrowest.match_values(*item[1:])
@@ -77,9 +77,10 @@ def shares_of(
     more: Callable[[Fields], Fields] = lambda _: {},
     order: Callable[[Mapping[str, Any]], Any] | None = None,
 ) -> list[Share]:
-    """The shares that the handler of a route yields of the items that are there.
+    """The shares that the handler of a route yields of existing items.
 
-    ``more`` gives fields beside those of the key, ``order`` by what an item claims a row, instead of ``Row(wins=)``.
+    ``more`` gives fields beside those of the key, ``order`` the order by which an item claims a row, instead of
+    ``Row(wins=)``.
     """
     shares = []
     for item, image, fields in history.items_of(route):

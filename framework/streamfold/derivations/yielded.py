@@ -1,4 +1,4 @@
-"""What a handler yields: the effects of the right types, each with its target, its key and its attributes."""
+"""The effects that a handler yields, of the right types, each with its target, its key and its attributes."""
 
 from decimal import DecimalException
 from itertools import islice
@@ -17,7 +17,7 @@ from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
 MISFORMATTED = ("unsupported format string passed to", "Invalid format specifier", "invalid format string")
-"""What CPython 3.11 to 3.13 says of None, text or a number, and a Decimal, that does not take its format."""
+"""The messages of CPython 3.11 to 3.13 for None, text or a number, and a Decimal with a wrong format."""
 EFFECTS_MAX = 99
 """Effects per handler and item: 100 actions of a transaction (API Reference, TransactWriteItems), less the guard."""
 NO_FIELDS: dict[str, Any] = {}
@@ -34,7 +34,7 @@ def yielded(
 ) -> list[Any]:
     """The effects that a handler returns or yields, all of the expected kinds and not too many.
 
-    ``more`` is given to the handler after its subject; ``most`` is how many effects there may be, and why.
+    ``more`` is given to the handler after its subject; ``most`` is the greatest number of effects, and the reason.
     """
     assert route.function is not None
     effects_max, why = most
@@ -72,12 +72,12 @@ def _unexpected(route: Route, effect: object, expected: tuple[type, ...]) -> Han
 
 
 def stopped(route: Route, error: BaseException) -> HandlerError:
-    """Makes an error that would end the program or the task into one that fails its record only."""
+    """Turns an error that would end the program or the task into one that fails its record only."""
     return HandlerError(f"Handler {route.name!r} raised {type(error).__name__}: a handler only computes.")
 
 
 def _misformatted(route: Route, error: Exception) -> HandlerError | None:
-    """What is said of a value that has another type than its format is for, ``f"{item['at']:%Y-%m}"``."""
+    """The message for a value of another type than its format requires, ``f"{item['at']:%Y-%m}"``."""
     if not any(words in str(error) for words in MISFORMATTED):
         return None
     return HandlerError(
@@ -145,12 +145,12 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
 
 
 def is_ours(table: Table, name: str) -> bool:
-    """Whether an attribute of a row is part of its key, or the framework's own."""
+    """Whether an attribute of a row is in its key, or the framework's own."""
     return name in table.attributes or name.startswith(HIDDEN)
 
 
 def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: KeyValues) -> None:
-    """Refuses a row of an owned target whose key would name another source item than the one it comes from."""
+    """Refuses a row of an owned target whose key would name another source item than its own."""
     twice = [name for name in effect.values if name in target.key.types and name in fields]
     if twice and key != target.key.compose({**effect.values, **fields}):
         name = next(name for name in twice if effect.values[name] != fields[name])
@@ -162,5 +162,5 @@ def _check_own(target: Target, effect: Row | Put | Delete, fields: Fields, key: 
 
 
 def inexact(route: Route, error: DecimalException) -> HandlerError:
-    """Why a handler's arithmetic is refused."""
+    """The message for the refused arithmetic of a handler."""
     return HandlerError(f"Handler {route.name!r} {inexact_text(error)}")

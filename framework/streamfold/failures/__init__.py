@@ -1,1 +1,1 @@
-"""What failed, processed late."""
+"""Failed records, processed later."""

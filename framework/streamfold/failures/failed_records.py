@@ -17,7 +17,7 @@ from streamfold.replay.files import LINE_BYTES_MAX, BadLine, FileFormat, Recorde
 from streamfold.settings.readers import read_path
 
 EXPECTED = (
-    'a parked record {"parked": 1, ...}, or what Lambda leaves of a failed batch, {"requestContext": ..., '
+    'a parked record {"parked": 1, ...}, or Lambda\'s document of a failed batch, {"requestContext": ..., '
     '"DDBStreamBatchInfo": {...}}, or "KinesisBatchInfo"'
 )
 RANGE = ("streamArn", "shardId", "startSequenceNumber", "endSequenceNumber")
@@ -25,8 +25,8 @@ PAYLOAD = "payload"
 NOTIFICATION = "Notification"
 """The type of the envelope that SNS puts around a message (SNS Developer Guide, sns-message-and-json-formats)."""
 MESSAGES = (("Records", "body", "'body'"), ("Messages", "Body", "'Body'"), ("Records", "Sns", "'Message' in 'Sns'"))
-"""Lists of messages as Lambda and the AWS CLI give them: the list's name, a name that tells a message, and where its
-content is."""
+"""Lists of messages as Lambda and the AWS CLI give them: the list's name, a field that only messages have, and the path
+of a message's content."""
 FailureDocument = Mapping[str, Any]
 
 
@@ -44,7 +44,7 @@ class StreamRange(NamedTuple):
 
 
 class DocumentFormat(NamedTuple):
-    """The patterns that the parts of a stream range have to match."""
+    """The patterns that the fields of a stream range have to match."""
 
     arn: re.Pattern[str]
     number: re.Pattern[str]
@@ -88,16 +88,16 @@ def documents_of(value: Any) -> list[FailureDocument]:
 
 
 def left_of(document: FailureDocument) -> WaitingDocument:
-    """The contents of a document. Raises ``RecordError`` if it is no document of a failure."""
+    """The contents of a document. Raises ``RecordError`` if it is no failure document."""
     if document.get("Type") == NOTIFICATION and "Message" in document:
         (document,) = documents_of([_parsed("Message", document["Message"])])
     if "parked" in document:
         return Parked.of(document)
     if PAYLOAD in document:
         return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
-    for name, form in AGGREGATIONS.items():
+    for name, expected in AGGREGATIONS.items():
         if isinstance(batch := document.get(name), Mapping):
-            return _range(name, form, batch)
+            return _range(name, expected, batch)
     raise RecordError(_unknown(document))
 
 
@@ -108,14 +108,14 @@ def _parsed(name: str, text: Any) -> Any:
         raise RecordError(f"A document's {name!r} is {shown(text)}: expected JSON as a text.") from None
 
 
-def _range(name: str, form: DocumentFormat, batch: FailureDocument) -> StreamRange:
-    message = {part: batch.get(part) for part in RANGE}
-    found = StreamRange(*map(str, message.values()))
-    numbers = all(form.number.fullmatch(number) for number in (found.first, found.last))
-    if not (numbers and form.shard_id.fullmatch(found.shard_id) and form.arn.fullmatch(found.stream_arn)):
+def _range(name: str, expected: DocumentFormat, batch: FailureDocument) -> StreamRange:
+    given = {field: batch.get(field) for field in RANGE}
+    found = StreamRange(*map(str, given.values()))
+    numbers = all(expected.number.fullmatch(number) for number in (found.first, found.last))
+    if not (numbers and expected.shard_id.fullmatch(found.shard_id) and expected.arn.fullmatch(found.stream_arn)):
         raise RecordError(
-            f"A document's {name} has {shown(message)}: expected the ARN of a stream, the id of a shard and two "
-            "sequence numbers. Of a window that ended without records nothing is to be redriven."
+            f"A document's {name} has {shown(given)}: expected the ARN of a stream, the id of a shard and two "
+            "sequence numbers. A window that ended without records needs no redrive."
         )
     return found
 
@@ -124,10 +124,10 @@ def _unknown(document: FailureDocument) -> str:
     for list_name, member, path in MESSAGES:
         messages = document.get(list_name)
         if isinstance(messages, list) and messages and isinstance(messages[0], Mapping) and member in messages[0]:
-            return f"These are messages of a queue or topic: the {path} of each is what redrive takes."
+            return f"These are messages of a queue or topic: redrive takes the {path} of each."
     if "dynamodb" in document or "Records" in document:
-        return "This is an event or a record, which no failure left: streamfold replay takes it."
-    return f"This is no document that a failure leaves: expected {EXPECTED}; found the keys {sorted(document)[:8]}."
+        return "This is an event or a record, not a failure document: streamfold replay takes it."
+    return f"This is no failure document: expected {EXPECTED}; found the keys {sorted(document)[:8]}."
 
 
 DOCUMENTS = FileFormat(documents_of, EXPECTED)
@@ -137,11 +137,11 @@ WAIT_SECONDS = 2
 """A call that waits asks every server of the queue, so an empty answer means an empty queue (SQS Developer Guide,
 sqs-short-and-long-polling)."""
 HIDDEN_SECONDS = 900
-"""How long a received message stays hidden from other readers. ``close`` makes the unsettled ones visible again."""
+"""How long a received message stays hidden from other readers. ``close`` shows the unacknowledged ones again."""
 AGAIN_MAX = 100
-"""Calls in a row that receive only messages which were read before and are visible again: others may be behind them."""
+"""Calls in a row that receive only known messages, which are visible again: new ones may be behind them."""
 VISIBLE = ("InvalidParameterValue", "MessageNotInflight", "ReceiptHandleIsInvalid")
-"""What SQS says of a message that is not hidden (SQS API Reference, ChangeMessageVisibility)."""
+"""Codes of SQS for a message that is not hidden (SQS API Reference, ChangeMessageVisibility)."""
 RECEIVES_MAX = 120_000
 """Calls for one queue: each receives a message, and so many may be in flight (SQS Developer Guide, quotas-queues)."""
 
@@ -149,28 +149,28 @@ RECEIVES_MAX = 120_000
 class Waiting(NamedTuple):
     """A document that waits to be redriven."""
 
-    place: str  # file and line, S3 object, or message
+    place: str  # its location: file and line, S3 object, or message
     document: FailureDocument | None  # None: it could not be read
     why: str = ""  # why it could not be read
-    receipt: str | None = None  # for ``settle``; only a queue's messages have one
+    receipt: str | None = None  # for ``acknowledge``; only a queue's messages have one
 
 
 class WaitingRecords(Protocol):
-    """Where documents wait. Reading raises ``LocationError``."""
+    """The location of waiting documents. Reading raises ``LocationError``."""
 
     def __iter__(self) -> Iterator[Waiting]: ...
 
     def acknowledge(self, receipt: str) -> None:
-        """Deletes a message, all of which took effect."""
+        """Deletes a message after all of its records took effect."""
         ...
 
     def close(self) -> None:
-        """Makes the messages that were not settled visible to the next reader."""
+        """Makes unacknowledged messages visible to the next reader."""
         ...
 
 
 class Kept:
-    """A place that keeps its documents, whatever becomes of them."""
+    """A location that keeps its documents after a redrive."""
 
     def acknowledge(self, receipt: str) -> None: ...
 
@@ -178,7 +178,7 @@ class Kept:
 
 
 class FileRecords(Kept):
-    """A file, or all files of a folder and the folders in it, in the order of their names; hidden ones are left out."""
+    """A file, or all files of a folder and its subfolders in the order of their names, without hidden ones."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
@@ -218,19 +218,20 @@ class S3Records(Kept):
 
 
 class SqsRecords:
-    """A queue. Messages that are read are hidden from other readers until they are settled, or until the end."""
+    """A queue. Received messages are hidden from other readers until they are acknowledged or the reader is closed."""
 
     def __init__(self, client: Any, url: str) -> None:
         self.client = client
         self.url = url
-        self._left: dict[str, None] = {}
+        self._pending: dict[str, None] = {}  # receipts, in the order of their messages
 
     def __iter__(self) -> Iterator[Waiting]:
         seen: set[str] = set()
         again = 0
+        # A queue may never look empty, because messages become visible again: both bounds end the reading.
         for _ in range(RECEIVES_MAX):
             received = self._receive()
-            self._left.update((message["ReceiptHandle"], None) for message in received)
+            self._pending.update((message["ReceiptHandle"], None) for message in received)
             messages = [message for message in received if message["MessageId"] not in seen]
             again = 0 if messages else again + 1
             if not received or again > AGAIN_MAX:
@@ -252,22 +253,23 @@ class SqsRecords:
     def acknowledge(self, receipt: str) -> None:
         with _explained(self.url, "sqs:DeleteMessage"):
             self.client.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
-        self._left.pop(receipt, None)
+        self._pending.pop(receipt, None)
 
     def close(self) -> None:
-        left, self._left, refused = self._left, {}, None
-        for receipt in left:
+        pending, self._pending, refused = self._pending, {}, None
+        for receipt in pending:
             try:
                 with _explained(self.url, "sqs:ChangeMessageVisibility"):
                     self.client.change_message_visibility(QueueUrl=self.url, ReceiptHandle=receipt, VisibilityTimeout=0)
             except LocationError as error:
+                # One refused message must not keep the others hidden, so the error is raised at the end.
                 refused = refused if _is_visible(error) else error
         if refused is not None:
             raise refused
 
 
 def open_location(name: str, clients: Clients | None = None) -> WaitingRecords:
-    """The place of this name. Raises ``SettingsError`` for text that names none."""
+    """The records at a location. Raises ``SettingsError`` if the text names none."""
     make = clients or make_client
     if name.startswith("s3://"):
         bucket, _, prefix = name.removeprefix("s3://").partition("/")
@@ -276,7 +278,7 @@ def open_location(name: str, clients: Clients | None = None) -> WaitingRecords:
         return S3Records(make("s3"), bucket, prefix)
     if name.startswith(("https://", "http://")):
         return SqsRecords(clients("sqs") if clients else queue_client(name), name)
-    if not read_path("The place of failed records", name).exists():
+    if not read_path("The location of failed records", name).exists():
         raise SettingsError(
             f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "
             "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."
@@ -285,8 +287,8 @@ def open_location(name: str, clients: Clients | None = None) -> WaitingRecords:
 
 
 def _is_visible(error: LocationError) -> bool:
-    """Whether a message is not hidden any more: its time was over, or it is gone."""
     cause = error.__cause__
+    # Its time was over, or it was deleted: either way it is not hidden.
     return isinstance(cause, ClientError) and cause.response["Error"]["Code"].rpartition(".")[2] in VISIBLE
 
 
@@ -307,10 +309,10 @@ def _waiting(entries: Iterable[Any]) -> Iterator[Waiting]:
 
 
 @contextmanager
-def _explained(place: str, action: str) -> Iterator[None]:
+def _explained(location: str, action: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise LocationError(f"{place} refused ({refusal(error)}). {action} is needed there.") from error
+        raise LocationError(f"{location} refused ({refusal(error)}). {action} is needed there.") from error
     except BotoCoreError as error:
-        raise LocationError(f"{place} could not be reached ({error}).") from error
+        raise LocationError(f"{location} could not be reached ({error}).") from error

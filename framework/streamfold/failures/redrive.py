@@ -1,9 +1,8 @@
 """Redrive: processes failed records later. Views and index items are repaired from their source, the rest is replayed.
 
-A record that comes back days later may be older than the state. For a view or an index the redrive therefore ignores
-the record's images and repairs the item (see ``repair``). An audit row depends on its change alone, and an ``on``
-handler is guarded by its claim and row guards, so both replay the record's images. A record that comes twice changes
-nothing.
+A redelivered record may be days older than the state. For a view or an index the redrive therefore ignores the record's
+images and repairs the item (see ``repair``). An audit row depends on its change alone, and an ``on`` handler is guarded
+by its claim and row guards, so both replay the record's images. A repeated record changes nothing.
 """
 
 import re
@@ -31,7 +30,7 @@ from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 
 What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]
-"""What became of a record for a handler:
+"""The result of a redrive for one record and handler:
 
 applied     rows were written or removed
 unchanged   the rows already agree with the source item
@@ -45,7 +44,7 @@ gone        the stream no longer holds the record
 bad         the document cannot be read
 """
 LEFTOVER: tuple[What, ...] = ("conflict", "skipped", "failed", "gone", "bad")
-"""Outcomes after which something remains to be done: the document stays where it is."""
+"""Outcomes that leave work to do: the document is kept."""
 
 VERSION = re.compile(rf"[0-9]{{2}}/.+/[0-9]+([{BY_OURSELVES}][0-9]*)*(/[0-9a-f]+)?")
 
@@ -53,9 +52,9 @@ Fetch = Callable[[StreamRange], Fetched]
 
 
 class Redriven(NamedTuple):
-    """What became of one record for one handler, or of a document without records."""
+    """The result for one record and handler, or for a document without records."""
 
-    place: str  # of the document
+    place: str  # location of the document
     what: What
     item: str | None = None  # None: the document holds no record
     sequence: str | None = None
@@ -75,7 +74,7 @@ class Redrive:
     """Redrives documents of one application.
 
     fetch: reads the records of a range from their stream.
-    dry_run: only reports what a redrive would do.
+    dry_run: only reports the changes of a redrive.
     put_sources: stores the images of records as source items, on a local state. None: the tables are real.
     """
 
@@ -91,40 +90,40 @@ class Redrive:
         """Redrives the records of a document.
 
         Raises ``EngineError`` if the store or the source table is missing or access is denied: the current record then
-        changed nothing. Raises ``ManifestError`` if the application does not fit the state.
+        changed nothing. Raises ``ManifestError`` if the application does not match the state.
         """
         if waiting.document is None:
             yield Redriven(waiting.place, "bad", why=waiting.why)
             return
         try:
-            left = left_of(waiting.document)
+            contents = left_of(waiting.document)
         except RecordError as error:
             yield Redriven(waiting.place, "bad", why=str(error))
             return
-        yield from self._redriven(waiting.place, left)
+        yield from self._redriven(waiting.place, contents)
 
-    def _redriven(self, place: str, left: WaitingDocument) -> Iterator[Redriven]:
-        if isinstance(left, Parked):
-            yield from self._parked(place, left)
+    def _redriven(self, place: str, contents: WaitingDocument) -> Iterator[Redriven]:
+        if isinstance(contents, Parked):
+            yield from self._parked(place, contents)
             return
-        if isinstance(left, Delivered):
-            for record in left.records:
+        if isinstance(contents, Delivered):
+            for record in contents.records:
                 yield from self._delivered(place, record)
             return
         try:
-            if not left.is_kinesis:  # whose records name their tables themselves
-                self.origins.table_of(left.stream_arn)
+            if not contents.is_kinesis:  # records of Kinesis name their tables themselves
+                self.origins.table_of(contents.stream_arn)
         except RecordError as error:
             yield Redriven(place, "bad", why=str(error))
             return
-        fetched = self.fetch(left)
+        fetched = self.fetch(contents)
         if fetched.gone is not None:
             yield Redriven(place, "gone", why=fetched.gone)
         for record in fetched.records:
             yield from self._delivered(place, record)
 
     def _parked(self, place: str, parked: Parked) -> Iterator[Redriven]:
-        """A parked record, for the handler that it was parked for."""
+        """Redrives a parked record for its handler."""
         reported = Redriven(place, "bad", parked.item, handler=parked.handler)
         try:
             self._check_parked(parked)
@@ -147,17 +146,17 @@ class Redrive:
             )
         names = [route.name for route in app.routes]
         if parked.handler in app.retired:
-            raise RecordError(f"Handler {parked.handler!r} is retired: nothing is done for it any more.")
+            raise RecordError(f"Handler {parked.handler!r} is retired: its records are not processed any more.")
         if parked.handler not in names:
             raise unknown_handler("The parked record", parked.handler, names)
 
     def _origins_of(self, parked: Parked) -> Origins:
-        """The origins of a parked record, in the epoch in which it was parked: its claims bear that epoch."""
+        """The origins of a parked record, in the epoch in which it was parked: its claims have that epoch."""
         version = Version(parked.version)
         settings = self.origins.settings._replace(epoch=version.epoch)
         if is_local(parked):
             if not self.runtime.store.is_local:
-                raise RecordError("It comes from the own stream of a local state: redrive it there, with --state FILE.")
+                raise RecordError("It comes from a local state's own stream: redrive it there, with --state FILE.")
             return Origins(
                 self.runtime.application.tables,
                 settings._replace(tables={name: name for name in self.runtime.application.tables}),
@@ -171,14 +170,14 @@ class Redrive:
         return known
 
     def _delivered(self, place: str, record: RawRecord) -> Iterator[Redriven]:
-        """A record that the mapping gave up, for every handler that reads its item."""
+        """Redrives a record of a failed batch for every handler that reads its item."""
         try:
             change = self.origins.change(record)
         except RecordError as error:
             yield Redriven(place, "bad", why=str(error))
             return
         if self.runtime.store.is_local and self.runtime.application.derived(change.item):
-            why = "It is of a declared target: its rows are made anew by a local state."
+            why = "It is of a declared target: a local state derives its rows again."
             yield Redriven(place, "unwanted", change.name, change.sequence, why=why)
             return
         yield from self._change(place, change, None)
@@ -204,7 +203,7 @@ class Redrive:
                 yield self._replayed(reported._replace(handler=route.name), change, route)
 
     def _check(self) -> None:
-        """Checks the application, and the tables seen so far, against the state."""
+        """Checks the application and the known tables against the state."""
         if self._checked is None or self._checked != self.origins.sources:
             self._checked = dict(self.origins.sources)
             check_application(self.runtime, self._checked, write=not self.dry_run)
@@ -220,9 +219,9 @@ class Redrive:
         return None
 
     def _put_source(self, change: Change) -> None:
-        """Plays the application's table on a local state: its handlers read the item as the change left it."""
+        """Stores the item for a local state, whose handlers read it as the change left it."""
         if self.put_sources is not None and not self.runtime.application.derived(change.item):
-            self.runtime.engine.read_source(change.item)  # refuses where the state keeps no sources of the table
+            self.runtime.engine.read_source(change.item)  # raises if the state keeps no sources of the table
             self.put_sources(newest_sources([change]))
 
     def _reconciled(self, reported: Redriven, change: Change, handlers: list[str]) -> Iterable[Redriven]:
@@ -251,8 +250,8 @@ class Redrive:
             return reported._replace(what="failed", why=failure.what)
         if report.known:
             return reported._replace(what="known")
-        says = derivation(route).says
-        for why in (says[word].stale for word, counted in report.counts.items() if counted and says[word].stale):
+        phrases = derivation(route).says
+        for why in (phrases[word].stale for word, counted in report.counts.items() if counted and phrases[word].stale):
             return reported._replace(what="stale", why=why)
         if derivation(route).outside and (own := change.as_written()) is not None and route.takes(own):
             return reported._replace(what="applied")
@@ -265,7 +264,7 @@ def is_local(parked: Parked) -> bool:
 
 
 def _of_repair(reported: Redriven, repaired: Repaired, parking: Collection[str]) -> Redriven:
-    """The outcome of a repair. ``parking``: handlers that park conflicts, whose documents stay until resolved."""
+    """The outcome of a repair. ``parking``: handlers that park conflicts; their documents are kept until resolved."""
     reported = reported._replace(handler=repaired.handler, written=repaired.written, removed=repaired.removed)
     if repaired.error is not None:
         return reported._replace(what="failed", why=_error(repaired.error))

@@ -1,7 +1,7 @@
-"""Repair of one source item: what was derived from it is derived again from the item as it is now.
+"""Repair of one source item: derives its rows again from the item as it is now.
 
-Handlers go one by one, each with a visit of its own (``batch.visits``), so that one that raises leaves the others
-alone. Kinds without a ledger repair by themselves.
+Each handler is repaired by a visit of its own (``batch.visits``), so that an error of one does not stop the others.
+Kinds without a ledger repair by themselves.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,27 +34,27 @@ class Repaired(NamedTuple):
     handler: str
     written: int = 0  # rows
     removed: int = 0  # rows
-    known: bool = False  # the ledger already held the version that was asked for, or a newer one
+    known: bool = False  # the ledger already held the requested version, or a newer one
     error: Exception | None = None  # why nothing was repaired
     conflicts: tuple[Unprocessable, ...] = ()  # unique rows that another item claims too; a repair parks nothing
-    handed_on: bool = False  # a fan-out goes on with the rows
+    handed_on: bool = False  # a fan-out continues with the rows
 
 
 def reconciled_by_item(route: Route) -> bool:
-    """Whether a late record leads the item to its source as it is now, instead of being replayed."""
+    """Whether a late record reconciles the item with its present source, instead of being replayed."""
     return derivation(route).reconciles and not derivation(route).redriven_by_record
 
 
 @dataclass(slots=True)
 class Repair:
-    """Repairs items of one application. With ``dry_run`` it only reports what it would do.
+    """Repairs items of one application. With ``dry_run`` it only reports the changes.
 
-    emptied: items are taken for absent, so that all that they contribute is taken back.
+    emptied: items count as absent, so that all their contributions are taken back.
     """
 
     runtime: Runtime
     dry_run: bool = False
-    checked: bool = False  # the caller has held the application against the state, which a repair does otherwise
+    checked: bool = False  # the caller has checked the application against the state already
     emptied: bool = False
 
     def item(
@@ -65,10 +65,10 @@ class Repair:
         handlers: Collection[str] | None = None,
         changes: Sequence[Change] = (),
     ) -> list[Repaired]:
-        """Repairs an item for handlers (None: all that late records do not replay).
+        """Repairs an item for handlers (None: all whose late records are not replayed).
 
-        version: of the record that the repair stands for; the ledger's version is at least this one afterwards.
-        changes: such records. Rows that their images name, and that a crash left empty, are removed.
+        version: of the record that is redriven; the ledger's version is at least this one afterwards.
+        changes: redriven records. Rows that their images name, and that a crash left empty, are removed.
 
         Raises ``EngineError`` if the source item cannot be read; nothing is then retracted.
         """
@@ -82,13 +82,13 @@ class Repair:
 
     def _repaired(self, work: Work, version: str) -> Repaired:
         """The result for one handler, with the error that prevented it."""
-        with ItemFault() as fault:  # what is no item's fault lets nothing be repaired
+        with ItemFault() as fault:  # an error that is not the item's own ends the repair
             return self._by_visit(work, version) if work.route.kind.contributes else self._by_kind(work)
         assert fault.error is not None
         return Repaired(work.item, work.route.name, error=explained(work.route, fault.error))
 
     def _by_kind(self, work: Work) -> Repaired:
-        """Lets a kind without a ledger repair what it derived from an item. A dry run counts one write."""
+        """Repairs the item by a kind without a ledger. A dry run counts one write."""
         if self.dry_run:
             return Repaired(work.item, work.route.name, written=1)
         self._check()
@@ -100,7 +100,7 @@ class Repair:
         )
 
     def _by_visit(self, work: Work, version: str) -> Repaired:
-        """Repairs a handler's part of the ledger item, and its rows."""
+        """Repairs a handler's contribution in the ledger item, and its rows."""
         route, item, _, fields, _ = work
         if not self.dry_run:
             self._check()
@@ -130,7 +130,7 @@ class Repair:
         return Repaired(item, route.name, tally.written, tally.removed, known, conflicts=tuple(conflicts))
 
     def _named(self, work: Work) -> NamedRows:
-        """The rows that the images of records name: an interrupted attempt may have left them empty or unfinished."""
+        """The rows that the images of records name: an interrupted attempt may have left them empty or incomplete."""
         named, route = NamedRows(), work.route
         for image in images(work.changes):
             # An image on which the handler raises contributed nothing.
@@ -143,5 +143,5 @@ class Repair:
             check_application(self.runtime)
 
     def _finishing(self, pending_work: PendingWork) -> Finishing:
-        """What a kind is given: a repair parks nothing."""
+        # A repair parks nothing: failures are returned to the caller.
         return Finishing(self.runtime, lambda failed: failed, pending_work)

@@ -1,6 +1,6 @@
 """Fan-outs: work on many items that goes on after its record was acknowledged, segment by segment.
 
-A queue wakes the function that goes on with them. Its messages name segments, and hold nothing of an item.
+A queue wakes the function that continues them. Its messages name segments and hold no content of an item.
 """
 
 import json
@@ -19,10 +19,10 @@ from streamfold.records.encoded import to_json
 from streamfold.runtime import QueuedSegment, Runtime
 from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 
-LANES = 16
-"""Lanes of a large fan-out: a transaction opens all of them, and a queue's function works on several at once."""
+SEGMENTS = 16
+"""Segments of a large fan-out: one transaction opens all of them, and a queue's function works on several at once."""
 ROWS, REMOVED = "rows", "removed"
-"""The words under which a page counts the rows that it wrote, and the items that it removed."""
+"""The words under which a page counts the rows that it wrote and the items that it removed."""
 LISTED = 1000
 """Open fan-outs that are read at a time."""
 RECORD_LETTERS_MAX = 100_000
@@ -30,11 +30,11 @@ RECORD_LETTERS_MAX = 100_000
 
 MESSAGES_MAX = 10
 """Messages of one call (SQS API Reference, SendMessageBatch)."""
-REMEDY = "The schedule, or streamfold jobs --ring, rings again."
+REMEDY = "The schedule or streamfold jobs --ring queues them again."
 
 
 def record_of(change: Change) -> Mapping[str, Any] | None:
-    """The record of a change as a job keeps it, without its images; None for one that is too long, or for none."""
+    """The record of a change as a job keeps it, without its images; None if there is no record or it is too long."""
     if not change.record:
         return None
     record = dict(change.record)
@@ -44,23 +44,23 @@ def record_of(change: Change) -> Mapping[str, Any] | None:
 
 
 class Paged(NamedTuple):
-    """What one page of a lane did."""
+    """The result of one page of a segment."""
 
-    through: str | None  # the last place that is done; None: all that there is to the end of the lane
+    through: str | None  # the sort position of the last entry that is done; None: the segment is done to its end
     counts: Mapping[str, int]  # by word
 
 
 WorkPage = Callable[[JobSegment], Paged]
-"""Does the next page of a lane, behind ``after``."""
+"""Does the next page of a segment, behind ``after``."""
 
 
-def is_over(lane: JobSegment) -> bool:
-    """Whether a lane of an open fan-out is done; one that is not there was done so long ago that it expired."""
-    return lane.done or not lane.version
+def is_over(segment: JobSegment) -> bool:
+    """Whether a segment of an open fan-out is done. A missing one was done so long ago that it expired."""
+    return segment.done or not segment.version
 
 
 class FanOuts:
-    """The fan-outs of an application in a state. Each method raises what the engine raises."""
+    """The fan-outs of an application in a state. Each method raises the errors of the engine."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -68,90 +68,92 @@ class FanOuts:
         self.engine = runtime.engine
 
     def open(self, job: Job, version: str, *, again: bool = False) -> bool:
-        """Opens a fan-out for a version of its item, or leads an open one to it; returns whether it is to be worked on.
+        """Opens a fan-out for a version of its item, or moves an open one to it; returns whether work remains.
 
-        The job and all of its lanes are written at once. Lanes that are on their way go on from where they are.
-        again: where the lanes have the version already, every place is passed once more.
-        Raises ``Contended`` if others change the lanes at every try.
+        The job and all of its segments are written at once. Segments that have begun go on from their cursors.
+        again: if the segments have the version already, every entry is passed once more.
+        Raises ``Contended`` if others change the segments at every try.
         """
+        # Other processes open the same fan-out: each write checks the revisions, and is planned again after a change.
         for _ in self.runtime.tries():
-            lanes = self.lanes(job)
-            known_version = max(lane.version for lane in lanes)  # all were opened together
+            segments = self.lanes(job)
+            known_version = max(segment.version for segment in segments)  # all were opened together
             if known_version > version or (known_version == version and not again):
-                return not all(map(is_over, lanes))
+                return not all(map(is_over, segments))
             known, now = self.read(job.id), int(self.runtime.clock())
             started = job.started if known is None else known.started  # it is open since then
             begun = replace(job, started=started, version=version)
             put = PutState(self._key(job.id), text_of(begun))
-            opened = [self._write(job, _renewed(lane, version, now), lane.revision) for lane in lanes]
+            renewed = [(_renewed(segment, version, now), segment.revision) for segment in segments]
+            opened = [
+                SwapState(self._shard_key(job, segment.number), {"s": text_of(segment)}, revision)
+                for segment, revision in renewed
+            ]
             if self.engine.transact([put, *opened], self.runtime.expires_at) is None:
                 return True
         raise Contended(f"Fan-out {job.id} was changed by others at every try.")
 
     def start(self, job: Job, version: str, *, again: bool = False) -> None:
-        """Opens a fan-out for a version of its item, or leads an open one to it, and rings for its lanes."""
+        """Opens a fan-out, or moves an open one to the version, and queues its segments."""
         if self.open(job, version, again=again):
             self.runtime.enqueue(job.id, range(job.segments))
 
     def all(self) -> Iterator[Job]:
-        """The fan-outs that are open."""
+        """The open fan-outs."""
         after = ""
         while found := self.engine.read_entries(Entries(fan_outs_partition(self.application), LISTED, after)):
-            yield from (loaded(Job, text, place) for place, text in found)
+            yield from (loaded(Job, text, identity) for identity, text in found)
             after = found[-1][0]
 
     def read(self, identity: str) -> Job | None:
-        """An open fan-out; None if it is done, or was never there."""
+        """An open fan-out; None if it is done or never existed."""
         return read_job(self.engine, self._key(identity))
 
     def lanes(self, job: Job) -> list[JobSegment]:
-        """All lanes of a fan-out; those that are not there have no version."""
+        """All segments of a fan-out; one that is not stored has no version."""
         return read_segments(self.engine, self.application, job, range(job.segments))
 
-    def lane(self, job: Job, number: int) -> JobSegment:
-        """One lane of a fan-out."""
+    def segment(self, job: Job, number: int) -> JobSegment:
+        """One segment of a fan-out."""
         (found,) = read_segments(self.engine, self.application, job, [number])
         return found
 
     def work(self, job: Job, number: int, page: WorkPage) -> None:
-        """Works on a lane until it is done, or another works on it.
+        """Works on a segment until it is done, or until another process works on it.
 
-        If the fan-out is led to a newer change after the job was read, it rings for the lane, because ``page`` is of
-        the older one. Raises ``NotStarted`` when there is no time for another page.
+        If the fan-out was moved to a newer change after the job was read, the segment is queued again, because ``page``
+        is of the older change. Raises ``NotStarted`` if there is no time for another page.
         """
-        lane = self.lane(job, number)
-        while lane.version and not lane.done:
-            if lane.version != job.version:
+        segment = self.segment(job, number)
+        while segment.version and not segment.done:
+            if segment.version != job.version:
                 self.runtime.enqueue(job.id, [number])
                 return
             self.runtime.begin()
-            changed = _changed(lane, page(lane), int(self.runtime.clock()))
-            found = self._store(job, lane, changed)
+            changed = _changed(segment, page(segment), int(self.runtime.clock()))
+            found = self._store(job, segment, changed)
             if found != changed and found.version == job.version:
-                return  # another has moved it, and goes on: two at once would write every row twice
-            lane = found
+                return  # another process has advanced it and goes on: two at once would write every row twice
+            segment = found
 
     def end(self, job: Job) -> bool:
-        """Takes a fan-out whose lanes are done from those that are open; False if it was opened again meanwhile."""
+        """Removes a fan-out whose segments are done; False if it was opened again meanwhile."""
         refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job))], self.runtime.expires_at)
         return refused is None
 
     def drop(self, job: Job) -> bool:
-        """Takes an open fan-out out of the state, with its lanes; False if it was opened again meanwhile."""
+        """Removes an open fan-out with its segments; False if it was opened again meanwhile."""
         gone = [DeleteState(self._shard_key(job, number)) for number in range(job.segments)]
         refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job)), *gone], self.runtime.expires_at)
         return refused is None
 
-    def _store(self, job: Job, lane: JobSegment, changed: JobSegment) -> JobSegment:
-        """Moves a lane on; returns how far it is then, by this move or by another."""
+    def _store(self, job: Job, segment: JobSegment, changed: JobSegment) -> JobSegment:
+        """Stores a segment after a page; returns the stored segment, which another process may have written."""
         attributes: dict[str, Any] = {"s": text_of(changed)}
-        if changed.done:  # one that stands still has to be there when somebody goes on
+        if changed.done:  # an unfinished segment must not expire: a later process has to find it
             attributes["ttl"] = self.runtime.expires_at
-        stored = self.engine.swap_state(self._shard_key(job, lane.number), attributes, lane.revision)
-        return changed if stored else self.lane(job, lane.number)
-
-    def _write(self, job: Job, lane: JobSegment, revision: int) -> SwapState:
-        return SwapState(self._shard_key(job, lane.number), {"s": text_of(lane)}, revision)
+        stored = self.engine.swap_state(self._shard_key(job, segment.number), attributes, segment.revision)
+        return changed if stored else self.segment(job, segment.number)
 
     def _key(self, identity: str) -> StateKey:
         return StateKey(fan_outs_partition(self.application), identity)
@@ -160,26 +162,26 @@ class FanOuts:
         return segment_key(self.application, job.id, number)
 
 
-def _renewed(lane: JobSegment, version: str, now: int) -> JobSegment:
-    """The lane for a newer change: a whole circle from where it is."""
-    after = None if lane.done else lane.after
-    return JobSegment(lane.number, after, revision=lane.revision + 1, version=version, stop=after, at=now)
+def _renewed(segment: JobSegment, version: str, now: int) -> JobSegment:
+    # A newer change needs every entry once: on from the cursor to the end, then from the begin to the cursor.
+    after = None if segment.done else segment.after
+    return JobSegment(segment.number, after, revision=segment.revision + 1, version=version, stop=after, at=now)
 
 
-def _changed(lane: JobSegment, done: Paged, now: int) -> JobSegment:
-    """The lane after a page."""
-    counts = dict(Counter(lane.counts) + Counter(done.counts))
-    changed = replace(lane, after=done.through, counts=counts, revision=lane.revision + 1, at=now)
+def _changed(segment: JobSegment, done: Paged, now: int) -> JobSegment:
+    counts = dict(Counter(segment.counts) + Counter(done.counts))
+    changed = replace(segment, after=done.through, counts=counts, revision=segment.revision + 1, at=now)
+    # The second round ends where the segment was when the newer change came.
     if done.through is not None:
-        is_round = lane.wrapped and lane.stop is not None and done.through >= lane.stop
+        is_round = segment.wrapped and segment.stop is not None and done.through >= segment.stop
         return replace(changed, done=is_round)
-    if lane.stop is None or lane.wrapped:
+    if segment.stop is None or segment.wrapped:
         return replace(changed, done=True)
     return replace(changed, wrapped=True)
 
 
 class SegmentQueue:
-    """Rings for lanes by messages of a standard queue. A ring that fails is told to ``warn``, and loses nothing."""
+    """Queues segments as messages of a standard queue. A failed message is reported to ``warn``, and loses nothing."""
 
     def __init__(self, application: str, url: str, warn: Callable[[str], None], client: Any = None) -> None:
         self.application = application
@@ -190,21 +192,21 @@ class SegmentQueue:
     def enqueue(
         self, queued: Iterable[QueuedSegment], enough_time: Callable[[], bool] = lambda: True
     ) -> list[QueuedSegment]:
-        """Sends a message for each lane, ten a call, as long as there is time; returns the lanes that it did not send.
+        """Sends a message for each segment, ten a call, while there is time; returns the segments that were not sent.
 
-        A call takes 11 seconds at most. Whether a message is delivered once, twice or late is the queue's matter.
+        A call takes 11 seconds at most. The queue may deliver a message late or twice.
         """
-        left: list[QueuedSegment] = []
+        pending: list[QueuedSegment] = []
         once = list(dict.fromkeys(queued))
         for first in range(0, len(once), MESSAGES_MAX):
             each = once[first : first + MESSAGES_MAX]
-            left += self._sent(each) if enough_time() else each
-        if left:
-            self.warn(f"{len(left)} lanes of fan-outs were not rung for. {REMEDY}")
-        return left
+            pending += self._sent(each) if enough_time() else each
+        if pending:
+            self.warn(f"{len(pending)} segments of fan-outs could not be queued. {REMEDY}")
+        return pending
 
     def _sent(self, queued: list[QueuedSegment]) -> list[QueuedSegment]:
-        """Sends some messages in one call; returns the lanes of those that the queue did not take."""
+        """Sends some messages in one call; returns the segments whose messages the queue did not take."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         entries = [{"Id": str(number), "MessageBody": self._text(each)} for number, each in enumerate(queued)]
@@ -212,7 +214,7 @@ class SegmentQueue:
             answer = self.client.send_message_batch(QueueUrl=self.url, Entries=entries)
         except ClientError as error:
             self.warn(
-                f"The queue of STREAMFOLD_JOBS did not take a ring ({refusal(error)}). The function needs "
+                f"The queue of STREAMFOLD_JOBS did not take a message ({refusal(error)}). The function needs "
                 "sqs:SendMessage there."
             )
             return queued
@@ -221,30 +223,30 @@ class SegmentQueue:
             return queued
         refused = answer.get("Failed", ())
         if refused:
-            self.warn(f"The queue of STREAMFOLD_JOBS did not take a ring ({refused[0]['Code']}).")
+            self.warn(f"The queue of STREAMFOLD_JOBS did not take a message ({refused[0]['Code']}).")
         return [queued[int(each["Id"])] for each in refused]
 
     def _text(self, queued: QueuedSegment) -> str:
-        fan_out, lane = queued
-        return json.dumps({"application": self.application, "fan_out": fan_out, "lane": lane})
+        fan_out, segment = queued
+        return json.dumps({"application": self.application, "fan_out": fan_out, "lane": segment})
 
 
 def read_message(text: Any, application: str) -> QueuedSegment:
-    """What a message rings for. Raises ``RecordError`` for one that is none, or of another application."""
+    """The segment that a message queues. Raises ``RecordError`` for another text, and for another application."""
     try:
         content = json.loads(text)
-        named, fan_out, lane = content["application"], content["fan_out"], content["lane"]
+        named, fan_out, segment = content["application"], content["fan_out"], content["lane"]
     except (KeyError, TypeError, ValueError):
-        named = fan_out = lane = None
-    valid = isinstance(named, str) and isinstance(fan_out, str) and isinstance(lane, int) and lane >= 0
-    if not valid or isinstance(lane, bool):
+        named = fan_out = segment = None
+    valid = isinstance(named, str) and isinstance(fan_out, str) and isinstance(segment, int) and segment >= 0
+    if not valid or isinstance(segment, bool):
         raise RecordError(
-            f"The message {shown(text)} rings for no lane: expected "
+            f"The message {shown(text)} names no segment: expected "
             '{"application": NAME, "fan_out": ID, "lane": NUMBER}, as STREAMFOLD_JOBS gets them.'
         )
     if named != application:
         raise RecordError(
-            f"The message rings for application {named!r}, and this function is of {application!r}: each application "
+            f"The message names application {named!r}, and this function is of {application!r}: each application "
             "needs a queue of its own in STREAMFOLD_JOBS."
         )
-    return fan_out, lane
+    return fan_out, segment

@@ -20,7 +20,7 @@ from streamfold.writes.guarded import StateKey
 KEPT_DAYS = 90
 """How long a job is kept after its end, and a segment after its last page."""
 JOBS_MAX = 1000
-"""Jobs that are listed, the newest first."""
+"""The newest jobs are listed, up to this number."""
 SEGMENTS_MAX = 1_000_000
 """Segments of a parallel scan (API Reference, Scan)."""
 
@@ -37,16 +37,16 @@ class Job:
     table: str  # the logical name of the table whose keys are read
     segments: int
     started: int  # epoch seconds
-    by: str  # who started it
+    by: str  # the user or process that started it
     read_units: int = 0  # the most in a second; 0: no limit
     write_units: int = 0
     paused: bool = False
     ended: int = 0  # epoch seconds; 0: not yet
     done: bool = False  # it ended with all of its segments read
     counts: Mapping[str, int] = field(default_factory=dict)  # the sum of its segments, from its end on
-    options: Mapping[str, Any] = field(default_factory=dict)  # what only this command knows, as JSON
+    options: Mapping[str, Any] = field(default_factory=dict)  # known to this command only, as JSON
     revision: int = 0
-    version: str = ""  # of a fan-out: the version of the change that it is for, as its lanes have it
+    version: str = ""  # of a fan-out: the version of its change, as its segments have it
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "handlers", tuple(self.handlers))
@@ -57,20 +57,20 @@ class JobSegment:
     """How far a segment of a job is."""
 
     number: int
-    after: str | None = None  # where it goes on: the place of a scan, the line of a file; None: at its begin
-    counts: Mapping[str, int] = field(default_factory=dict)  # what was done, by word
+    after: str | None = None  # the cursor: a position of a scan, the line of a file; None: at its begin
+    counts: Mapping[str, int] = field(default_factory=dict)  # of the work done, by word
     done: bool = False
     revision: int = 0
-    version: str = ""  # of a fan-out: the version of the change that it is for
-    stop: str | None = None  # of a fan-out: where the circle ends; None: at the end
+    version: str = ""  # of a fan-out: the version of its change
+    stop: str | None = None  # of a fan-out: where the second round ends; None: there is no second round
     wrapped: bool = False  # of a fan-out: it passed the end, and goes on to ``stop``
-    at: int = 0  # of a fan-out: when it last moved, epoch seconds
+    at: int = 0  # of a fan-out: when its cursor last changed, epoch seconds
 
 
 class Jobs:
-    """The jobs of an application in a state. ``clock`` tells epoch seconds; ``deadline`` bounds the tries of a change.
+    """The jobs of an application in a state. ``clock``: epoch seconds. ``deadline`` bounds the tries of a change.
 
-    Each method raises what the engine raises.
+    Each method raises the errors of the engine.
     """
 
     def __init__(
@@ -87,16 +87,17 @@ class Jobs:
 
     @classmethod
     def of(cls, runtime: Runtime) -> "Jobs":
-        """The jobs of a runtime's application."""
+        """The jobs of the runtime's application, on its store and until its end."""
         return cls(runtime.application.name, runtime.store, runtime.clock, runtime)
 
     def create(self, what: str, handlers: tuple[str, ...], table: str, segments: int, **given: Any) -> Job:
-        """Stores a new job. ``given``: ``by``, and what else a job may be given (``Job``).
+        """Stores a new job. ``given``: ``by``, and other fields of ``Job``.
 
-        Raises ``SettingsError`` for segments or rates that cannot be.
+        Raises ``SettingsError`` for impossible segments or rates.
         """
         now = int(self.clock())
         begin = f"{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}"
+        # Two jobs may begin in the same second: an id that is taken is drawn again.
         for _ in self.deadline.tries():
             identity = f"{begin}-{token_hex(2)}"
             job = Job(id=identity, what=what, handlers=handlers, table=table, segments=segments, started=now, **given)
@@ -105,27 +106,27 @@ class Jobs:
         raise Contended("No id was found for a new job.")
 
     def read(self, identity: str) -> Job | None:
-        """A job; None if there is none of this id."""
+        """A job; None for an unknown id."""
         return read_job(self.engine, self._key(identity))
 
     def known(self, identity: str) -> Job:
-        """A job. Raises ``SettingsError`` if there is none of this id."""
+        """A job. Raises ``SettingsError`` for an unknown id."""
         job = self.read(identity)
         if job is None:
-            raise SettingsError(f"Job {identity} is not known: streamfold jobs lists those that are.")
+            raise SettingsError(f"Job {identity} is not known: streamfold jobs lists the known ones.")
         return job
 
     def all(self) -> list[Job]:
-        """The jobs that are kept, the newest first."""
+        """The kept jobs, the newest first."""
         wanted = Entries(jobs_partition(self.application), JOBS_MAX, descending=True)
-        return [loaded(Job, text, place) for place, text in self.engine.read_entries(wanted)]
+        return [loaded(Job, text, identity) for identity, text in self.engine.read_entries(wanted)]
 
     def change(self, identity: str, **changes: Any) -> Job:
         """Changes ``paused``, ``read_units`` or ``write_units`` of a job that has not ended.
 
-        Raises ``SettingsError`` if there is no such job, or it has ended, and ``Contended`` when others change it at
-        every try.
+        Raises ``SettingsError`` if the job is unknown or has ended, and ``Contended`` if others change it at every try.
         """
+        # Each try checks the revision that it read: a change by another process must not be overwritten.
         for _ in self.deadline.tries():
             found = self.known(identity)
             if found.ended:
@@ -135,12 +136,12 @@ class Jobs:
         raise Contended(f"Job {identity} was changed by others at every try.")
 
     def gone_on(self, job: Job, read_units: int = 0, write_units: int = 0) -> Job:
-        """A job that was stopped and goes on, at the rates that are given now; 0: at its own."""
+        """A stopped job as it goes on, at the given rates; 0: at its own."""
         given = {"read_units": read_units or job.read_units, "write_units": write_units or job.write_units}
         return job if given == {name: getattr(job, name) for name in given} else self.change(job.id, **given)
 
     def segment(self, job: Job, number: int) -> JobSegment:
-        """How far a segment is."""
+        """The progress of a segment."""
         (found,) = read_segments(self.engine, self.application, job, [number])
         return found
 
@@ -157,11 +158,11 @@ class Jobs:
         return (segment for segment in found if not segment.done)
 
     def advance(self, job: Job, segment: JobSegment, after: str | None, counts: Mapping[str, int]) -> JobSegment:
-        """Moves a segment on, after its page was done; returns how far it is then.
+        """Stores a segment's progress after a page; returns the stored segment.
 
         after: where the next page begins; None: the segment is done.
-        counts: what the page did, by word. They are lost if another run has moved the segment meanwhile: then the
-        segment is returned as that run left it.
+        counts: of the page, by word. They are lost if another run has advanced the segment meanwhile: then the
+        segment is returned as that run stored it.
         """
         total = dict(Counter(segment.counts) + Counter(counts))
         changed = JobSegment(segment.number, after, total, after is None, segment.revision + 1)
@@ -171,7 +172,8 @@ class Jobs:
         return changed if stored else self.segment(job, segment.number)
 
     def end(self, identity: str) -> Job:
-        """Ends a job, done or not, and sums up what its segments did. It is kept for ``KEPT_DAYS``."""
+        """Ends a job, done or not, with the sums of its segments' counts. It is kept for ``KEPT_DAYS``."""
+        # A pause or a new rate may come in between: the job is read again, so that neither is lost.
         for _ in self.deadline.tries():
             job = self.known(identity)
             if job.ended:
@@ -185,11 +187,12 @@ class Jobs:
         raise Contended(f"Job {identity} was changed by others at every try.")
 
     def _store(self, job: Job) -> Job | None:
-        """Writes a job over the revision that was read; None if another is there, that is none of an earlier try."""
+        """Writes a job over the revision that was read; None if another process has written it since."""
         stored, key = replace(job, revision=job.revision + 1), self._key(job.id)
         attributes = {"s": text_of(stored), **({"ttl": self._expires()} if job.ended else {})}
         if self.engine.swap_state(key, attributes, job.revision):
             return stored
+        # The answer to an earlier try may be lost: the same text in the state is this very write.
         found = self.engine.read_state([key], consistent=True).get(key, {})
         return stored if found.get("s") == attributes["s"] else None
 
@@ -212,13 +215,13 @@ def _checked(job: Job) -> Job:
 
 
 def read_job(engine: Engine, key: StateKey) -> Job | None:
-    """The job of a key; None if there is none."""
+    """The job of a key, read consistently; None if there is none."""
     found = engine.read_state([key], consistent=True).get(key)
     return None if found is None else loaded(Job, found.get("s"), key.sk)
 
 
 def read_segments(engine: Engine, application: str, job: Job, numbers: Iterable[int]) -> list[JobSegment]:
-    """The segments of these numbers, begun or not."""
+    """The segments of these numbers; one that is not stored has not begun."""
     keys = {number: segment_key(application, job.id, number) for number in numbers}
     found = engine.read_state(keys.values(), consistent=True)
     return [
@@ -228,12 +231,12 @@ def read_segments(engine: Engine, application: str, job: Job, numbers: Iterable[
 
 
 def text_of(kept: Job | JobSegment) -> str:
-    """A job or segment as the state holds it."""
+    """A job or segment as text, for the state."""
     return json.dumps({each.name: getattr(kept, each.name) for each in fields(kept)}, sort_keys=True, default=dict)
 
 
 def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
-    """A job or segment of its text, without what newer code added. Raises ``EngineError`` for a damaged one."""
+    """A job or segment from its text, without fields of newer code. Raises ``EngineError`` for a damaged one."""
     try:
         known = {each.name for each in fields(kind)}
         return kind(**{name: value for name, value in json.loads(text).items() if name in known})
@@ -242,23 +245,23 @@ def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
 
 
 class RunSegments(Protocol):
-    """The parts of a run, by number."""
+    """The segments of a run, by number."""
 
     def left(self) -> list[int]:
-        """The parts that are not done."""
+        """The numbers of the segments that are not done."""
         ...
 
     def run_segment(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
-        """Does a part from its cursor on, while ``until`` has time, and returns its cursor.
+        """Works on a segment from its cursor on, while ``until`` has time, and returns its progress.
 
-        The cursor moves after each page. A page that is done again changes nothing. Raises what reading and writing
-        raise, and ``SettingsError`` where somebody ended the job.
+        The cursor is stored after each page. A repeated page changes nothing. Raises the errors of reads and writes,
+        and ``SettingsError`` if somebody has ended the job.
         """
         ...
 
 
-def run_here(parts: RunSegments, done: Callable[[int], None] = lambda _: None) -> None:
-    """Carries a run in this process, part after part; ``done`` is told each part that is done."""
-    for number in parts.left():
-        parts.run_segment(number)
+def run_here(segments: RunSegments, done: Callable[[int], None] = lambda _: None) -> None:
+    """Runs all segments in this process, one after another; ``done`` is called with each that is done."""
+    for number in segments.left():
+        segments.run_segment(number)
         done(number)

@@ -1,4 +1,4 @@
-"""How fast a run may go: units at a rate, slower where a table is throttled or the live stream falls behind."""
+"""The pace of a run: units at a rate, slower while a table is throttled or the live stream falls behind."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from streamfold.parking import Clients, make_client
 
 UNLIMITED = float("inf")
 BURST_SECONDS = 1.0
-"""For how long units that nobody spends are kept."""
+"""Unspent units are kept for this time."""
 WAIT_SECONDS_MAX = 1.0
-"""The longest wait before the rates are looked at again."""
+"""The longest wait before the rates are read again."""
 HALVED = 0.5
 GROWTH_A_SECOND = 1.1
-"""How fast a rate that was halved grows again: it doubles in about seven seconds."""
+"""Growth of a rate that was halved: it doubles in about seven seconds."""
 HALVING_SECONDS = 1.0
 """A rate is halved once in this time, however many threads are throttled."""
 GROWING_SECONDS_MAX = 60
@@ -25,21 +25,21 @@ GROWING_SECONDS_MAX = 60
 RATE_MIN = 1.0
 """A rate is halved no further."""
 SECONDS_SHORT_MIN = 0.001
-"""A shorter wait is owed on, and joins the next one."""
+"""A shorter wait is not waited: it joins the next one."""
 WINDOW_SECONDS = 10.0
-"""About how long what was spent is remembered, for a rate without a limit."""
+"""Spent units are remembered for about this time, for a rate without a limit."""
 
 NAMESPACE, METRIC = "AWS/Lambda", "IteratorAge"
 PERIOD_SECONDS = 60
 """Lambda reports its metrics each minute."""
 LOOKED_BACK = timedelta(minutes=5)
-"""An age that was measured before says nothing about now."""
+"""An older measurement does not describe the present age."""
 READ_SECONDS = 30
 """How often the age is read: it costs a request, and changes each minute."""
 MILLISECONDS = 1000
 
 ReadAge = Callable[[], float | None]
-"""The age in seconds of what a function works on; None if it was not called in the last minutes."""
+"""The age in seconds of the records that a function works on; None if it was not called in the last minutes."""
 
 
 class TokenBucket:
@@ -64,14 +64,15 @@ class TokenBucket:
             self._tokens -= units
 
     def seconds_short(self, now: float) -> float:
-        """How long it takes until nothing is owed any more."""
+        """The wait until the debt of units is paid."""
         self._refill(now)
         seconds = -self._tokens / self.held
         return seconds if seconds >= SECONDS_SHORT_MIN else 0.0
 
     def halve(self, now: float) -> None:
-        """Halves the rate; without a limit, half of what was spent in a second is the rate from now on."""
+        """Halves the rate. Without a limit, the rate becomes half of the units spent in a second."""
         self._refill(now)
+        # Each thread that meets the same throttling calls this: without the bound, the rate would fall to its minimum.
         if now - self._halved < HALVING_SECONDS:
             return
         self._halved = now
@@ -93,8 +94,8 @@ class TokenBucket:
 class Pace:
     """Holds reads and writes to their rates, over all threads that share it.
 
-    clock: seconds, of any begin.
-    meanwhile: is called before each wait, and may change the rates: waits are cut at ``WAIT_SECONDS_MAX``.
+    clock: seconds, from any begin.
+    meanwhile: is called before each wait, and may change the rates: waits end after ``WAIT_SECONDS_MAX``.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Pace:
         return self._read.held, self._write.held
 
     def spend(self, read: float = 0, write: float = 0) -> None:
-        """Takes units that were consumed, and waits until the rates allow the next ones.
+        """Takes consumed units, and waits until the rates allow the next ones.
 
         Raises ``NotStarted`` if there is no time for the wait.
         """
@@ -130,7 +131,7 @@ class Pace:
             self.deadline.wait(min(seconds, WAIT_SECONDS_MAX))
 
     def change(self, read_units: float | None = None, write_units: float | None = None) -> None:
-        """Sets rates anew; 0 is no limit, None leaves one as it is."""
+        """Sets rates; 0 is no limit, None keeps the present one."""
         with self._lock:
             self._short()
             for bucket, units in ((self._read, read_units), (self._write, write_units)):
@@ -154,10 +155,10 @@ class Pace:
 
 
 class StreamLag:
-    """Whether a function is further behind its stream than a run may let it be.
+    """Whether a function is further behind its stream than a run allows.
 
     function: its name, for messages.
-    clock: seconds, of any begin.
+    clock: seconds, from any begin.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class StreamLag:
         self._at = -float("inf")
 
     def __call__(self) -> str:
-        """Why a run has to wait; "" if it has not to. Raises what reading the age raises."""
+        """Why a run has to wait; "" if it has not to. Raises the errors of ``read``."""
         if self.clock() - self._at >= READ_SECONDS:
             self._age, self._at = self.read(), self.clock()
         if self._age is None or self._age <= self.seconds_max:
@@ -180,7 +181,7 @@ class StreamLag:
 
 
 def iterator_age(function: str, clients: Clients = make_client) -> ReadAge:
-    """Reads the age of a function from CloudWatch. A call raises ``EngineError`` where it may not be read."""
+    """Reads the age of a function from CloudWatch. A call raises ``EngineError`` if the age cannot be read."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = clients("cloudwatch")

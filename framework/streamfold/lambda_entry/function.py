@@ -1,7 +1,7 @@
 """A function of AWS Lambda: one batch in, the partial batch response out. The schedule's function is here too.
 
-What a function raises may be logged by Lambda, and items belong in no log: every entry raises its errors through
-``in_public``, which keeps the type and the trace, and of the message only the text that is the framework's own.
+Lambda may log the error that a function raises, and items belong in no log. Every entry raises its errors through
+``in_public``, which keeps the type and the trace, and only the framework's own text of the message.
 """
 
 import logging
@@ -50,7 +50,7 @@ LOCAL_ACCOUNT = "000000000000"
 class Function:
     """One application in one execution environment: settings read once, one client, one engine.
 
-    The table that was adopted and the warnings that were logged stay known from batch to batch.
+    The adopted table and the logged warnings are remembered from batch to batch.
     """
 
     def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
@@ -58,7 +58,7 @@ class Function:
         self.settings = settings
         self.client = client or make_client()
         self.engine: DynamoEngine | None = None
-        self.doorbell: SegmentQueue | None = None
+        self.segment_queue: SegmentQueue | None = None
         self.function_arn: object = None  # of the invocation
         self.origins = self._new_origins()
         self.warned: set[object] = set()
@@ -92,14 +92,15 @@ class Function:
             runtime = self.runtime_of(context)
             begun = begin_with_records(runtime, records, self.origins)
             changes, malformed = read_changes(records, self.origins)
-        else:  # an engine that is not made yet waits for the table's name, which the records give
+        else:  # the engine needs the table's name, which the records give
             changes, malformed = read_changes(records, self.origins)
             runtime = self.runtime_of(context)
+        # Warned about, not raised: a warning is logged once, and the records are reported as failed in any case.
         if not runtime.enough_time():
             runtime.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
             report = process_changes(runtime, changes, self.origins.sources, begun)
-        except ManifestError:  # these records are refused: the table's name that they gave is no name for others
+        except ManifestError:  # the state refuses these records: the table's name that they gave is forgotten
             self.origins = self._new_origins()
             raise
         self.enqueue(runtime)
@@ -108,7 +109,7 @@ class Function:
         return response_of(report.failures)
 
     def runtime_of(self, context: Any, stop_seconds: int | None = None) -> Runtime:
-        """The runtime of one invocation, whose engine waits no longer than that. ``stop_seconds``: other than set."""
+        """The runtime of one invocation, whose engine waits no longer. ``stop_seconds``: in place of the setting."""
         engine = self.engine or self._engine()
         settings = self.settings if stop_seconds is None else self.settings._replace(stop_seconds=stop_seconds)
         runtime = Runtime(
@@ -132,18 +133,18 @@ class Function:
         return runtime
 
     def enqueue(self, runtime: Runtime, enough_time: Callable[[], bool] | None = None) -> "list[QueuedSegment]":
-        """Sends a message for each segment that waits; returns those for which none could be sent.
+        """Sends a message for each waiting segment; returns the segments whose message could not be sent.
 
-        The client of the queue is made when it is first needed: most batches open no fan-out.
+        The client of the queue is made at its first use: most batches open no fan-out.
         """
         queued, runtime.queued = runtime.queued, []
         if not queued or self.settings.jobs is None:
             return queued
-        if self.doorbell is None:
+        if self.segment_queue is None:
             from streamfold.jobs.fan_outs import SegmentQueue
 
-            self.doorbell = SegmentQueue(self.app.name, self.settings.jobs, self.warn)
-        return self.doorbell.enqueue(queued, enough_time or runtime.enough_time)
+            self.segment_queue = SegmentQueue(self.app.name, self.settings.jobs, self.warn)
+        return self.segment_queue.enqueue(queued, enough_time or runtime.enough_time)
 
     def _new_origins(self) -> Origins:
         return Origins(
@@ -158,8 +159,8 @@ class Function:
     def _check_adopted(self, real: str, arn: Any) -> None:
         """Raises ``RecordError`` for a table that a test event may have made up.
 
-        The event that the console's Test offers is a sample, of a table in another account that does not exist. A
-        state that was bound to that table would refuse the records of the real one.
+        The event of the console's Test is a sample, of a table in another account that does not exist. A state that
+        was bound to that table would refuse the records of the real one.
         """
         own, source = _region_and_account(self.function_arn), _region_and_account(arn)
         is_local = source is not None and source[1] == LOCAL_ACCOUNT
@@ -172,13 +173,13 @@ class Function:
         )
 
     def warn(self, text: str) -> None:
-        """Logs a warning without content of items, and once: warnings of two items are then the same text."""
+        """Logs a warning once, without content of items: the warnings of two items may then be one text."""
         if (shown := public(text)) not in self.warned:
             self.warned.add(shown)
             log.warning(shown)
 
     def _engine(self) -> DynamoEngine:
-        """The engine, with the real names of the tables: from the settings, or from the stream's records."""
+        """The engine, with the real names of the tables from the settings or from the stream's records."""
         real = self.origins.real_names()
         tables = {
             name: (table, self.settings.real_name(name) or real.get(name, name))
@@ -186,13 +187,13 @@ class Function:
         }
         state_table = self.settings.state_table or f"{self.app.name}-state"
         engine = DynamoEngine(self.client, tables, state_table)
+        # Without the main table's name the engine serves one batch: the next one may give the name.
         if MAIN.name not in tables or real.get(MAIN.name):
             self.engine = engine
         return engine
 
 
 def _region_and_account(arn: object) -> list[str] | None:
-    """The region and the account of an ARN; None for another text."""
     parts = arn.split(":") if isinstance(arn, str) else []
     return parts[3:5] if len(parts) > 5 and all(parts[3:5]) else None
 
@@ -215,22 +216,22 @@ def function_of(app: Application, made: type[SomeFunction]) -> SomeFunction:
 
 
 def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
-    """Does a part of a run, as far as the invocation's time goes."""
+    """Works on a segment of a run, as far as the invocation's time goes."""
     from streamfold.lifecycle.state_machine import work
 
     function = function_of(app, Function)
     try:
         runtime = replace(function.runtime_of(context), parking=None, pace=SendingPace())
-        answer = work(runtime, event)
+        result = work(runtime, event)
         function.enqueue(runtime)
-        return answer
+        return result
     except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
         stopped = in_public(error)
     raise stopped
 
 
 def handle_verify(app: Application, event: Any, context: Any, client: Any = None) -> dict[str, int]:
-    """Compares a sample of the items with the state, writes nothing, and returns, logs and measures the counts."""
+    """Compares a sample of the items with the state without writing; returns, logs and measures the counts."""
     try:
         return _verified(app, event, context, client)
     except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
@@ -256,7 +257,7 @@ def _verified(app: Application, event: Any, context: Any, client: Any) -> dict[s
     collect_in_batches()
     found = verify_sample(runtime, AskedSample.of(event), Random())  # noqa: S311 - a sample
     log.info("sample verified", extra=dict(found.counts))
-    for text, by_handler in (("parts of items differ", found.different), ("items fail", found.failed)):
+    for text, by_handler in (("contributions differ", found.different), ("items fail", found.failed)):
         for handler, count in by_handler.items():
             log.error(text, extra={"handler": handler, "count": count})
     measuring(app.name, settings)(found.counts)
@@ -272,7 +273,7 @@ def in_public(error: Exception) -> Exception:
     shown = public(reason(error))
     if shown == REDACTED:
         stopped: Exception = StreamfoldError(
-            f"{type(error).__name__} ended the invocation; what it says may be of an item."
+            f"{type(error).__name__} ended the invocation; its message may hold content of an item."
         )
     else:
         stopped = type(error)(shown)
@@ -280,26 +281,26 @@ def in_public(error: Exception) -> Exception:
 
 
 def keep_quiet() -> None:
-    """Keeps libraries from logging requests and responses, with items in them, under a root logger of level DEBUG."""
+    """Keeps libraries from logging requests and responses, with items in them, if the root logger has level DEBUG."""
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.INFO)
 
 
 def _parking(settings: Settings) -> Parking | None:
-    """The parking place. A file is refused: it would be on the function's disk, which is lost with its environment."""
+    """The parking location. A file is refused: the function's disk is lost with its environment."""
     if settings.park is None:
         return None
     parking = open_parking(settings.park)
     if isinstance(parking, FileParking):
         raise SettingsError(
-            f"STREAMFOLD_PARK={settings.park!r} is a file, which goes when the function's environment does: expected "
+            f"STREAMFOLD_PARK={settings.park!r} is a file, which is lost with the function's environment: expected "
             "s3://BUCKET/PREFIX or the URL of an SQS queue."
         )
     return parking
 
 
 def _check_parking(app: Application, settings: Settings) -> None:
-    """Refuses handlers that park if there is no parking place: their records would be retried until they are lost.
+    """Refuses handlers that park without a parking location: their records would be retried until they are lost.
 
     Handlers of other groups run in other functions.
     """
@@ -308,7 +309,7 @@ def _check_parking(app: Application, settings: Settings) -> None:
         option = 'on_error="park"' if route.policy.parks else 'on_conflict="park"' if parks_conflicts else None
         if option is not None and settings.serves(route.group):
             raise SettingsError(
-                f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking place: "
+                f"Handler {route.name!r} ({route.declared_at}) has {option}, but the function has no parking location: "
                 "expected STREAMFOLD_PARK=s3://BUCKET/PREFIX, or the URL of an SQS queue. Without one, declare "
                 f"{option.replace('park', 'report' if 'conflict' in option else 'retry')}."
             )

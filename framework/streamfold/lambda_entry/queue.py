@@ -1,7 +1,7 @@
-"""The queue's Lambda entry: messages ring for lanes of fan-outs, and a schedule rings for those that stand still.
+"""The queue's Lambda entry: messages name segments of fan-outs, and a schedule queues idle segments again.
 
-A message is acknowledged when its lane is done, or when the next message for it was sent. So no receive is spent by
-length: however long a lane is, only what fails comes again, and ends in the dead-letter queue.
+A message is acknowledged when its segment is done, or when the next message for the segment was sent. So a long
+segment spends no receives: only a failure is redelivered, and reaches the dead-letter queue.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,14 @@ from streamfold.settings import Settings
 from streamfold.settings.limits import CALL_SECONDS_MAX
 
 STILL_SECONDS = 300
-"""A lane that has not moved for so long is rung for again; a page of a lane takes seconds."""
+"""A segment that is idle for so long is queued again; a page of a segment takes seconds."""
 RING = {"ring": True}
 """The event of the schedule."""
 AGE_METRIC = "fan_out_oldest_seconds"
 SQS = "aws:sqs"
-NOT_SENT = "The next message for this lane could not be sent; this one comes again."
-FAILED = "lane failed and comes again"
+NOT_SENT = "The next message for this segment could not be sent; this one is redelivered."
+NO_TIME = f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds."
+FAILED = "segment failed and is redelivered"
 
 
 class QueueFunction(Function):
@@ -44,15 +45,15 @@ class QueueFunction(Function):
         if settings.jobs is None:
             raise SettingsError(
                 "STREAMFOLD_JOBS is not set: expected the URL of the queue that calls jobs_handler, which sends the "
-                "next message for a lane that it cannot end in time."
+                "next message for a segment that it cannot end in time."
             )
         if MAIN.name in app.tables and not settings.real_name(MAIN.name):
-            raise SettingsError("STREAMFOLD_TABLE_MAIN is not set: no record tells jobs_handler the table's name.")
+            raise SettingsError("STREAMFOLD_TABLE_MAIN is not set: no record gives jobs_handler the table's name.")
         super().__init__(app, settings, client)
         self.emit = measuring(app.name, settings)
 
     def _processed(self, event: Any, context: Any) -> Response:
-        # The longer stop leaves time for the ring that hands over.
+        # The earlier stop leaves time to send the messages that hand segments over.
         runtime = self.runtime_of(context, self.settings.stop_seconds + CALL_SECONDS_MAX)
         if event == RING:
             self._watched(runtime)
@@ -60,32 +61,36 @@ class QueueFunction(Function):
         return response_of(self._worked(messages_of(event), runtime).failures)
 
     def _watched(self, runtime: Runtime) -> None:
-        """Rings for lanes that stand still, and measures how old the oldest fan-out is."""
+        """Queues idle segments again, and measures the age of the oldest fan-out."""
         found = watch_open(runtime, still_seconds=STILL_SECONDS)
         self.enqueue(runtime, self._time_to_enqueue(runtime))
         counts = {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.queued}
-        log.info("open fan-outs were looked at", extra=counts)
+        log.info("open fan-outs were read", extra=counts)
         self.emit(counts)
 
     def _worked(self, messages: Sequence[Mapping[str, Any]], runtime: Runtime) -> Report:
-        report, lanes = Report(), dict[QueuedSegment, list[str]]()
+        report, segments = Report(), dict[QueuedSegment, list[str]]()
         for message in messages:
             identity = message["messageId"]
             try:
-                lanes.setdefault(read_message(message.get("body"), self.app.name), []).append(identity)
+                segments.setdefault(read_message(message.get("body"), self.app.name), []).append(identity)
             except RecordError as error:
                 report.failures.append(Failure(identity, "message", None, error))
+        # Too little time at the begin fails the messages: handing over segments that never begin would go on for ever.
         begun = runtime.enough_time()
-        for queued, identities in lanes.items():
-            merge(report, self._lane(queued, identities, runtime) if begun else _no_time(queued, identities))
-        handed = [queued for queued in dict.fromkeys(runtime.queued) if queued in lanes]
+        for queued, identities in segments.items():
+            if begun:
+                merge(report, self._worked_on(queued, identities, runtime))
+            else:
+                report.failures += _failed(queued, identities, NotStarted(NO_TIME))
+        handed = [queued for queued in dict.fromkeys(runtime.queued) if queued in segments]
         for queued in self.enqueue(runtime, self._time_to_enqueue(runtime)):
-            report.failures += _failed(queued, lanes.get(queued, ()), NotStarted(NOT_SENT))
-        self._observe(report, len(lanes), len(handed))
+            report.failures += _failed(queued, segments.get(queued, ()), NotStarted(NOT_SENT))
+        self._observe(report, len(segments), len(handed))
         return report
 
-    def _lane(self, queued: QueuedSegment, identities: Sequence[str], runtime: Runtime) -> Report:
-        """Works on a lane; its failures bear the ids of its messages."""
+    def _worked_on(self, queued: QueuedSegment, identities: Sequence[str], runtime: Runtime) -> Report:
+        """Works on a segment; its failures have the ids of its messages."""
         try:
             report = work_on(runtime, queued)
         except NotStarted:
@@ -101,21 +106,21 @@ class QueueFunction(Function):
     def _time_to_enqueue(self, runtime: Runtime) -> Callable[[], bool]:
         return lambda: runtime.seconds_left() > self.settings.stop_seconds
 
-    def _observe(self, report: Report, lanes: int, handed: int) -> None:
+    def _observe(self, report: Report, segments: int, handed: int) -> None:
         counts = {
-            "lanes": lanes,
+            "lanes": segments,
             "lanes_handed_over": handed,
             "lanes_failed": len({failure.sequence for failure in report.failures}),
             "parked": sum(report.parked.values()),
             "rows_written": sum(tally.written for tally in report.tallies.values()),
         }
-        log.info("lanes were worked on", extra=counts)
+        log.info("segments were worked on", extra=counts)
         log_failures(report, FAILED)
         self.emit(counts)
 
 
 def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
-    """The messages of an event. Raises ``RecordError`` for one that is no batch of a queue."""
+    """The messages of an event. Raises ``RecordError`` if the event is no batch of a queue."""
     records = event.get("Records") if isinstance(event, Mapping) else None
     if not isinstance(records, list) or not all(
         isinstance(record, Mapping) and record.get("eventSource") == SQS and isinstance(record.get("messageId"), str)
@@ -128,15 +133,8 @@ def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
     return records
 
 
-def _no_time(queued: QueuedSegment, identities: Sequence[str]) -> Report:
-    """The message comes again: to hand over what is never begun would go on for ever."""
-    error = NotStarted(f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds.")
-    return Report(failures=_failed(queued, identities, error))
-
-
 def _failed(queued: QueuedSegment, identities: Sequence[str], error: Exception) -> list[Failure]:
-    """The failure of a lane, for each of its messages."""
-    return [Failure(identity, f"fan-out {queued[0]}, lane {queued[1]}", None, error) for identity in identities]
+    return [Failure(identity, f"fan-out {queued[0]}, segment {queued[1]}", None, error) for identity in identities]
 
 
 def handle_queue(app: Application, event: Any, context: Any) -> Response:

@@ -1,11 +1,11 @@
-"""Logs, metrics and traces of a function, as ``STREAMFOLD_OBSERVE`` asks for them.
+"""Logs, metrics and traces of a function, as ``STREAMFOLD_OBSERVE`` sets them.
 
-By default the lines are written here: JSON for the log, the embedded metric format for counts. They have the names and
-the form that Powertools' Logger and Metrics give them, so that a search, a filter or an alarm finds both alike.
-Powertools takes a fifteenth of a cold start, so it is imported only where the setting names it.
+By default this module writes the lines: JSON for the log, the embedded metric format for counts. They have the names
+and the form of Powertools' Logger and Metrics, so that a search, a filter or an alarm finds both alike. Powertools
+takes a fifteenth of a cold start, so it is imported only if the setting names it.
 
-Logged are counts, names of handlers and templates, sequence numbers, error types, places in the code, and messages
-without their item content: never keys or other contents of items, at any level.
+The log holds counts, names of handlers and templates, sequence numbers, error types, locations in the code, and
+messages without their item content. It never holds keys or other contents of items, at any level.
 """
 
 import json
@@ -41,7 +41,7 @@ log = logging.getLogger("streamfold")
 
 
 def observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
-    """Sets up what the setting asks for; returns a function that logs and measures the report of a batch."""
+    """Sets up the logs and metrics of the setting; returns a function that logs and measures the report of a batch."""
     start_log(service, settings)
     measure = measuring(service, settings)
     if settings.observe == "traced":
@@ -61,7 +61,7 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int, Sending
             "transaction_actions": min(actions, settings.chunk_actions),
         }
         log.info("batch processed", extra=counts)
-        log_failures(report, "record failed and comes again")
+        log_failures(report, "record failed and is redelivered")
         for (key, name), count in report.near_misses.items():
             log.warning(NEAR_MISS, extra={"key": key, "field": name, "near_misses": count})
         for word, text in WARNINGS.items():
@@ -91,7 +91,7 @@ def log_failures(report: Report, text: str) -> None:
 
 
 def start_log(service: str, settings: Settings) -> None:
-    """Has the log written as JSON, with the name of the service; leaves it as Lambda set it up if that is off.
+    """Sets up the log as JSON, with the name of the service; leaves it as Lambda set it up if that is off.
 
     Raises ``SettingsError`` for an unknown level.
     """

@@ -1,1 +1,1 @@
-"""What leads a whole state to its items: backfill, verify, repair and rebuild, beside the live stream."""
+"""Operations on a whole state, beside the live stream: backfill, verify, repair, rebuild, retire."""

@@ -1,4 +1,4 @@
-"""A run over all items: estimated, divided into parts, done page by page beside the live stream."""
+"""A run over all items: estimated, divided into segments, done page by page beside the live stream."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,52 +32,52 @@ from streamfold.writes.guarded import PutRow, RowKey
 
 ShowProgress = Callable[["BackfillProgress"], None]
 KeepFailed = Callable[[Sequence[ItemFailed]], None]
-"""Is given the failed items of each page, before the run goes on behind them."""
+"""Is called with the failed items of each page, before the cursor moves behind them."""
 Metered = Callable[[], tuple[float, float]]
-"""Read and write units that were consumed since it was asked last."""
+"""Read and write units that were consumed since the last call."""
 
 SAMPLE_ITEMS = 2_000
-"""Items of a sample; a whole page, if that is more: how many items of it share a row decides what is written."""
+"""Items of a sample, or a whole page if it has more: items of a page that share a row cost one write."""
 SLICES = 1_000
-"""Segments of which some are read for a sample: each is a random slice of a table, by the hash of its keys."""
+"""Segments of a table, of which a sample reads some: each is a random slice, by the hash of the keys."""
 PAGES_MAX = 400
-"""Pages that a sample reads at most, where most slices are empty."""
+"""Pages that a sample reads at most if most slices are empty."""
 READ_BYTES = 4_096
-"""What one read unit reads strongly (Developer Guide, read-write-operations)."""
+"""Bytes of one strongly consistent read unit (Developer Guide, read-write-operations)."""
 LEDGER_BYTES = 300
-"""About the size of a ledger item, of which the run reads the key when it goes over the state."""
+"""About the size of a ledger item, whose key the run reads in its scan of the state."""
 PRICE_WRITE, PRICE_READ = 0.625, 0.125
 """Dollars for a million units on demand, us-east-1 (DynamoDB pricing, November 2024 on)."""
 
 LOOK_SECONDS = 5
-"""How often a run looks at its job, for another rate or a pause."""
+"""How often a run reads its job, for a new rate or a pause."""
 PAUSE_SECONDS = 5
 WAIT_SECONDS_MAX = 24 * 60 * 60
-"""The longest wait for a pause to end, or for the stream: then the run stops. The same command goes on."""
+"""The longest wait for the end of a pause or for the stream: then the run stops, and the same command goes on."""
 FAILED_KEPT = 10_000
-"""Failed items that a run remembers; it counts the others."""
+"""Failed items that a run remembers; the others are only counted."""
 
 BACKFILL, REBUILD = "backfill", "rebuild"
 PAGE, EXPORT, RUNNER = "page", "export", "runner"
-"""Options of a job: the items of a page, the place of the export that its keys come from, who alone can carry it."""
+"""Options of a job: the items of a page, the location of its export, and the only runner that can carry it."""
 FAILED = "failed"
 
 
 @dataclass(slots=True)
 class BackfillProgress:
-    """How far a run is."""
+    """The progress of a run."""
 
     read: int = 0  # keys that were read
     report: PageReport = field(default_factory=PageReport)
-    failed: int = 0  # items, those too that the report does not remember
+    failed: int = 0  # items, also those that the report does not remember
     segments: int = 0
     done: int = 0  # segments
-    unkeyed: int = 0  # ledger items whose source cannot be told, because its key is too long to be kept
-    waits: str = ""  # what the run waits for; "": it does not wait
+    unkeyed: int = 0  # ledger items without a known source, because its key is too long to be stored
+    waits: str = ""  # the reason for which the run waits; "": it does not wait
 
 
 class RunHooks(NamedTuple):
-    """What a run calls after each page. The defaults do nothing."""
+    """Called by a run after each page. The defaults do nothing."""
 
     show: ShowProgress = lambda _: None
     keep: KeepFailed = lambda _: None
@@ -86,22 +86,22 @@ class RunHooks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run is expected to do."""
+    """The expected work of a run."""
 
     items: int  # in the tables
     sampled: int
     fitting: float  # the share of items that a handler reads
-    writing: float  # the share of items of which a part is written
+    writing: float  # the share of contributions that are written
     write_units: int
     read_units: int
-    exact: bool  # all items were looked at
+    exact: bool  # all items were sampled
 
     def dollars(self, price_write: float = PRICE_WRITE, price_read: float = PRICE_READ) -> float:
-        """What it costs on demand, for prices of a million units."""
+        """The cost on demand, for prices of a million units."""
         return self.write_units / 1e6 * price_write + self.read_units / 1e6 * price_read
 
     def seconds(self, read_units: int, write_units: int) -> int | None:
-        """How long it takes at these rates; None where there is none."""
+        """The time at these rates; None without a rate."""
         found = [
             ceil(units / rate)
             for units, rate in ((self.read_units, read_units), (self.write_units, write_units))
@@ -112,7 +112,7 @@ class Estimate:
 
 @dataclass(slots=True)
 class TableSize:
-    """How many items a table has, and their bytes; both may be some hours old."""
+    """The items of a table and their bytes; both may be some hours old."""
 
     items: int
     bytes: int
@@ -121,11 +121,11 @@ class TableSize:
 def estimate(
     pages: Pages, tables: Sequence[Table], sizes: Sequence[TableSize], random: Random, page_items: int
 ) -> Estimate:
-    """Looks at a sample of the tables' items as a run would, in dry pages, and counts what a run would write.
+    """Compares a sample of the tables' items as a run would, in dry pages, and counts the expected writes.
 
-    ``pages`` is a dry run. Ledger items and sources are read strongly: one read unit for a ledger item and as many for
-    a source as it has 4 KB; the scan of keys reads the whole table. Then the state is scanned, and each ledger item's
-    source is read again, to see whether it is gone.
+    ``pages`` is a dry run. Ledger items and sources are read with strong consistency: one read unit for a ledger item,
+    and one for each 4 KB of a source; the scan of keys reads the whole table. Then the state is scanned, and the source
+    of each ledger item is read again, to find the items that are gone.
     """
     items, size = sum(each.items for each in sizes), sum(each.bytes for each in sizes)
     sampled, exact, report = 0, True, PageReport()
@@ -141,12 +141,12 @@ def estimate(
     fitting = report.items / sampled if sampled else 0
     source = ceil(average / READ_BYTES) or 1
     reads = size / READ_BYTES + items * fitting * (1 + source + LEDGER_BYTES / READ_BYTES + source)
-    parts = report.written + report.equal
+    compared = report.written + report.equal
     return Estimate(
         items,
         sampled,
         fitting,
-        report.written / parts if parts else 0,
+        report.written / compared if compared else 0,
         round(report.write_units * share),
         round(reads),
         exact,
@@ -174,12 +174,12 @@ def _sample(engine: Engine, table: Table, random: Random, wanted: int, items: in
 class InitialHistoryPages:
     """Writes the first rows of pages of items, for some audits."""
 
-    scan_orphans: ClassVar[None] = None  # what is gone has no first row
+    scan_orphans: ClassVar[None] = None  # items that are gone get no first row
     runtime: Runtime
     routes: Collection[Route]
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
-        """Writes the rows that these items lack. Raises what the store raises."""
+        """Writes the rows that these items lack. Raises the errors of the store."""
         report, rows = PageReport(), dict[RowKey, tuple[ItemKey, Route, PutRow]]()
         sources = self.runtime.engine.read_sources(dict.fromkeys(items))
         for item, image in sources.items():
@@ -200,7 +200,7 @@ class InitialHistoryPages:
         return report
 
     def _row(self, item: ItemKey, image: StoredItem, route: Route, fields: Fields, report: PageReport) -> PutRow | None:
-        """The row that an item lacks; None if it has a history, or no row can be made of it."""
+        """The row that an item lacks; None if it has a history, or if no row can be made of it."""
         table = self.runtime.application.tables[item[0]]
         with ItemFault() as fault:
             row = initial_row(route, table, image, fields, self.runtime.clock(), self.runtime.settings.audit_key)
@@ -210,8 +210,8 @@ class InitialHistoryPages:
         target = initial_target(route, row)
         if target is None:
             raise SettingsError(
-                f"Audit {route.name!r} keeps the rows of one item in many partitions: whether an item has a history "
-                "cannot be told. Expected a target with {version:rest} in its sort key."
+                f"Audit {route.name!r} keeps the rows of one item in many partitions: it is unknown whether an "
+                "item has a history. Expected a target with {version:rest} in its sort key."
             )
         if has_history(self.runtime.engine, target, row, item_name(item)):
             report.equal += 1
@@ -225,32 +225,32 @@ def _unwritten(why: str | None) -> EngineError:
 
 
 class Reconciling(Protocol):
-    """What becomes of a page of keys: ``Pages``, and the pages of an index that is built."""
+    """Processes a page of keys: ``Pages``, or the pages of an index that is built."""
 
     @property
     def runtime(self) -> Runtime: ...
 
     @property
     def scan_orphans(self) -> Callable[[Sequence[ItemKey]], OrphanScan] | None:
-        """Tells the items that are gone behind keys of the state, which are reconciled too; None: they are not."""
+        """Finds the items that are gone behind keys of the state, to reconcile them; None: they are left out."""
         ...
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport: ...
 
 
 class KeySource(Protocol):
-    """Where the keys of a run come from, if not from a scan of its tables: the files of an export."""
+    """The keys of a run, if they are not scanned from its tables: the files of an export."""
 
     @property
     def parts(self) -> int: ...
 
     def name_of(self, number: int) -> str: ...
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage: ...
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage: ...
 
 
 class BackfillRun:
-    """Carries out one job, at its rates as far as ``metered`` tells what was used. Its segments are ``RunSegments``."""
+    """Runs one job, at its rates as far as ``metered`` reports the consumed units. Its segments are ``RunSegments``."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class BackfillRun:
         return self.pages.runtime.engine
 
     def run(self) -> BackfillProgress:
-        """Does what is left of the job, and ends it. Raises what reading and writing raise, and ``NotStarted``."""
+        """Does the pending segments, and ends the job. Raises the errors of reads and writes, and ``NotStarted``."""
         self.progress.done = self.job.segments - len(self.left())
         run_here(self, self._done)
         self.job = self.jobs.end(self.job.id)
@@ -293,7 +293,7 @@ class BackfillRun:
         self.progress.done += 1
 
     def share(self, processes: int) -> None:
-        """So many processes carry out this job: this one keeps to its share of the rates."""
+        """Keeps to a share of the rates, because so many processes run this job."""
         self.sharing = processes
         self.pace.change(*self._rates(self.job))
 
@@ -302,14 +302,14 @@ class BackfillRun:
 
     def run_segment(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
         segment = self.jobs.segment(self.job, number)
-        table, part = self._part(number)
+        table, scanned = self._scanned(number)
         source = self.export if self.export and table is not STATE else self.engine
         while not segment.done and until.enough_time():
             self._look()
-            if self.job.done:  # by others; a page that is written now may be of a handler that is retired since
+            if self.job.done:  # by other processes; a handler of this page may be retired since
                 return self.jobs.segment(self.job, number)
-            page = source.scan(table, part, segment.after, self.page_items)
-            report = self._reconciled(self._swept(page.keys) if table is STATE else page.keys)
+            page = source.scan(table, scanned, segment.after, self.page_items)
+            report = self._reconciled(self._orphans(page.keys) if table is STATE else page.keys)
             self.hooks.keep(report.failed)
             counts = {"read": len(page.keys), "written": report.written, "equal": report.equal}
             counts |= {"uncompared": report.uncompared, "failed": len(report.failed)}
@@ -320,22 +320,22 @@ class BackfillRun:
         return segment
 
     def file_of(self, number: int) -> str | None:
-        """The file of the export that a part is; None: it is a segment of a table."""
+        """The file of the export that a segment reads; None: it reads a table."""
         return self.export.name_of(number) if self.export and number < self.of else None
 
-    def _part(self, number: int) -> tuple[Table, Segment]:
-        """What a segment of the job reads: a part of a table or of the state, or a file of the export."""
-        place = min(number // self.of, len(self.tables) - 1)
-        first, is_last = place * self.of, place == len(self.tables) - 1
-        return self.tables[place], Segment(number - first, self.job.segments - first if is_last else self.of)
+    def _scanned(self, number: int) -> tuple[Table, Segment]:
+        """The keys that a segment of the job reads: of a table, of the state, or of a file of the export."""
+        index = min(number // self.of, len(self.tables) - 1)
+        first, is_last = index * self.of, index == len(self.tables) - 1
+        return self.tables[index], Segment(number - first, self.job.segments - first if is_last else self.of)
 
     def _reconciled(self, keys: Sequence[ItemKey]) -> PageReport:
-        """A page, again where the store did not answer: it changes nothing that was done already.
+        """Reconciles a page, again while the store does not answer: a repeated page changes nothing.
 
-        Items that alone got no answer are done again alone. Raises ``NotStarted`` where the time is over: a page that
-        was cut short is no page that was done.
+        Only the items without an answer are repeated. Raises ``NotStarted`` if the time is over: a page that was cut
+        short is not done, so the cursor must not move behind it.
         """
-        report, again, left = PageReport(), keys, list[ItemFailed]()
+        report, again, pending = PageReport(), keys, list[ItemFailed]()
         last = EngineUnavailable("The store did not answer.")
         for _ in self.pages.runtime.tries(TRIES_MAX):
             try:
@@ -343,17 +343,18 @@ class BackfillRun:
             except EngineUnavailable as error:
                 last = self._unavailable(error)
                 continue
-            left = [each for each in found.failed if isinstance(each.error, EngineUnavailable)]
-            found.failed = [each for each in found.failed if each not in left]
+            pending = [each for each in found.failed if isinstance(each.error, EngineUnavailable)]
+            found.failed = [each for each in found.failed if each not in pending]
             report.add(found if again is keys else PageReport(rows=found.rows, failed=found.failed))
-            if not left:
+            if not pending:
                 return report
-            for each in left:
+            for each in pending:
                 last = self._unavailable(cast("EngineUnavailable", each.error))
-            again = list(dict.fromkeys(each.item for each in left))
+            again = list(dict.fromkeys(each.item for each in pending))
+        # If no try had an answer, nothing of the page is known: the run stops, and the cursor is before the page.
         if again is keys:
             raise last
-        report.failed += left
+        report.failed += pending
         return report
 
     def _unavailable(self, error: EngineUnavailable) -> EngineUnavailable:
@@ -363,28 +364,28 @@ class BackfillRun:
             self.pace.throttled()
         return error
 
-    def _swept(self, keys: Sequence[ItemKey]) -> Sequence[ItemKey]:
-        """The items whose source is gone, of those that the state keeps something for."""
-        assert self.pages.scan_orphans is not None  # or else the state would be none of the tables
+    def _orphans(self, keys: Sequence[ItemKey]) -> Sequence[ItemKey]:
+        """The items of these keys of the state whose source is gone."""
+        assert self.pages.scan_orphans is not None  # else the state is not among the tables
         gone, unkeyed = self.pages.scan_orphans(keys)
         self.progress.unkeyed += unkeyed
         return gone
 
     def count(self, read: int, report: PageReport) -> None:
-        """Adds a page to the progress, which remembers the first of the items that failed."""
+        """Adds a page to the progress, which remembers the first failed items only: a run may fail on every item."""
         self.progress.read += read
         self.progress.failed += len(report.failed)
         room = FAILED_KEPT - len(self.progress.report.failed)
         self.progress.report.add(replace(report, failed=report.failed[: max(room, 0)]))
 
     def _rates(self, job: Job) -> tuple[float, float]:
-        """This process's share of the rates; 0: no limit."""
+        # The processes of a job share its rates; 0 is no limit.
         return job.read_units / self.sharing, job.write_units / self.sharing
 
     def _look(self) -> None:
-        """Looks every few seconds whether the run may go on, and waits until it may.
+        """Waits until the run may go on; looks every few seconds only.
 
-        Raises ``SettingsError`` where somebody ended the job, and ``EngineUnavailable`` when it waits for too long.
+        Raises ``SettingsError`` if somebody has ended the job, and ``EngineUnavailable`` if it waits for too long.
         """
         clock = self.pages.runtime.clock
         if clock() - self.looked < LOOK_SECONDS:
@@ -393,7 +394,7 @@ class BackfillRun:
         while waits := self._reason_to_wait():
             if clock() - began >= WAIT_SECONDS_MAX:
                 raise EngineUnavailable(
-                    f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and would still: {waits}."
+                    f"The run waited for {WAIT_SECONDS_MAX // 3600} hours, and the reason remains: {waits}."
                 )
             self.progress.waits = waits
             self.hooks.show(self.progress)
@@ -401,11 +402,11 @@ class BackfillRun:
         self.progress.waits = ""
 
     def _reason_to_wait(self) -> str:
-        """Reads the job anew, with its rates; says why the run may not go on now, or ""."""
+        """Reads the job and its rates again; returns why the run may not go on now, or ""."""
         self.looked = self.pages.runtime.clock()
         found = self.jobs.read(self.job.id)
         if found is None or (found.ended and not found.done):
-            raise SettingsError(f"Job {self.job.id} was ended by somebody else; what it did stays.")
+            raise SettingsError(f"Job {self.job.id} was ended by somebody else; its results remain.")
         self.job = found
         self.pace.change(*self._rates(found))
         if found.done:
@@ -422,9 +423,9 @@ def new_job(
     export: KeySource | None = None,
     **given: object,
 ) -> Job:
-    """Stores a job over these tables, or the parts of an export, and the state: so many segments of each.
+    """Stores a job over these tables, or the files of an export, and the state, with its number of segments.
 
-    The manifest names it, so that the end of the job can tell whether older code ran meanwhile.
+    The manifest names the job, so that its end can find out whether older code ran meanwhile.
     """
     names = ",".join(table.name for table in tables)
     job = jobs.create(what, tuple(handlers), names, segments_of(tables, segments, export), **given)
@@ -433,41 +434,41 @@ def new_job(
 
 
 def segments_of(tables: Sequence[Table], segments: int, export: KeySource | None) -> int:
-    """The segments of a job: those of its tables, or the files of its export, and those of the state."""
+    """The segments of a job: of its tables or one for each file of its export, and of the state."""
     return export.parts + segments if export else segments * (len(tables) + 1)
 
 
 def job_options(page_items: int, export: str | None, runner: str | None = None) -> dict[str, Any]:
-    """What a job keeps for whoever opens its parts. ``runner``: only that can tell which items a part has."""
+    """The options of a job, for the processes that run it. ``runner``: only it knows the items of a segment."""
     return {PAGE: page_items, **({EXPORT: export} if export else {}), **({RUNNER: runner} if runner else {})}
 
 
 def job_to_carry(jobs: Jobs, identity: str) -> Job:
-    """A job to be carried. Raises ``SettingsError`` for one that is unknown, of another kind, or has ended."""
+    """A job to run. Raises ``SettingsError`` if it is unknown, of another kind, or has ended."""
     job = jobs.known(identity)
     if job.what not in (BACKFILL, REBUILD):
         raise SettingsError(f"Job {identity} is a {job.what}: expected one of backfill or rebuild.")
     if runner := job.options.get(RUNNER):
-        raise SettingsError(f"Job {identity} is cut into parts by {runner}, which alone can carry it.")
+        raise SettingsError(f"Job {identity} is divided by {runner}: only {runner} can carry it.")
     if job.ended:
         raise SettingsError(f"Job {identity} has ended: begin another one.")
     return job
 
 
 def job_export(runtime: Runtime, job: Job) -> Export | None:
-    """The export that the keys of a job come from; None: its tables are scanned."""
-    place = job.options.get(EXPORT)
-    if place is None:
+    """The export with the keys of a job; None: its tables are scanned."""
+    location = job.options.get(EXPORT)
+    if location is None:
         return None
     table = runtime.application.tables[job.table]
-    return open_export(place, table, runtime.settings.real_name(table.name))
+    return open_export(location, table, runtime.settings.real_name(table.name))
 
 
 def job_segments(runtime: Runtime, job: Job, *, sharing: int = 1, **more: Any) -> BackfillRun:
-    """The parts of a job, of whose rates ``sharing`` processes have a share. ``more``: what ``Filling`` takes.
+    """The segments of a job, at the share of its rates of one of ``sharing`` processes. ``more``: of ``BackfillRun``.
 
-    Raises ``SettingsError`` where the code here does not have the job's handlers, where one of them is switched off, or
-    where its export cannot be read.
+    Raises ``SettingsError`` if this code lacks one of the job's handlers, if one of them is switched off, or if the
+    job's export cannot be read.
     """
     app = runtime.application
     for route in wanted_routes(app, job.handlers):
@@ -479,15 +480,15 @@ def job_segments(runtime: Runtime, job: Job, *, sharing: int = 1, **more: Any) -
     tables = [app.tables[name] for name in job.table.split(",")]
     pages = Pages(runtime, job.handlers, always=job.what == REBUILD)
     given = {"export": job_export(runtime, job), PAGE + "_items": job.options.get(PAGE, PAGE_ITEMS), **more}
-    parts = BackfillRun(Jobs.of(runtime), job, pages, tables, **given)
-    parts.share(sharing)
-    return parts
+    run = BackfillRun(Jobs.of(runtime), job, pages, tables, **given)
+    run.share(sharing)
+    return run
 
 
 def end_job(runtime: Runtime, identity: str) -> Job:
-    """Ends a job. If all of its parts are done and no item failed, its handlers are not partial any more.
+    """Ends a job. If all of its segments are done and no item failed, its handlers are not partial any more.
 
-    Those stay partial that older code may have left out since the job began.
+    A handler remains partial if older code may have processed records without it since the job began.
     """
     ended = Jobs.of(runtime).end(identity)
     if ended.done and not ended.counts.get(FAILED):

@@ -1,4 +1,4 @@
-"""Which rows another version of the code would make of the same items. No state is touched."""
+"""Compares the rows that two versions of the code make of the same items. No state is touched."""
 
 import json
 from collections import Counter
@@ -19,28 +19,27 @@ from streamfold.routes.application import Application
 from streamfold.writes.guarded import RowKey
 
 RowsByKey = Mapping[str, StoredItem]
-"""Rows by their keys as JSON, with the attributes that readers would see if the item were their only one."""
+"""Rows by their keys as JSON, with the attributes that readers would see if the item were the only contributor."""
 
 CHANGES_KEPT = 10_000
-"""Rows that a comparison remembers; it counts the others."""
+"""Rows that a comparison remembers; the others are only counted."""
 OLD, NEW = "old", "new"
 
 
 class RaisedError(NamedTuple):
-    """What a handler raised."""
+    """An error that a handler raised."""
 
     type: str
     message: str
 
 
 class SideRows(NamedTuple):
-    """What one version of the code makes of one item, by handler."""
+    """The rows that one version of the code makes of one item, by handler."""
 
     rows: Mapping[str, RowsByKey]
     raised: Mapping[str, RaisedError]
 
     def line(self) -> str:
-        """The same as a line of JSON."""
         return to_json({"rows": self.rows, "raised": self.raised})
 
     @classmethod
@@ -53,9 +52,9 @@ class SideRows(NamedTuple):
 def side_rows(
     app: Application, schema: Schema, table: str, image: StoredItem, handlers: Collection[str] | None = None
 ) -> SideRows:
-    """What handlers make of a stored item; those of views, indexes and derived attributes.
+    """The rows that handlers make of a stored item, for views, indexes and derived attributes.
 
-    forms: of attributes, as far as they are known; it learns.
+    schema: the aggregations of attributes that are known; new ones are added.
     handlers: only these; None: all.
     """
     rows: dict[str, RowsByKey] = {}
@@ -71,9 +70,9 @@ def side_rows(
     return SideRows(rows, raised)
 
 
-def row_at(place: str) -> RowKey:
-    """The key of a row, of its text."""
-    table, *values = json.loads(place)
+def row_at(text: str) -> RowKey:
+    """The key of a row from ``_row_text``."""
+    table, *values = json.loads(text)
     return (table, *(None if value is None else decode(value) for value in values))
 
 
@@ -89,19 +88,19 @@ def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[An
 
 
 def _shown(rows: Contribution) -> RowsByKey:
-    return {_place(row): _visible(part) for row, part in rows.items()}
+    return {_row_text(row): _visible(contribution) for row, contribution in rows.items()}
 
 
-def _place(row: RowKey) -> str:
+def _row_text(row: RowKey) -> str:
     table, *values = row
     return to_json([table, *(None if value is None else encode(value) for value in values)])  # type: ignore[arg-type]
 
 
-def _visible(part: RowContribution) -> StoredItem:
-    """The attributes of a row of one contribution. A sum of 0 and none are alike."""
-    values: dict[str, Any] = {name: amount for name, amount in part.amounts.items() if amount}
-    values |= part.plain or {}
-    for name, held in part.ordered.items():
+def _visible(contribution: RowContribution) -> StoredItem:
+    """The attributes of a row of one contribution. A sum of 0 and no sum look the same to readers."""
+    values: dict[str, Any] = {name: amount for name, amount in contribution.amounts.items() if amount}
+    values |= contribution.plain or {}
+    for name, held in contribution.ordered.items():
         made = alone(held)
         values |= made if name == PLAIN_ENTRY else {name: made}
     found: StoredItem = encode({name: value for name, value in values.items() if not hidden(name)})["M"]
@@ -109,11 +108,11 @@ def _visible(part: RowContribution) -> StoredItem:
 
 
 OldRows = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], Sequence[SideRows]]
-"""What the old code makes of items, each a table's name and a stored item."""
+"""Returns the rows of the old code for items, each a table's name and a stored item."""
 
 
 class RowChange(NamedTuple):
-    """A row that the new code makes otherwise of an item. A row of one item shows that item's share alone."""
+    """A row that the new code makes differently of an item. It shows the contribution of that item alone."""
 
     item: ItemKey
     handler: str
@@ -130,9 +129,9 @@ class RowChange(NamedTuple):
 
 @dataclass(slots=True)
 class HandlerDiff:
-    """How one handler differs."""
+    """The differences of one handler."""
 
-    items: int = 0  # that both versions were asked for
+    items: int = 0  # that both versions processed
     changed: int = 0  # items
     more: int = 0  # rows that only the new code makes
     fewer: int = 0  # rows that only the old code makes
@@ -158,9 +157,9 @@ class RaisedItems:
 
 
 class CodeDiff:
-    """Compares what two versions of the code make of items. ``handlers`` are those of the new code that are compared.
+    """Compares the rows that two versions of the code make of items. ``handlers``: of the new code, to be compared.
 
-    forms: the forms of attributes that the state knows. The new code is held against them, as a function is.
+    schema: the aggregations of attributes in the state. The new code is checked against it, as a function is.
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class CodeDiff:
         self.raised: dict[str, dict[tuple[str, str], RaisedItems]] = {OLD: {}, NEW: {}}
 
     def page(self, items: Iterable[ItemKey]) -> int:
-        """Compares some items, and returns how many of them are there."""
+        """Compares some items, and returns how many of them exist."""
         sources = self.engine.read_sources(items)
         old = self.old([(item[0], image) for item, image in sources.items()])
         for (item, image), before in zip(sources.items(), old, strict=True):
@@ -204,9 +203,9 @@ class CodeDiff:
         known.items += 1
 
     def _rows(self, item: ItemKey, handler: str, old: RowsByKey, new: RowsByKey) -> None:
-        places = dict.fromkeys((*old, *new))
-        pairs = ((row_at(place), old.get(place), new.get(place)) for place in places)
-        changes = [RowChange(item, handler, *pair) for pair in pairs]
+        keys = dict.fromkeys((*old, *new))
+        both = ((row_at(key), old.get(key), new.get(key)) for key in keys)
+        changes = [RowChange(item, handler, *each) for each in both]
         changes = [each for each in changes if each.old is None or each.new is None or each.attributes]
         found = self.found[handler]
         found.items += 1

@@ -1,4 +1,4 @@
-"""Why an item is as it is: what handlers make of it, and whether the state holds what they made."""
+"""Explains an item: the rows that handlers make of it, and whether the state holds them."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -34,43 +34,44 @@ T = TypeVar("T")
 
 
 def state_key(stored: StoredItem) -> StateKey:
-    """The key of a state item."""
     return StateKey(stored["pk"]["S"], stored["sk"]["S"])
 
 
 def found_in_state(engine: Engine, wanted: Callable[[StoredItem], T | None]) -> Iterator[T]:
-    """What ``wanted`` makes of each state item, but for None.
+    """The results of ``wanted`` for each state item, without None.
 
-    A local store is read to its end before the first is given: it is not written while it is read.
+    A local store is read to its end before the first result: it must not be written while it is read.
     """
     found = (made for stored in engine.state_items() if (made := wanted(stored)) is not None)
     return iter(list(found)) if engine.is_local else found
 
 
 class NamedEntry(NamedTuple):
-    """An entry that a ledger item names."""
+    """An entry of a ledger item."""
 
     row: RowKey
     key: StateKey
 
 
-def entry_keys(application: str, handler: str, item: ItemKey, row: RowKey, part: RowContribution) -> Iterator[StateKey]:
-    """The keys of the entries that an item has below a row."""
-    for name, held in part.ordered.items():
-        where = partition(application, handler, name, row, part.life)
+def entry_keys(
+    application: str, handler: str, item: ItemKey, row: RowKey, contribution: RowContribution
+) -> Iterator[StateKey]:
+    """The keys of the entries of an item below a row."""
+    for name, held in contribution.ordered.items():
+        where = partition(application, handler, name, row, contribution.life)
         for order in held.entries:
             yield StateKey(where, place(order, source_text(item)))
 
 
 def entries_of(app: Application, key: StateKey, ledger: LedgerItem) -> Iterator[NamedEntry]:
-    """The entries that a ledger item names, but for those of contributions that are kept apart."""
+    """The entries of a ledger item, without those of contributions that are stored in items of their own."""
     source = source_of(key)
     if source is None:
         return
     for name, stored in ledger.parts.items():
         rows = {} if stored.text.startswith(REFERENCE) else stored_rows(stored.text)
-        for row, part in rows.items():
-            for entry in entry_keys(app.name, name, source.item, row, part):
+        for row, contribution in rows.items():
+            for entry in entry_keys(app.name, name, source.item, row, contribution):
                 yield NamedEntry(row, entry)
 
 
@@ -80,46 +81,46 @@ def rows_lacking_entries(app: Application, engine: Engine, ledgers: Sequence[Sta
         return set()
     stored = engine.read_state(ledgers, consistent=True)
     named = [entry for key, item in stored.items() for entry in entries_of(app, key, LedgerItem.of(item))]
-    there = engine.read_state({entry.key for entry in named}, consistent=True) if named else {}
-    return {entry.row for entry in named if entry.key not in there}
+    stored_entries = engine.read_state({entry.key for entry in named}, consistent=True) if named else {}
+    return {entry.row for entry in named if entry.key not in stored_entries}
 
 
 def missing_entries(
-    app: Application, engine: Engine, handler: str, item: ItemKey | None, row: RowKey, part: RowContribution
+    app: Application, engine: Engine, handler: str, item: ItemKey | None, row: RowKey, contribution: RowContribution
 ) -> list[StateKey]:
-    """The entries that an item has below a row by its ledger item, and that are not there."""
-    keys = [] if item is None else list(entry_keys(app.name, handler, item, row, part))
-    there = engine.read_state(keys, consistent=True) if keys else {}
-    return [key for key in keys if key not in there]
+    """The entries of an item below a row that its ledger item names, and that do not exist."""
+    keys = [] if item is None else list(entry_keys(app.name, handler, item, row, contribution))
+    found = engine.read_state(keys, consistent=True) if keys else {}
+    return [key for key in keys if key not in found]
 
 
 class ItemExplained(NamedTuple):
-    """What a handler makes of an item now, and what the state holds of it."""
+    """The contribution that a handler makes of an item now, and the stored one."""
 
     route: Route
-    expected: Contribution  # by the source as it is now
+    expected: Contribution  # by the present source
     stored: Contribution
-    version: str = ""  # of the change that led to what is stored; "" if nothing was ever stored
+    version: str = ""  # of the change that led to the stored contribution; "" if nothing was ever stored
     error: Exception | None = None  # of the handler
 
     @property
     def agrees(self) -> bool | None:
-        """Whether both are the same; None for a handler that keeps nothing in the ledger, or that raises."""
+        """Whether both are equal; None for a handler without a ledger, or one that raises."""
         if self.error is not None or not self.route.kind.contributes:
             return None
         return stored_text(as_stored(self.stored, self.expected)) == stored_text(self.stored)
 
 
 class Explaining(NamedTuple):
-    """What an explanation is made with."""
+    """What an explanation needs."""
 
     app: Application
     engine: Engine
-    schema: Schema  # the forms of attributes that the state knows
+    schema: Schema  # the stored schema
 
 
 def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
-    """What every handler that reads an item makes of it."""
+    """Explains an item for every handler that reads it."""
     listeners = {each.route.name: (each.route, fields) for each, fields in by.app.listeners(item)}
     held = {
         group: read_ledger(by, ledger_key(by.app.name, group, item))
@@ -134,13 +135,13 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
 
 
 def read_ledger(by: Explaining, key: StateKey) -> LedgerItem:
-    """A ledger item with its large contributions."""
+    """A ledger item with its large contributions, which are stored in items of their own."""
     found = LedgerItem.of(by.engine.read_state([key], consistent=True).get(key))
     return filled(by.engine, key, found, found.parts.keys())
 
 
 def time_of(version: str) -> str | None:
-    """The time of the change with this version. Only versions of Kinesis tell it."""
+    """The time of the change with this version. Only versions of Kinesis contain it."""
     found = Version(version)
     if found.label != LABEL:
         return None
@@ -148,22 +149,22 @@ def time_of(version: str) -> str | None:
 
 
 def entry_values(
-    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowContribution
+    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, contribution: RowContribution
 ) -> dict[str, list[Any]]:
-    """The values that an item has below a row, by attribute; "" is the name of all plain attributes together."""
-    if not part.ordered or item is None:
+    """The values of an item below a row, by attribute; "" is the name of all plain attributes together."""
+    if not contribution.ordered or item is None:
         return {}
     return {
         name: [
             decode(json.loads(text))
-            for text in _contents(by, partition(by.app.name, route.name, name, row, part.life), item, held)
+            for text in _contents(by, partition(by.app.name, route.name, name, row, contribution.life), item, held)
         ]
-        for name, held in part.ordered.items()
+        for name, held in contribution.ordered.items()
     }
 
 
 def _contents(by: Explaining, where: str, item: ItemKey, held: HeldEntries) -> list[str]:
-    """The texts of an item's entries, in order. What a handler makes now has them with it, the state holds others."""
+    """The texts of an item's entries, in order. New entries have their content, stored ones are read."""
     source, orders = source_text(item), sorted(held.entries)
     keys = {order: StateKey(where, place(order, source)) for order in orders if held.entries[order].content is None}
     stored = by.engine.read_state(keys.values(), consistent=True) if keys else {}

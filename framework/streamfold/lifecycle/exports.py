@@ -1,8 +1,8 @@
 """Exports of a table to S3, as a source of keys: full and incremental, in DynamoDB JSON, from S3 or a folder.
 
 An export has ``manifest-summary.json``, ``manifest-files.json`` with a line for each data file, and data files of JSON
-lines, compressed by gzip (Developer Guide, S3DataExport.Output). Items are not taken from it: their keys are, and the
-items are read again, as they are now.
+lines, compressed by gzip (Developer Guide, S3DataExport.Output). Only the keys are taken from an export: the items are
+read again, as they are now.
 """
 
 import gzip
@@ -32,9 +32,9 @@ DATA = "data"
 Read = Callable[[str], IO[bytes]]
 """Opens a file of an export by its name below the export's folder."""
 MANIFEST_BYTES_MAX = 16 * 1024 * 1024
-"""Size of a manifest: a line of some 300 bytes for each data file, of which a large table has some thousands."""
+"""Size of a manifest: some 300 bytes for each data file, and some thousand data files for a large table."""
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of an object of S3 that are kept in memory; a larger one is kept in a temporary file."""
+"""Bytes of an object of S3 that are held in memory; a larger one is written to a temporary file."""
 
 
 class DataFile(NamedTuple):
@@ -49,11 +49,11 @@ class ExportLine(NamedTuple):
     """One item of an export."""
 
     key: ItemKey
-    image: StoredItem | None  # as it was; None: removed, or not in the export
+    image: StoredItem | None  # at the time of the export; None: removed, or not in the export
 
 
 class Export:
-    """An opened export of one table. Raises ``SettingsError`` for what is no export that can be read."""
+    """An opened export of one table. Raises ``SettingsError`` if it cannot be read."""
 
     def __init__(self, place: str, table: Table, read: Read, real_name: str | None = None) -> None:
         self.place = place
@@ -65,22 +65,22 @@ class Export:
 
     @property
     def items(self) -> int:
-        """How many items the export has."""
+        """The number of items in the export."""
         return sum(file.items for file in self.files)
 
     @property
     def parts(self) -> int:
-        """Its data files."""
+        """The number of its data files."""
         return len(self.files)
 
     @property
     def billed_bytes(self) -> int:
-        """The size of the table, as the export tells it; 0 if it does not."""
+        """The size of the table, by the export; 0 if the export does not have it."""
         found = self.summary.get("billedSizeBytes", 0)
         return found if type(found) is int else 0
 
     def sample(self, number: int) -> Iterator[ExportLine]:
-        """About so many items, from the begin of each data file: a file holds items by the hash of their keys."""
+        """About so many items, from the begin of each data file: items are in the order of their keys' hashes."""
         each = number // max(len(self.files), 1) + 1
         for file in self.files:
             yield from islice(self._read_file(file), each)
@@ -88,10 +88,10 @@ class Export:
     def name_of(self, number: int) -> str:
         return self.files[number].name
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
-        """Some keys of a data file, which is a segment: the place is the number of a line."""
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+        """Some keys of the data file of a segment; the cursor is the number of a line."""
         del table
-        first, found = int(after or 0), self._keys_of(part.number)
+        first, found = int(after or 0), self._keys_of(segment.number)
         last = min(first + limit, len(found))
         return ScanPage(found[first:last], str(last) if last < len(found) else None)
 
@@ -101,7 +101,7 @@ class Export:
             yield from self.lines_of(number)
 
     def lines_of(self, number: int) -> Iterator[ExportLine]:
-        """The items of a data file, which is checked whole and read line by line."""
+        """The items of a data file. The whole file is checked before its first line is read."""
         return self._read_file(self.files[number])
 
     def _keys_of(self, number: int) -> list[ItemKey]:
@@ -120,7 +120,7 @@ class Export:
                 raise SettingsError(f"{file.name} of export {self.place} cannot be unpacked ({error}).") from None
 
     def _check_sum(self, file: DataFile, packed: IO[bytes]) -> None:
-        """Raises ``SettingsError`` for a file that is damaged: before a line of it is taken."""
+        """Raises ``SettingsError`` for a damaged file, before a line of it is read: half a file would look complete."""
         found = md5(usedforsecurity=False)
         for piece in iter(lambda: packed.read(PIECE_BYTES), b""):
             found.update(piece)
@@ -145,11 +145,12 @@ class Export:
     def _summary(self, real_name: str | None) -> Mapping[str, Any]:
         try:
             found: Mapping[str, Any] = json.loads(self._text(SUMMARY))
-            form, name = found.get("outputFormat", JSON_FORMAT), str(found.get("tableArn", "")).rpartition("/")[2]
+            found_format = found.get("outputFormat", JSON_FORMAT)
+            name = str(found.get("tableArn", "")).rpartition("/")[2]
         except (AttributeError, ValueError, RecursionError) as error:
             raise SettingsError(f"{SUMMARY} of export {self.place} is no JSON object ({error}).") from None
-        if form != JSON_FORMAT:
-            raise SettingsError(f"Export {self.place} is in the format {form}: expected {JSON_FORMAT}.")
+        if found_format != JSON_FORMAT:
+            raise SettingsError(f"Export {self.place} is in the format {found_format}: expected {JSON_FORMAT}.")
         if real_name is not None and name and name != real_name:
             raise SettingsError(f"Export {self.place} is of table {name!r}: expected {real_name!r}.")
         return found
@@ -180,7 +181,7 @@ class Export:
 def open_export(place: str, table: Table, real_name: str | None = None) -> Export:
     """Opens an export by its ``manifest-files.json``, in a folder or in S3.
 
-    Raises ``SettingsError`` for another file, and where nothing can be read.
+    Raises ``SettingsError`` for another file, and if it cannot be read.
     """
     folder, _, name = place.rpartition("/")
     if name != FILES:
@@ -207,7 +208,7 @@ def _from_bucket(folder: str) -> Read:
     client = make_client("s3")
 
     def read(name: str) -> IO[bytes]:
-        kept = SpooledTemporaryFile(KEPT_BYTES_MAX)  # noqa: SIM115 - whoever reads it closes it
+        kept = SpooledTemporaryFile(KEPT_BYTES_MAX)  # noqa: SIM115 - the reader closes it
         try:
             body = client.get_object(Bucket=bucket, Key=f"{prefix}/{name}")["Body"]
             for piece in iter(lambda: body.read(PIECE_BYTES), b""):

@@ -1,4 +1,4 @@
-"""Rows that are no sums: feeds, derived attributes, newest rows of histories; and a state read from exports."""
+"""Verifies rows that are not sums: feeds, derived attributes, newest rows of histories; and verifies exports."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -57,22 +57,22 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 FULL = "FULL_EXPORT"
 LOADED_ITEMS = 2_000
-"""Items that are put in one transaction."""
+"""Items that are stored in one transaction."""
 
 
 class Followed(NamedTuple):
-    """An edge, and up to which post its reader pulls the author."""
+    """An edge, and the last post that its reader pulls from the author."""
 
     edge: StoredCopy
     fields: Fields
-    pulled: str | None  # the place of the last post that is pulled; "": all are; None: none is
+    pulled: str | None  # the sort position of the last pulled post; "": all are pulled; None: none is
 
 
 class FeedRows:
-    """Compares the rows of one feed. ``found`` takes what differs, what is counted, and what the handler fails on.
+    """Compares the rows of one feed. ``found`` takes the differences, the counts, and the handler's errors.
 
-    moment: of the store, epoch seconds: what is too old then is passed over.
-    keeps_copies: the store has the state too, which tells what was posted and is gone.
+    moment: of the store, epoch seconds: posts that are too old then are skipped.
+    keeps_copies: the store has the state too, whose copies hold posts that are gone.
     """
 
     def __init__(self, runtime: Runtime, route: Route, moment: float, *, keeps_copies: bool) -> None:
@@ -88,11 +88,11 @@ class FeedRows:
         self.found = VerifiedRows()
 
     def verify(self) -> VerifiedRows:
-        """Compares the rows of all pairs, and looks for rows of none."""
+        """Compares the rows of all posts and edges, and looks for rows without a post or edge."""
         for keys in pages(self._items(EDGES)):
             for followed in self._followed(keys):
                 for posts in self._posts(followed):
-                    self._pairs(followed, posts)
+                    self._compare_posts(followed, posts)
         for keys in pages(scanned(self.engine, self.into.table)):
             self._unfounded(keys)
         return self.found
@@ -103,7 +103,7 @@ class FeedRows:
                 yield key
 
     def _is_of(self, side: str, item: ItemKey) -> bool:
-        """Whether changes of an item reach the feed as a post, or as an edge."""
+        """Whether changes of an item reach the feed as a post or an edge."""
         key = self.copies.key_of(side)
         reached = any(each.route.name == self.route.name for each, _ in self.app.listeners(item))
         return reached and item[0] == key.table.name and key.match_values(*item[1:]) is not None
@@ -111,7 +111,7 @@ class FeedRows:
     def _followed(self, keys: Sequence[ItemKey]) -> Iterator[Followed]:
         stored = self.engine.read_sources(keys)
         for key in keys:
-            if (edge := _there(key, stored.get(key))) is not None:
+            if (edge := _copy_of(key, stored.get(key))) is not None:
                 fields = self.copies.fields_of(EDGES, key)
                 yield Followed(edge, fields, self._pulled_to(fields))
 
@@ -123,24 +123,24 @@ class FeedRows:
         return str(row.get(UNTIL, "")) if row.get(CONTRIBUTORS) and EDGE in row else None
 
     def _posts(self, followed: Followed) -> Iterator[list[StoredCopy]]:
-        """The posts of the author that are there and young enough, page by page."""
+        """The existing posts of the author that are young enough, page by page."""
         key = self.copies.key_of(POSTS)
         partition, begins = key.partition.compose(followed.fields), position_prefix(key, self.options.order)
         after: Any = sort_position_from(key, self.options.order, self.oldest - 1)
         while after is not None:
             page = self.engine.page(key.table, partition, begins, after, PAGE_ITEMS)
-            posts = (_there(_key_of(key, item), item) for item in page.items)
+            posts = (_copy_of(_key_of(key, item), item) for item in page.items)
             yield [post for post in posts if post is not None and self._is_judged(post, followed)]
             after = page.after
 
     def _is_judged(self, post: StoredCopy, followed: Followed) -> bool:
-        """Whether a post is pushed to a reader: neither too old, nor pulled, nor of a time that is to come."""
+        """Whether a post is pushed to a reader: not too old, not pulled, and not of the future."""
         if not self._is_of(POSTS, post.item) or _is_pulled(str(post.item[2]), followed.pulled):
             return False
         seconds = post_seconds(self.route, self.copies.fields_of(POSTS, post.item))
         return self.oldest <= seconds <= self.moment + FUTURE_SECONDS_MAX
 
-    def _pairs(self, followed: Followed, posts: Sequence[StoredCopy]) -> None:
+    def _compare_posts(self, followed: Followed, posts: Sequence[StoredCopy]) -> None:
         wanted: dict[RowKey, tuple[StoredCopy, ShownRow | None]] = {}
         for post in posts:
             with ItemFault() as fault:
@@ -158,26 +158,26 @@ class FeedRows:
                 self.found.different.append(RowDifference(row, shown, expected))
 
     def _fell_behind(self, post: StoredCopy) -> bool:
-        """Whether a follow may have left out a post, with so many newer ones. The state tells those that are gone."""
-        place, most = str(post.item[2]), self.options.most
+        """Whether a follow may have left out a post behind newer ones, also behind those that only the state knows."""
+        position, most = str(post.item[2]), self.options.most
         sided = Sided(POSTS, post.item, self.copies.fields_of(POSTS, post.item))
         if self.keeps_copies:
             partition = self.copies.partition(POSTS, sided.fields)
-            return len(self.copies.page(POSTS, partition, Entries("", most, place))) >= most
+            return len(self.copies.page(POSTS, partition, Entries("", most, position))) >= most
         key = self.copies.key_of(POSTS)
         begins = position_prefix(key, self.options.order)
-        newer = self.engine.page(key.table, key.partition.compose(sided.fields), begins, place, most)
+        newer = self.engine.page(key.table, key.partition.compose(sided.fields), begins, position, most)
         return len(newer.items) >= most
 
     def _unfounded(self, keys: Sequence[ItemKey]) -> None:
-        """Rows that are shown, although their post or their edge is gone."""
+        """Finds rows that are shown although their post or edge is gone."""
         stored = self.engine.read_rows([key for key in keys if self.into.match_values(*key[1:]) is not None])
         rows = {row: fields for row in stored if (fields := self.into.match_values(*row[1:])) is not None}
         items = {row: [self._composed(side, fields) for side in (POSTS, EDGES)] for row, fields in rows.items()}
-        there = self.engine.read_rows(dict.fromkeys(item for pair in items.values() for item in pair))
+        stored_items = self.engine.read_rows(dict.fromkeys(item for both in items.values() for item in both))
         for row, (post, edge) in items.items():
             lacks_post, lacks_edge = (
-                there.get(item, {CONTRIBUTORS: 0}).get(CONTRIBUTORS) == 0 or not self._is_of(side, item)
+                stored_items.get(item, {CONTRIBUTORS: 0}).get(CONTRIBUTORS) == 0 or not self._is_of(side, item)
                 for side, item in ((POSTS, post), (EDGES, edge))
             )
             if not (lacks_post or (lacks_edge and not self.options.keeps)):
@@ -194,11 +194,11 @@ class FeedRows:
         return (key.table.name, *key.compose(fields))
 
     def _shown(self, row: ShownRow | None) -> ShownRow | None:
-        """A row as its readers see it: without the framework's attributes; None for one that is not shown."""
+        # Readers see no attributes of the framework, and no row without contributors.
         return None if row is None or row.get(CONTRIBUTORS) == 0 else self._visible(row)
 
     def _has_expired(self, row: ShownRow) -> bool:
-        """Whether readers pass over a row because it is past the expiry that was written into it."""
+        # Readers skip a row that is past its own expiry, before DynamoDB removes it.
         expires = row.get(str(self.into.table.ttl))
         return isinstance(expires, int | Decimal) and expires < self.moment
 
@@ -207,8 +207,8 @@ class FeedRows:
         return {name: value for name, value in row.items() if name not in own and not hidden(name)}
 
 
-def _there(item: ItemKey, stored: StoredItem | None) -> StoredCopy | None:
-    """An item as a feed mirrors it; None for one that is gone."""
+def _copy_of(item: ItemKey, stored: StoredItem | None) -> StoredCopy | None:
+    # A feed copies no item that is gone, and none that holds derived attributes alone.
     return StoredCopy(NEVER, item, dict(stored), gone=False) if stored and image_of(stored) else None
 
 
@@ -216,12 +216,12 @@ def _key_of(key: Key, stored: StoredItem) -> ItemKey:
     return item_key({name: stored[name] for name in key.table.attributes}, key.table)
 
 
-def _is_pulled(place: str, pulled: str | None) -> bool:
-    return pulled is not None and (not pulled or place <= pulled)
+def _is_pulled(position: str, pulled: str | None) -> bool:
+    return pulled is not None and (not pulled or position <= pulled)
 
 
 def is_compared(app: Application, route: Route) -> bool:
-    """Whether rows of a handler are compared here, one by one."""
+    """Whether the rows of a handler are compared by this module, one by one."""
     return derivation(route).joins_items or _is_on_items(route) or _is_history(app, route)
 
 
@@ -230,14 +230,14 @@ def _is_on_items(route: Route) -> bool:
 
 
 def _is_history(app: Application, route: Route) -> bool:
-    """Whether a handler keeps a row for each change, those of an item together."""
+    """Whether a handler keeps a row for each change, and the rows of an item together."""
     return route in audit_routes(app) and not any(
         field.name == "version" for target in route.into for field in target.partition.fields
     )
 
 
 class OtherRows:
-    """Compares rows that are no sums. ``live``: others write meanwhile, so that a difference is looked at again."""
+    """Compares rows that are not sums. ``live``: others write meanwhile, so that a difference is compared again."""
 
     def __init__(self, runtime: Runtime, *, live: bool, tolerance_seconds: float = 0) -> None:
         self.runtime = runtime
@@ -249,7 +249,7 @@ class OtherRows:
         self.manifest = read_manifest(app.name, self.engine)
 
     def verify(self, routes: Iterable[Route]) -> VerifiedRows:
-        """Compares the rows of some handlers, again while rows that differ move."""
+        """Compares the rows of some handlers, again while differing rows change."""
         found = VerifiedRows()
         for route in routes:
             if derivation(route).joins_items:
@@ -261,7 +261,7 @@ class OtherRows:
         return found
 
     def _stable(self, look: Callable[[], VerifiedRows]) -> VerifiedRows:
-        """What differs in the same way at two looks, and how much moves."""
+        """The differences that were equal twice, and the number of rows that kept changing."""
         found = look()
 
         def again(_: Mapping[RowKey, RowDifference]) -> Mapping[RowKey, RowDifference]:
@@ -281,19 +281,19 @@ class OtherRows:
         return FeedRows(self.runtime, route, self.runtime.clock(), keeps_copies=True).verify()
 
     def _attributes(self, route: Route) -> VerifiedRows:
-        """The items that attributes are derived onto, beside the stored attributes of all handlers."""
-        (bearer,), found = route.kind.touches(route), VerifiedRows()
-        for keys in pages(scanned(self.engine, bearer.table)):
-            own = [key for key in keys if bearer.match_values(*key[1:]) is not None]
+        """Compares the items that attributes are derived onto with the stored attributes of all handlers."""
+        (target,), found = route.kind.touches(route), VerifiedRows()
+        for keys in pages(scanned(self.engine, target.table)):
+            own = [key for key in keys if target.match_values(*key[1:]) is not None]
             found.rows += len(own)
             found.different += self._attributes_of(own) if own else ()
         return found
 
     def _attributes_of(self, keys: Sequence[ItemKey]) -> Iterator[RowDifference]:
         items = self.engine.read_rows(keys)
-        places = {key: {each.whose: each.row(key[1:]) for each in stored_on(self.app, key)} for key in keys}
-        rows = self.engine.read_rows([row for by_handler in places.values() for row in by_handler.values()])
-        for key, by_handler in places.items():
+        rows_of = {key: {each.whose: each.row(key[1:]) for each in stored_on(self.app, key)} for key in keys}
+        rows = self.engine.read_rows([row for by_handler in rows_of.values() for row in by_handler.values()])
+        for key, by_handler in rows_of.items():
             shown = {whose: shown_by(rows.get(row)) for whose, row in by_handler.items()}
             update = pending_update(self.own, key, items.get(key), shown).update
             if update is not None:
@@ -302,7 +302,7 @@ class OtherRows:
                 yield RowDifference(key, {name: items[key][name] for name in names - {DERIVED}}, expected)
 
     def _histories(self, route: Route) -> VerifiedRows:
-        """The items of an audit, beside the newest rows of their histories."""
+        """Compares the items of an audit with the newest rows of their histories."""
         found = VerifiedRows()
         for table in source_tables([route]):
             for keys in pages(scanned(self.engine, table)):
@@ -314,7 +314,7 @@ class OtherRows:
     def _newest(self, route: Route, keys: Sequence[ItemKey]) -> Iterator[RowDifference]:
         histories = {key: self._history(route, key) for key in keys}  # before the items: these may be newer
         items = self.engine.read_sources(keys)
-        # Of a history that expires, all rows may be gone, and items may be older than a history that is partial.
+        # An expiring history may have lost all of its rows, and a partial history lacks items that are older than it.
         may_lack = recorded_of(route).keep_days is not None or self.manifest.partial_since(route.name) is not None
         for key, history in histories.items():
             if key not in items or (may_lack and not history):
@@ -333,7 +333,7 @@ class OtherRows:
 def _compared(
     key: ItemKey, app: Application, history: Sequence[Mapping[str, Any]], stored: Mapping[str, Any]
 ) -> RowDifference | None:
-    """What the newest row of a history says of an item otherwise; None where it says the same."""
+    """The difference between an item and the newest row of its history; None if they agree."""
     names = app.tables[key[0]].attributes
     image = decode({"M": without_derived(image_of(stored).raw)})
     item = {name: value for name, value in image.items() if name not in names and not hidden(name)}
@@ -342,23 +342,23 @@ def _compared(
         return RowDifference(key, None, item)
     if newest_is_damaged(history):
         return RowDifference(key, {}, item)
-    says = {name: value for name, value in (known.item or {}).items() if name not in names}
-    whole = known.whole and known.fields is None and not known.redacted and not known.large
-    expected = item if whole else {name: value for name, value in item.items() if name in says}
-    return None if alike(says, expected) else RowDifference(key, says, expected)
+    recorded = {name: value for name, value in (known.item or {}).items() if name not in names}
+    is_whole = known.whole and known.fields is None and not known.redacted and not known.large
+    expected = item if is_whole else {name: value for name, value in item.items() if name in recorded}
+    return None if alike(recorded, expected) else RowDifference(key, recorded, expected)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedExports:
-    """What a comparison of exports found."""
+    """The result of a comparison of exports."""
 
-    time: str  # of the exports, as they tell it
+    time: str  # of the exports, as their summaries have it
     rows: VerifiedRows
     items: Verified | None  # None without an export of the state
 
 
 def exported_routes(routes: Iterable[Route]) -> list[Route]:
-    """Those of these routes that exports tell all of: what contributes to rows, and feeds."""
+    """The routes whose rows follow from exports alone: of handlers that contribute to rows, and of feeds."""
     return [route for route in routes if route.kind.contributes or derivation(route).joins_items]
 
 
@@ -369,7 +369,7 @@ def _joining(routes: Iterable[Route]) -> list[Route]:
 def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[str, Export]) -> str:
     """The time of the exports, by the names of their tables.
 
-    Raises ``SettingsError`` for one that is not full, for different times, and where a table of the handlers lacks.
+    Raises ``SettingsError`` for an export that is not full, for different times, and for a missing table.
     """
     for export in exports.values():
         if (found := export.summary.get("exportType", FULL)) != FULL:
@@ -390,7 +390,7 @@ def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[st
 
 @contextmanager
 def loaded(app: Application, exports: Mapping[str, Export]) -> Iterator[EmbeddedEngine]:
-    """A temporary state with the items of exports, by the names of their tables."""
+    """A temporary state with the items of the exports."""
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "exports.db")
         with closing(EmbeddedEngine(app.tables.values(), path, actions_max=ACTIONS)) as engine:
@@ -418,18 +418,18 @@ def verify_exports(
     exports: Mapping[str, Export],
     warn: Callable[[str], None] = lambda _: None,
 ) -> VerifiedExports:
-    """Compares rows with what their sources add up to, and with an export of the state each part with its source.
+    """Compares rows with the sums of their sources, and with an export of the state each contribution with its source.
 
-    Rows of feeds are compared with what their posts and edges make, one by one.
+    Rows of feeds are compared with the rows that their posts and edges make, one by one.
 
-    Raises ``SettingsError`` as ``check_exports``, and for what is no export, and ``ManifestError``
-    where the state is of other code.
+    Raises ``SettingsError`` as ``check_exports``, and for unreadable exports, and ``ManifestError`` if the state is of
+    other code.
     """
     time = check_exports(app, routes, exports)
     with loaded(app, exports) as engine:
         runtime = Runtime(app, engine, settings, warn=warn)
         if STATE.name in exports:
-            check_application(runtime, write=False)  # which learns what retired handlers left in rows
+            check_application(runtime, write=False)  # learns the attributes that retired handlers left in rows
         rows = RowsVerifier(runtime, routes, live=False).verify()
         moment = datetime.fromisoformat(time).timestamp() if time else runtime.clock()
         for route in _joining(routes):

@@ -1,10 +1,10 @@
 """A page of a run: reconciles some items with their sources, all at once.
 
-Items are visited (``batch.visits``): what differs is written on the revisions that were read, merged by row, with a
-fence. A record of the live stream that comes in between moves the ledger, and the item is visited again: so a page
-never sets an item back, whatever the stream does at the same time.
+Items are visited (``batch.visits``): differences are written on the revisions that were read, merged by row, with a
+fence. A record of the live stream that comes in between changes the ledger item, and the item is visited again: so a
+page never sets an item back, whatever the stream does at the same time.
 
-A part without a version of any handler gets ``BEFORE_ALL``, and through Kinesis a time shortly before the reads
+A contribution without a version gets ``BEFORE_ALL``, and through Kinesis a time shortly before the reads
 (``lifecycle.sources``).
 """
 
@@ -41,7 +41,7 @@ UNITS_OF_A_TRANSACTION = 2
 
 
 class ItemFailed(NamedTuple):
-    """An item that a page could not lead to its source, for one handler."""
+    """An item that a page could not reconcile with its source, for one handler."""
 
     item: ItemKey
     handler: str
@@ -49,33 +49,33 @@ class ItemFailed(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A part of an item that did not agree with its source."""
+    """A contribution of an item that did not agree with its source."""
 
     item: ItemKey
     handler: str
-    stored: str  # what the ledger holds, as text
-    expected: str  # what the handler makes of the source
-    seen: str = ""  # of which revision of the ledger item, and of which image: another one has moved
+    stored: str  # the contribution in the ledger, as text
+    expected: str  # the contribution that the handler makes of the source
+    seen: str = ""  # the revision of the ledger item and the digest of the image: another value means a change
 
     @property
     def agrees(self) -> bool:
-        """Whether only work that an earlier step left is to be done: rows to remove or recompute, and its note."""
+        """Whether only work of an earlier step is pending: rows to remove or recompute, and its note."""
         return self.stored == self.expected
 
 
 @dataclass(slots=True)
 class PageReport:
-    """What became of the items of pages, by handler and in all."""
+    """The results for the items of pages."""
 
-    items: int = 0  # that a handler was asked for
-    written: int = 0  # parts of items that were led to their source, or would be in a dry run
-    equal: int = 0  # parts that agree with their source
-    uncompared: int = 0  # of those written, parts of kinds without a ledger: nothing tells whether they agree
+    items: int = 0  # that a handler reads
+    written: int = 0  # contributions that were reconciled with their source, or would be in a dry run
+    equal: int = 0  # contributions that agree with their source
+    uncompared: int = 0  # of those written, results of kinds without a ledger: whether they differed is unknown
     rows: int = 0  # writes and removals of rows
     write_units: int = 0  # of the transactions of a dry run
     failed: list[ItemFailed] = field(default_factory=list)
     differing: list[Difference] = field(default_factory=list)  # in a dry run
-    pending: list[Difference] = field(default_factory=list)  # in a dry run: parts that agree, and are to be finished
+    pending: list[Difference] = field(default_factory=list)  # in a dry run: equal contributions with pending work
 
     def add(self, other: "PageReport") -> None:
         """Adds another page's counts."""
@@ -91,12 +91,11 @@ class PageReport:
 
 
 def _write_units(transaction: Transaction) -> int:
-    """The write units of a transaction: two for each KB of an item (Developer Guide, transaction-apis)."""
+    # Two units for each KB of an item (Developer Guide, transaction-apis).
     return sum(UNITS_OF_A_TRANSACTION * ceil(_bytes(write) / WRITE_BYTES) for write in transaction.writes)
 
 
 def _bytes(write: GuardedWrite) -> int:
-    """About the size of the item that a write leaves."""
     return estimated_bytes(write) if isinstance(write, LedgerWrite | PutRow | PutState) else 1
 
 
@@ -107,38 +106,38 @@ def _difference(visit: Visit, step: Step) -> Difference:
 
 
 class OrphanScan(NamedTuple):
-    """What keys of the state tell."""
+    """The items behind keys of the state."""
 
-    gone: Sequence[ItemKey]  # items whose source is not there
-    unkeyed: int  # ledger items whose source cannot be told, because its key is too long to be kept
+    gone: Sequence[ItemKey]  # items whose source does not exist
+    unkeyed: int  # ledger items without a known source, because its key is too long to be stored
 
 
 @dataclass(slots=True)
 class Pages:
     """Reconciles pages of items for some handlers.
 
-    always: parts are written although they agree with their source, with a fence, as a repair does.
-    dry_run: nothing is written; the report says what differs.
-    emptied: items are taken for absent, so that all that they contribute is taken back.
-    delivered: a stream delivers meanwhile; None: it does, unless the store has a stream of its own.
+    always: equal contributions are written too, with a fence, as a repair does.
+    dry_run: nothing is written; the report holds the differences.
+    emptied: items count as absent, so that all their contributions are taken back.
+    delivered: a stream delivers meanwhile; None: yes, unless the store has a stream of its own.
     """
 
     runtime: Runtime
     handlers: Collection[str]
     always: bool = False
     dry_run: bool = False
-    sources_only: bool = True  # items that are parts of other items' documents do not lead to these
+    sources_only: bool = True  # an item inside of other items' documents does not reconcile these documents
     emptied: bool = False
     delivered: bool | None = None
     manifest: Manifest | None = field(init=False, default=None)  # as it was when the first page began
 
     def __post_init__(self) -> None:
-        self.runtime = replace(self.runtime, actions=ACTIONS_MAX)  # rows that many items share are written least often
+        self.runtime = replace(self.runtime, actions=ACTIONS_MAX)  # large transactions write shared rows least often
         if self.delivered is None:
             self.delivered = not self.runtime.store.is_local
 
     def scan_orphans(self, keys: Sequence[ItemKey]) -> OrphanScan:
-        """Of the items that these state items are kept for, those whose source is gone."""
+        """Finds the items of these keys of the state whose source is gone."""
         app = self.runtime.application
         known = ItemKeys(app, self.runtime.engine, [route for route in app.routes if route.name in self.handlers])
         found = [item for key in keys if (item := known.of_ledger(key)) is not None]
@@ -146,7 +145,7 @@ class Pages:
         return OrphanScan(list(known.gone(found)), sum(known.is_untold(key) for key in keys))
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
-        """Leads these items to their sources. Raises ``EngineError`` where sources or state may not be read."""
+        """Reconciles these items with their sources. Raises ``EngineError`` if sources or state cannot be read."""
         report = PageReport()
         with localcontext(EXACT):
             ledgers, works = self._wanted(items, report)
@@ -155,7 +154,7 @@ class Pages:
         return report
 
     def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[VisitedItem], list[Work]]:
-        """The parts of ledger items, and the work of kinds that keep none."""
+        """The handlers to visit by ledger item, and the work of kinds without a ledger."""
         ledgers: list[VisitedItem] = []
         works: list[Work] = []
         for item in dict.fromkeys(items):
@@ -170,12 +169,12 @@ class Pages:
                 elif each.role == SOURCE or not self.sources_only or derivation(route).reconciles_all_roles:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(groups or others)
-            ledgers += [VisitedItem(item, group, parts) for group, parts in groups.items()]
+            ledgers += [VisitedItem(item, group, visited) for group, visited in groups.items()]
             works += others
         return ledgers, works
 
     def _ledgers(self, wanted: Sequence[VisitedItem], report: PageReport) -> None:
-        """Visits items, and writes what differs."""
+        """Visits items, and writes the differences."""
         if not wanted:
             return
         visits = Visits(
@@ -185,7 +184,7 @@ class Pages:
             dry_run=self.dry_run,
         )
         units: list[Unit] = []
-        alone: list[VisitedItem] = []  # too much for one transaction: handler by handler, page by page
+        alone: list[VisitedItem] = []  # too large for one transaction: visited again, handler by handler
         for visit in visits.read(wanted):
             differing = [step for step in visit.steps if self._is_written(visit, step)]
             unit = visits.unit(visit, differing) if differing else None
@@ -209,14 +208,14 @@ class Pages:
             outcome += finish((), (), self._finishing(visits.pending_work))
             self._count(outcome, report)
         for each in alone:
-            for part in each.parts:
-                self._ledgers([each._replace(parts=[part])], report)
+            for handler in each.parts:
+                self._ledgers([each._replace(parts=[handler])], report)
 
     def _is_written(self, visit: Visit, step: Step) -> bool:
         return visit.differs(step) or (self.always and step.route.name in visit.held.parts)
 
     def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:
-        """The versions that items have at least which are read from now on, by table."""
+        """The lowest versions of items that are read from now on, by table."""
         if not self.delivered or self.emptied:
             return {}
         if self.manifest is None:
@@ -225,7 +224,7 @@ class Pages:
         return {name: lower_bound(self.manifest, name, now) for name in {item[0] for item in items}}
 
     def _others(self, works: Sequence[Work], report: PageReport) -> None:
-        """Lets kinds without a ledger reconcile their items, each kind all of the page's."""
+        """Lets kinds without a ledger reconcile their items, all items of a kind at once."""
         by_kind: dict[object, list[Work]] = {}
         bounds = self._bounds(work.item for work in works) if works else {}
         for work in works:
@@ -243,7 +242,7 @@ class Pages:
             self._count(kind.reconcile_all(scanned, self._finishing(PendingWork())), report)
 
     def _kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
-        """Of these state items, the items that kinds without a ledger keep them for."""
+        """The items for which kinds without a ledger keep these state items."""
         finishing = self._finishing(PendingWork())
         routes = [route for route in self.runtime.application.routes if route.name in self.handlers]
         return [item for route in routes for item in derivation(route).kept_items(route, keys, finishing)]

@@ -1,10 +1,10 @@
-"""Removes a handler from a state: its parts of ledger items and, if asked for, what it added to rows.
+"""Removes a handler from a state: its contributions in ledger items and, if asked for, its values in rows.
 
-A part that stays in a ledger item for ever keeps the item from expiring, and a removal of its source is refused once,
-because the item holds more than the code knows of.
+A contribution that remains in a ledger item for ever keeps the item from expiring, and one removal of its source is
+refused, because the item holds more than the code knows.
 
-Rows are taken back as pages lead items to their sources, with nothing in the place of each source: exactly what the
-ledger says is subtracted. That needs the handler's declaration. No record may reach the handler meanwhile.
+Rows are taken back by pages that reconcile items as if each source were gone: exactly the contributions of the ledger
+are subtracted. That needs the handler's declaration. No record may reach the handler meanwhile.
 """
 
 from abc import ABC, abstractmethod
@@ -31,57 +31,57 @@ from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteState, StateKey
 
 ATTRIBUTES = (".v", ".s", ".fence", ".u")
-"""What a ledger item holds of a handler, behind the handler's name."""
-UNKNOWN_ITEM = "The key of its item is too long for the state to tell it: its rows were not taken back."
-NOT_TAKEN_BACK = "The state still holds what it contributes: no source of the handler has its key, or it is busy."
+"""The suffixes of a handler's attributes in a ledger item."""
+UNKNOWN_ITEM = "The key of its item is too long for the state to hold it: its rows were not taken back."
+NOT_TAKEN_BACK = "The state still holds its contribution: no source of the handler has its key, or it is busy."
 BUSY = f"Others changed it at each of {TRIES_MAX} tries."
 
 
 class ContributionKept(NamedTuple):
-    """A part that could not be dropped."""
+    """A contribution that could not be dropped."""
 
     key: StateKey  # of the ledger item
     why: str
 
 
 class ContributionFound(NamedTuple):
-    """A ledger item with a part of the handler, or the item of its own that holds a large contribution."""
+    """A ledger item with a contribution of the handler, or the separate item of a large contribution."""
 
     key: StateKey  # of the ledger item
-    stores: bool  # something is contributed, or was and is not finished
-    apart: bool  # it was found by the item of its own
+    stores: bool  # there is a contribution, or pending work of one
+    apart: bool  # it was found by the separate item
 
 
 @dataclass(slots=True)
 class RetireReport:
-    """What became of the parts of a handler."""
+    """The results for the contributions of a handler."""
 
     parts: int = 0  # found
-    stored: int = 0  # of these, parts that contribute something
+    stored: int = 0  # of these, contributions that are not empty
     rows: int = 0  # writes and removals of rows
     dropped: int = 0
     kept: list[ContributionKept] = field(default_factory=list)
 
 
 class TakenOut(ABC):
-    """What a state keeps of a handler, found and taken out some at a time."""
+    """The stored items of a handler, found and removed page by page."""
 
     __slots__ = ()
 
     @abstractmethod
     def pages(self) -> Iterator[Sequence[Any]]:
-        """What is there, some at a time. It is counted."""
+        """The stored items, page by page. They are counted."""
 
     @abstractmethod
     def retire(self, page: Sequence[Any]) -> None:
-        """Takes some of it out of the state. Doing it again changes nothing."""
+        """Removes a page from the state. A repetition changes nothing."""
 
     @abstractmethod
     def end(self) -> None:
-        """Takes out what goes last. Doing it again changes nothing."""
+        """Removes the last items. A repetition changes nothing."""
 
     def go(self, *, dry_run: bool = False) -> Iterator[int]:
-        """Takes all of it out; yields how much was looked at. A dry run only counts."""
+        """Removes all pages; yields the size of each. A dry run only counts."""
         for page in self.pages():
             if not dry_run:
                 self.retire(page)
@@ -92,7 +92,7 @@ class TakenOut(ABC):
 
 @dataclass(slots=True)
 class Retirement(TakenOut):
-    """Drops the parts of one handler. ``remove``: what they contribute is taken back first."""
+    """Drops the contributions of one handler. ``remove``: they are taken back from rows first."""
 
     runtime: Runtime
     handler: str
@@ -100,14 +100,14 @@ class Retirement(TakenOut):
     report: RetireReport = field(default_factory=RetireReport)
 
     def pages(self) -> Iterator[Sequence[ContributionFound]]:
-        """The parts in the state, some at a time. They are counted."""
+        """The contributions in the state, page by page. They are counted."""
         for page in pages(found_in_state(self.runtime.engine, self._part)):
             self.report.parts += sum(not found.apart for found in page)
             self.report.stored += sum(found.stores and not found.apart for found in page)
             yield page
 
     def retire(self, page: Sequence[ContributionFound]) -> None:
-        """Takes some parts out of the state. Doing it again changes nothing."""
+        """Removes a page from the state. A repetition changes nothing."""
         failed = self._take_back(page) if self.remove else {}
         for found in page:
             if found.key in failed:
@@ -116,7 +116,7 @@ class Retirement(TakenOut):
                 self._drop(found)
 
     def end(self) -> None:
-        """Forgets the attributes that the handler made, once none of its rows has them: others may make them now."""
+        """Removes the handler's attributes from the schema, once no row has them: other handlers may make them now."""
         if self.remove and not self.report.kept:
             targets = [
                 target
@@ -135,44 +135,45 @@ class Retirement(TakenOut):
         return None if ledger is None else ContributionFound(ledger, stores=True, apart=True)
 
     def _take_back(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:
-        """Leads what the items contribute to nothing; returns why it could not be done, by ledger item."""
+        """Takes back the contributions of items; returns the errors by ledger item."""
         sources = {found.key: source_of(found.key) for found in page if found.stores}
         items = [source.item for source in sources.values() if source is not None]
-        led = Pages(self.runtime, {self.handler}, emptied=True).reconcile(items)
-        self.report.rows += led.rows
-        errors = {each.item: f"{type(each.error).__name__}: {each.error}" for each in led.failed}
+        reconciled = Pages(self.runtime, {self.handler}, emptied=True).reconcile(items)
+        self.report.rows += reconciled.rows
+        errors = {each.item: f"{type(each.error).__name__}: {each.error}" for each in reconciled.failed}
         return {key: UNKNOWN_ITEM for key, source in sources.items() if source is None} | {
             key: errors[source.item] for key, source in sources.items() if source is not None and source.item in errors
         }
 
     def _drop(self, found: ContributionFound) -> None:
-        """Takes a part out of its ledger item, and then away what is kept of it in an item of its own.
+        """Removes a contribution from its ledger item, and then the separate item of a large one.
 
-        Both are found again by the next run if this one dies between them.
+        If the run dies between the two, the next run finds the separate item.
         """
+        # Records of other handlers change the item meanwhile: their contributions must not be lost.
         for _ in self.runtime.tries():
             stored = self.runtime.engine.read_state([found.key], consistent=True).get(found.key, {})
-            part = LedgerItem.of(stored).parts.get(self.handler)
-            if part is None:
+            contribution = LedgerItem.of(stored).parts.get(self.handler)
+            if contribution is None:
                 self._drop_own(found, large=found.apart)
                 return
-            if self.remove and (part.text or part.left):
+            if self.remove and (contribution.text or contribution.left):  # dropping it would leave its values in rows
                 self.report.kept.append(ContributionKept(found.key, NOT_TAKEN_BACK))
                 return
             if self.runtime.engine.swap_state(found.key, self._without(stored), int(stored["r"])):
                 self.report.dropped += 1
-                self._drop_own(found, large=found.apart or elsewhere(part))
+                self._drop_own(found, large=found.apart or elsewhere(contribution))
                 return
         self.report.kept.append(ContributionKept(found.key, BUSY))
 
     def _without(self, stored: dict[str, Any]) -> dict[str, Any]:
-        """A ledger item without the handler's part; it expires if nothing is left that is stored."""
+        """A ledger item without the handler's contribution; it expires if no contribution remains."""
         gone = {self.handler + attribute for attribute in ATTRIBUTES}
-        left = {name: value for name, value in stored.items() if name not in gone and name != "r"}
-        live = sum(bool(part.text) for part in LedgerItem.of(left).parts.values())
+        remaining = {name: value for name, value in stored.items() if name not in gone and name != "r"}
+        live = sum(bool(part.text) for part in LedgerItem.of(remaining).parts.values())
         if not live:
-            left.setdefault("ttl", self.runtime.expires_at)
-        return {**left, "live": live}
+            remaining.setdefault("ttl", self.runtime.expires_at)
+        return {**remaining, "live": live}
 
     def _drop_own(self, found: ContributionFound, *, large: bool) -> None:
         if large:
@@ -184,10 +185,10 @@ class Retirement(TakenOut):
 def check_retirable(
     app: Application, settings: Settings, found: Manifest, name: str, *, remove: bool, offline: bool
 ) -> None:
-    """Raises ``SettingsError`` where a handler cannot be taken out of the state now.
+    """Raises ``SettingsError`` if a handler cannot be removed from the state now.
 
-    A record that reaches the handler afterwards would be counted once more. So it is switched off, or code runs that
-    has retired it; where nothing is delivered (``offline``), there is no such record.
+    A record that reaches the handler afterwards would be counted once more. So the handler has to be switched off, or
+    retired by the running code. If nothing is delivered (``offline``), there is no such record.
     """
     route = next((route for route in app.routes if route.name == name), None)
     entry = found.handlers.get(name, {})
@@ -206,26 +207,26 @@ def check_retirable(
 
 
 def check_no_run(jobs: Jobs, name: str) -> None:
-    """Raises ``SettingsError`` while a run over all items is open for a handler: it would contribute once more."""
+    """Raises ``SettingsError`` while a run over all items is open for a handler: the run would contribute once more."""
     for job in jobs.all():
         if name in job.handlers and not job.ended:
             raise SettingsError(
-                f"Job {job.id} leads handler {name!r} to all items, and has not ended ({job.what}): what it writes "
-                f"afterwards would count once more. Stop who carries it, and end it, streamfold jobs --end {job.id}."
+                f"Job {job.id} runs handler {name!r} over all items, and has not ended ({job.what}): its later writes "
+                f"would count once more. Stop its processes, and end it, streamfold jobs --end {job.id}."
             )
 
 
 def _check_kept(name: str, kind: str, *, remove: bool) -> None:
-    """Raises ``SettingsError`` for a kind of which the state keeps nothing that lasts, or whose rows stay."""
+    """Raises ``SettingsError`` for a kind without lasting items in the state, or whose rows cannot be taken back."""
     if not kept_words(kind):
         raise SettingsError(
-            f"Handler {name!r} is of kind {kind}: the state keeps nothing of it that would have to go. "
-            f'App(..., retired=["{name}"]) is all that it takes; its rows stay.'
+            f"Handler {name!r} is of kind {kind}: the state keeps nothing of it that has to be removed. "
+            f'App(..., retired=["{name}"]) is enough; its rows remain.'
         )
     if remove:
         raise SettingsError(
-            f"Handler {name!r} is of kind {kind}: no ledger says what would have to be taken back. --rows keep takes "
-            "what the state keeps of it. Rows of a feed expire by themselves, and a search index is dropped as a whole."
+            f"Handler {name!r} is of kind {kind}: no ledger holds the values to take back. --rows keep removes its "
+            "items in the state. Rows of a feed expire by themselves, and a search index is dropped as a whole."
         )
 
 
@@ -244,7 +245,7 @@ def _check_stopped(name: str, settings: Settings, *, declared: bool, retired: bo
 
 @dataclass(slots=True)
 class KeptRetirement(TakenOut):
-    """Drops what the state keeps of one handler whose kind does not contribute."""
+    """Drops the stored items of one handler whose kind does not contribute to rows."""
 
     runtime: Runtime
     handler: str
@@ -253,17 +254,17 @@ class KeptRetirement(TakenOut):
 
     @property
     def remove(self) -> bool:
-        """Rows are never taken back."""
+        """False: rows are never taken back."""
         return False
 
     def pages(self) -> Iterator[Sequence[StateKey]]:
-        """What is kept, some at a time. It is counted."""
+        """The stored items, page by page. They are counted."""
         for page in pages(found_in_state(self.runtime.engine, self._kept)):
             self.report.parts += len(page)
             yield page
 
     def retire(self, page: Sequence[StateKey]) -> None:
-        """Takes some of it out of the state. Doing it again changes nothing."""
+        """Removes a page from the state. A repetition changes nothing."""
         for first in range(0, len(page), self.runtime.chunk_actions):
             some = page[first : first + self.runtime.chunk_actions]
             refused = self.runtime.engine.transact([DeleteState(key) for key in some], self.runtime.expires_at)
@@ -275,7 +276,7 @@ class KeptRetirement(TakenOut):
                 ]
 
     def end(self) -> None:
-        """Drops the fan-outs of the handler that are open."""
+        """Drops the open fan-outs of the handler: without it nobody could work on them."""
         fan_outs = FanOuts(self.runtime)
         for job in [job for job in fan_outs.all() if self.handler in job.handlers]:
             fan_outs.drop(job)

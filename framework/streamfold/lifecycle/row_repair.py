@@ -1,4 +1,4 @@
-"""Corrects rows by the ledger, if somebody changed, removed or put them by hand."""
+"""Corrects rows by the ledger, after somebody has changed, removed or put them by hand."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, DecimalException, localcontext
@@ -26,7 +26,7 @@ from streamfold.lifecycle.row_sources import (
     strange_names,
     sums_of,
 )
-from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, left_in, left_of
+from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, retired_attributes, retired_in
 from streamfold.lifecycle.sources import wanted_routes
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey
@@ -46,7 +46,7 @@ from streamfold.writes.guarded import (
 )
 
 SCANS_MAX = 6
-"""Scans of the state; a row that changes during each of them is left to the next run."""
+"""Scans of the state. A row that changes during each of them is left to the next run."""
 BUSY = "Others changed it or its item at the same time: compare again."
 StoredRow = Mapping[str, Any]
 Contributors = Sequence[Contributor]
@@ -69,42 +69,42 @@ class OtherWriters:
             self.targets.update(dict.fromkeys(entry.get("targets", ()), name))
 
     def of(self, routes: Iterable[Route]) -> str | None:
-        """An application that writes a target of these handlers too; None if there is none."""
-        places = (key.place for route in routes for key in route.writes)
-        return next((self.targets[place] for place in places if place in self.targets), None)
+        """An application that also writes a target of these handlers; None if there is none."""
+        templates = (key.place for route in routes for key in route.writes)
+        return next((self.targets[template] for template in templates if template in self.targets), None)
 
 
 class Changed(EngineError):  # noqa: N818 - as the other reasons to try again
-    """What was found out about a row does not hold any more."""
+    """The facts about a row have changed since they were read."""
 
 
 class RemainingRow(NamedTuple):
-    """A row that was not mended."""
+    """A row that was not corrected."""
 
     row: RowKey
     why: str
 
 
 class RowsCorrected(NamedTuple):
-    """What became of rows."""
+    """The results for rows."""
 
     corrected: list[RowKey]
     left: list[RemainingRow]
 
 
 class RowsReconciled(NamedTuple):
-    """What became of the rows of handlers whose items were led to their sources."""
+    """The results for the rows of handlers whose items were reconciled with their sources."""
 
     compared: VerifiedRows
     corrected: RowsCorrected
 
 
 def reconcile_rows(runtime: Runtime, handlers: Collection[str]) -> RowsReconciled:
-    """Makes the rows of these handlers what all of their items add up to, once a rebuild has led the ledger there.
+    """Corrects the rows of these handlers to the sums of all of their items, after a rebuild has reconciled the ledger.
 
-    The ledger may agree with every source while a row does not: somebody removed the row, others made it again, and
-    what had been contributed before is missing. So rows are compared with a fold of the sources. Those that differ, or
-    moved all the while, are corrected by the ledger. Reads the sources, and for such rows all of the state.
+    The ledger may agree with every source while a row does not: somebody removed the row, later contributions made it
+    again, and the earlier ones are missing. So rows are compared with a fold of the sources. Rows that differ, or that
+    kept changing, are corrected by the ledger. Reads the sources, and for such rows all of the state.
     """
     routes = [route for route in wanted_routes(runtime.application, handlers) if route.kind.contributes]
     if not routes:
@@ -116,32 +116,43 @@ def reconcile_rows(runtime: Runtime, handlers: Collection[str]) -> RowsReconcile
 
 
 class Marked(NamedTuple):
-    """A row that bears a mark in its owner's place. Whoever writes the row takes the mark away."""
+    """A row with a mark in its owner attribute. Every writer of the row removes the mark."""
 
     mark: str
     before: StoredRow | None  # the row before it was marked
 
 
 class RowCorrection:
-    """Mends rows of one application."""
+    """Corrects rows of one application.
+
+    A correction must not overwrite a write that comes between its scan of the state and its own write. Each row goes
+    through these states:
+
+    - *unmarked*: a row that is put whole by one item is guarded by a fence on that item, and needs no mark.
+    - *marked*: other rows get a mark, which every writer of the row removes. Two scans in a row must find the same
+      contributions, with the mark still there.
+    - *corrected*, or *left* with the reason. A left row loses its mark.
+
+    A row that changed in between is marked again for the next scan, at most ``SCANS_MAX`` times.
+    """
 
     def __init__(self, runtime: Runtime, expiring: Collection[str] = ()) -> None:
         self.runtime, self.engine = runtime, runtime.engine
         self.by = by = Explaining(runtime.application, runtime.engine, runtime.known.schema)
-        self.expiring = expiring  # the places of targets whose rows expire
+        self.expiring = expiring  # the templates of targets whose rows expire
         self.found = RowsCorrected([], [])
         self.others = OtherWriters(by.app.name)
-        self.added: set[RowKey] = set()  # rows of whole targets to which several items contribute
+        self.added: set[RowKey] = set()  # rows of targets that replace, to which several items contribute
         self.marked: dict[RowKey, Marked] = {}
-        self.held: dict[RowKey, Contributors] = {}  # what was found of rows since they were marked
+        self.held: dict[RowKey, Contributors] = {}  # contributors that were found since the rows were marked
 
     def correct(self, rows: Collection[RowKey]) -> RowsCorrected:
-        """Mends these rows, as far as they hold still. Reads all of the state; raises what reading raises."""
+        """Corrects these rows, unless they keep changing. Reads all of the state; raises the errors of reads."""
         with localcontext(EXACT):
             _, busy = stable(
                 self.runtime,
                 dict.fromkeys(rows),
-                lambda left: dict.fromkeys(self._scanned([row for row in left if self._prepared(row)])),
+                lambda pending: dict.fromkeys(self._scanned([row for row in pending if self._prepared(row)])),
                 looks_max=SCANS_MAX,
                 is_same=lambda *_: False,
             )
@@ -152,7 +163,7 @@ class RowCorrection:
         return self.found
 
     def _prepared(self, row: RowKey) -> bool:
-        """Marks a row before a scan, if it has to be and bears no mark of this run; whether it can be mended at all."""
+        """Marks a row before a scan, if it needs a mark and lost it; returns whether the row can be corrected."""
         stored, routes = self.engine.read_rows([row]).get(row), row_routes(self.by, row)
         known = self.marked.get(row)
         if known is not None and (stored or {}).get(OWNER) == known.mark:
@@ -160,11 +171,11 @@ class RowCorrection:
         try:
             _check(self.by, row, stored, routes)
             if stored is None and any(key.place in self.expiring for route in routes for key in route.into):
-                raise EngineError("Its rows expire: the next item that comes to it makes it again.")
+                raise EngineError("Its rows expire: the next item that contributes to it makes it again.")
             self.marked.pop(row, None)
             self.held.pop(row, None)
-            # What is not there is marked once items are found to contribute to it: else there is nothing to write.
-            if row in self.added or (stored is not None and not (_is_whole(routes, row) and _is_owned(stored))):
+            # A missing row is marked once items are found to contribute to it: else there is nothing to write.
+            if row in self.added or (stored is not None and not (_is_replaced(routes, row) and _is_owned(stored))):
                 self._mark(row, stored)
         except Changed:
             pass  # it is marked before the next scan
@@ -174,22 +185,22 @@ class RowCorrection:
         return True
 
     def _mark(self, row: RowKey, stored: StoredRow | None) -> None:
-        """Puts a mark on a row, which makes an empty one of a row that is not there.
+        """Puts a mark on a row; a missing row becomes an empty one with the mark.
 
-        A row that looks as it did may have changed meanwhile: one item came and another one left. It may not be written
-        by what was found before.
+        A row may look the same after a change, because one item came and another one left. Without the mark, the
+        correction would write the contributions of the earlier items.
         """
         mark, owner = MARK + token_hex(16), (stored or {}).get(OWNER)
         expected, absent = ({}, (OWNER, VERSION)) if owner is None else ({OWNER: owner}, (VERSION,))
-        # A row without a count would not be written by whoever takes back from it.
+        # Without a count of contributors, a writer that takes back from the row would not write it.
         self._send([CorrectRow(row, expected, absent, {OWNER: mark}, {CONTRIBUTORS: 0})])
         self.marked[row] = Marked(mark, stored)
 
     def _scanned(self, rows: Sequence[RowKey]) -> list[RowKey]:
-        """Reads the state, and mends the rows of which enough is known; returns the others.
+        """Reads the state, and corrects the rows whose contributions are known; returns the others.
 
-        Of a marked row two scans have to find the same: an item that comes and one that leaves in one transaction may
-        cancel each other out, so that the row is not written, and a scan may see both or neither of them.
+        Two scans have to find the same for a marked row. If one item comes and another one leaves in one transaction,
+        the two may cancel each other out, so that the row is not written; a scan may see both of them or neither.
         """
         if not rows:
             return []
@@ -202,7 +213,7 @@ class RowCorrection:
                 again.append(row)
                 continue
             try:
-                self._mend(row, stored.get(row), held)
+                self._correct_by(row, stored.get(row), held)
                 self.found.corrected.append(row)
             except Changed:
                 again.append(row)
@@ -211,8 +222,8 @@ class RowCorrection:
         return again
 
     def _leave(self, row: RowKey, why: str) -> None:
-        """Leaves a row as it is, without the mark."""
         self.found.left.append(RemainingRow(row, why))
+        # The mark is removed too: it would refuse the next put of the row's owner.
         if (marked := self.marked.pop(row, None)) is None:
             return
         if marked.before is None:
@@ -221,24 +232,24 @@ class RowCorrection:
             unmarked = CorrectRow(row, {OWNER: marked.mark}, removed=(OWNER,))
         else:
             unmarked = CorrectRow(row, {OWNER: marked.mark, CONTRIBUTORS: 0}, removed=(OWNER, CONTRIBUTORS))
-        self.engine.transact([unmarked], self.runtime.expires_at)  # refused where somebody has written the row since
+        self.engine.transact([unmarked], self.runtime.expires_at)  # refused if somebody has written the row since
 
-    def _mend(self, row: RowKey, stored: StoredRow | None, held: Contributors) -> None:
+    def _correct_by(self, row: RowKey, stored: StoredRow | None, held: Contributors) -> None:
         routes = row_routes(self.by, row)
         marked = self.marked.get(row)
         if marked is not None and (stored or {}).get(OWNER) != marked.mark:
             raise Changed(BUSY)
-        whole = _is_whole(routes, row)
+        replaces = _is_replaced(routes, row)
         if not held and stored is None and marked is None:
             return
-        if whole and not held and stored is not None:
+        if replaces and not held and stored is not None:
             self._remove(row, stored, routes)
-        elif whole and len(held) == 1 and held[0].part.digest:
+        elif replaces and len(held) == 1 and held[0].part.digest:
             self._put(row, marked, held[0])
         elif other := self.others.of(routes):
             raise EngineError(
-                f"Application {other!r} writes the same target, and what it added is not known here: the row is left "
-                "as it is. Change it by hand."
+                f"Application {other!r} writes the same target, and its contributions are not known here: the row is "
+                "left as it is. Change it by hand."
             )
         elif marked is None:
             self.added.add(row)
@@ -248,18 +259,18 @@ class RowCorrection:
             self._correct(row, stored or {}, held)
 
     def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
-        """Puts a whole row again, as its handler makes it of the item, behind a fence on the item."""
+        """Puts a row again that one item makes, behind a fence on the item."""
         item = _item(only)
         guard, made = self._guard(only.route, item)
         put = row_put(self.by.app.name, only.route, item, row, made[row])
         try:
             self._send([guard, put if marked is None else PutRow(row, put.attributes, marked.mark)])
         except Changed:
-            self.added.add(row)  # the row may bear an owner that is none: it is marked before the next scan
+            self.added.add(row)  # its owner attribute may be of no item: the row is marked before the next scan
             raise
 
     def _remove(self, row: RowKey, stored: StoredRow, routes: Iterable[Route]) -> None:
-        """Removes a whole row that no item yields, behind a fence on each item that could own it."""
+        """Removes a row that no item makes, behind a fence on each item that could own it."""
         guards: dict[object, GuardedWrite] = {}
         for route in routes:
             target = row_target(route, row)
@@ -269,11 +280,11 @@ class RowCorrection:
                 if row in made:
                     raise Changed(BUSY)
         if not guards:
-            raise EngineError("Its key tells no item that it could be of: remove it by hand.")
+            raise EngineError("Its key names no item that could own it: remove it by hand.")
         self._send([*guards.values(), DeleteRow(row, stored.get(OWNER))])
 
     def _guard(self, route: Route, item: ItemKey) -> tuple[GuardedWrite, Contribution]:
-        """A fence on an item whose state agrees with its source, and what the handler makes of the item."""
+        """A fence on an item whose state agrees with its source, and the contribution that the handler makes of it."""
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
         visits = Visits(runtime=self.runtime)
         (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
@@ -281,11 +292,11 @@ class RowCorrection:
             raise failed.error
         (step,) = visit.steps
         if stored_text(visit.after(step)) != visit.stored(step):
-            raise EngineError("Its item differs from its source: streamfold repair leads it there first.")
+            raise EngineError("Its item differs from its source: run streamfold repair on the item first.")
         return visits.unit(visit, visit.steps).guard, step.after
 
     def _restore_entries(self, row: RowKey, held: Iterable[Contributor]) -> None:
-        """Puts entries again that an item has below the row, and that are missing."""
+        """Puts the missing entries of items below the row again."""
         for each in held:
             if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.part):
                 continue
@@ -294,11 +305,11 @@ class RowCorrection:
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
 
     def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
-        """Adds to a row what it lacks, takes away what nobody made, and recomputes what follows from entries."""
-        sums, changed = sums_of(held), self._moved(row, held)
+        """Adds missing amounts to a row, removes attributes that no item makes, and recomputes ordered attributes."""
+        sums, changed = sums_of(held), self._all_entries(row, held)
         if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
-        if not held:  # numbers go as they are added: a first contribution may come at the same time
+        if not held:  # numbers are subtracted, not removed: a first contribution may come at the same time
             sums = {name: 0 for name, value in stored.items() if not hidden(name) and _is_number(value)}
         totals = {**sums, CONTRIBUTORS: len(held)}
         amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in totals.items()}
@@ -306,7 +317,7 @@ class RowCorrection:
             row,
             {name: stored[name] for name in (OWNER, *totals) if name in stored},
             tuple(name for name in totals if name not in stored),
-            # What is made of older entries must not be written later.
+            # A recomputation from older entries must not be written later.
             {STAMP: token_hex(16)} if changed or STAMP in stored else {},
             {name: amount for name, amount in amounts.items() if amount or name not in stored},
             (OWNER, *_strange(self.by.app, row, stored, held, sums)),
@@ -317,8 +328,8 @@ class RowCorrection:
         for error in recompute(self.runtime, {row: changed} if changed else {}).values():
             raise EngineError(str(error))
 
-    def _moved(self, row: RowKey, held: Iterable[Contributor]) -> EntriesOfRow:
-        """The entries below a row, by attribute, as if all of them had moved."""
+    def _all_entries(self, row: RowKey, held: Iterable[Contributor]) -> EntriesOfRow:
+        """The entries below a row, by attribute, as if all of them had changed."""
         found = dict[str, ChangedEntries]()
         for each in held:
             own = entries_by_row(self.by.app.name, each.route, _item(each), {row: each.part}, held=True)
@@ -332,14 +343,14 @@ class RowCorrection:
 
 
 def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collection[Route]) -> None:
-    """Raises ``EngineError`` for a row of which the state does not tell what it should be."""
+    """Raises ``EngineError`` for a row whose right values do not follow from the state."""
     if not routes:
         raise EngineError("No handler here contributes to it: it is left as it is.")
-    left = left_in(left_of(routes, by.schema), row)
+    left = retired_in(retired_attributes(routes, by.schema), row)
     if retired := [name for name in sorted(left) if stored is not None and stored.get(name)]:
         raise EngineError(
-            f"Retired handlers left {', '.join(map(repr, retired))} in it, which stays: what else counts there is "
-            "not known. Change it by hand."
+            f"Retired handlers left {', '.join(map(repr, retired))} in it: their count of contributors is not known. "
+            "Change it by hand."
         )
     if stored is not None and not _is_number(stored.get(CONTRIBUTORS, 0)):
         raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
@@ -348,7 +359,7 @@ def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collec
 def _strange(
     app: Application, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
 ) -> tuple[str, ...]:
-    """The attributes that no item makes, and the cut-offs of those that are recomputed."""
+    """The attributes that no item makes, and the cut-offs of recomputed attributes."""
     ordered = {name for each in held for name in each.part.ordered}
     keys = {*app.tables[row[0]].attributes, *sums}
     strange = strange_names(keys, stored, held)
@@ -356,29 +367,29 @@ def _strange(
     return (*strange, *(name for name in edges if name in stored))
 
 
-def _is_whole(routes: Iterable[Route], row: RowKey) -> bool:
-    """Whether a row is put whole, as long as one item alone contributes to it."""
+def _is_replaced(routes: Iterable[Route], row: RowKey) -> bool:
+    # Such a row is put as a whole while one item alone contributes to it.
     return any((target := row_target(route, row)) is not None and target.whole for route in routes)
 
 
 def _is_owned(stored: StoredRow) -> bool:
-    """Whether a row names who put it whole: it takes no mark, which would refuse the owner's next put."""
+    # A mark in place of the owner would refuse the owner's next put.
     return not str(stored.get(OWNER, MARK)).startswith(MARK)
 
 
 def _is_same(one: Contributors, other: Contributors) -> bool:
-    """Whether two scans found the same contributions, and none of their ledger items was written between them."""
+    # The revision is compared too: a ledger item may have changed and changed back between two scans.
     tokens = ({(each.route.name, each.key, each.revision) for each in held} for held in (one, other))
     return next(tokens) == next(tokens)
 
 
 def _lacking(name: str, total: Number, stored: Number) -> Number:
-    """What is to be added. Raises ``EngineError`` for what no number tells."""
+    """The amount to add. Raises ``EngineError`` if no number of ``DIGITS_MAX`` digits is that amount."""
     try:
         return EXACT.subtract(total, stored)
     except DecimalException:
         raise EngineError(
-            f"No number of {DIGITS_MAX} digits leads its attribute {name!r} to its sum: remove the row by hand first."
+            f"No number of {DIGITS_MAX} digits corrects its attribute {name!r}: remove the row by hand first."
         ) from None
 
 
@@ -388,5 +399,5 @@ def _is_number(value: Any) -> bool:
 
 def _item(each: Contributor) -> ItemKey:
     if each.item is None:
-        raise EngineError("One of its items has a key that is too long for the state to tell.")
+        raise EngineError("One of its items has a key that is too long for the state to hold.")
     return each.item

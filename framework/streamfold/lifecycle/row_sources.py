@@ -1,4 +1,4 @@
-"""The items that a derived row stands on, and whether what they contribute adds up to it."""
+"""The items that contribute to a derived row, and whether their contributions add up to it."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from streamfold.ledger.contribution import (
 )
 from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import Explaining, explain_item, missing_entries, read_ledger, state_key
-from streamfold.lifecycle.rows import left_in, left_of
+from streamfold.lifecycle.rows import retired_attributes, retired_in
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, encode, is_zero
@@ -32,26 +32,26 @@ from streamfold.writes.guarded import RowKey, StateKey
 ENTRIES_MAX = 10_000
 """Entries of one attribute that are read."""
 NAMES_MAX = 20
-"""Rows whose names are looked for in a text before it is read."""
+"""With at most so many rows, a text is searched for their keys before it is parsed."""
 HeldContributions = dict[tuple[str, StateKey], Route]
 """Ledger items that may hold a contribution, by handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contributor:
-    """What one item contributes to a row through one handler."""
+    """The contribution of one item to a row through one handler."""
 
     route: Route
-    item: ItemKey | None  # None for a key that is too long for the state to tell
+    item: ItemKey | None  # None for a key that is too long for the state to hold
     key: StateKey  # of the ledger item
     version: str
     part: RowContribution
-    revision: int = 0  # of the ledger item, which every write of it raises
+    revision: int = 0  # of the ledger item; every write of it raises the revision
 
 
 @dataclass(slots=True)
 class RowExplained:
-    """A row, with the contributions that it stands on."""
+    """A row with its contributions."""
 
     row: RowKey
     stored: Mapping[str, Any] | None  # the attributes of the row; None if there is none
@@ -59,12 +59,12 @@ class RowExplained:
     whole: bool = True  # all contributions were looked for
     sums: dict[str, Number] = field(default_factory=dict)
     differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
-    lacking: int = 0  # entries that items have below it, and that are missing
+    lacking: int = 0  # missing entries of items below it
     left: frozenset[str] = frozenset()  # attributes that retired handlers left in it, which count as contributors
 
     @property
     def counted(self) -> int:
-        """How many contributions the row says that it stands on."""
+        """The number of contributions by the row's own count."""
         return int((self.stored or {}).get(CONTRIBUTORS, 0))
 
     @property
@@ -74,25 +74,25 @@ class RowExplained:
 
     @property
     def counts_agree(self) -> bool:
-        """Whether the row counts its contributions; how many of retired handlers are among them is not known."""
+        """Whether the row counts its contributions. It may count more if retired handlers left attributes in it."""
         known = len(self.contributors)
         return self.counted >= known if self.left else self.counted == known
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:
-    """The handlers whose contributions may be in a row."""
+    """The handlers that may contribute to a row."""
     return [route for route in by.app.routes if route.kind.contributes and row_target(route, row) is not None]
 
 
 def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
-    """Finds the contributions to a row. ``scan``: reads all of the state where they are not found otherwise."""
+    """Finds the contributions to a row. ``scan``: reads all of the state if they are not found otherwise."""
     routes = row_routes(by, row)
     stored = by.engine.read_rows([row]).get(row)
     held: HeldContributions = {}
     for route in routes:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
-    left = left_in(left_of(routes, by.schema), row) & (stored or {}).keys()
+    left = retired_in(retired_attributes(routes, by.schema), row) & (stored or {}).keys()
     found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), left=left)
     owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
     if not owned and (stored is None or found.counted != len(found.contributors)):
@@ -110,7 +110,7 @@ def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
 
 
 def row_target(route: Route, row: RowKey) -> Target | None:
-    """The target of a row. A handler's attributes of an item are a row of the state until they are copied onto it."""
+    """The target of a row. Derived attributes of an item are a row of the state until they are copied onto the item."""
     stored = stored_of(route)
     if stored is None:
         return None if route.kind.touches(route) else route.target_of(row)
@@ -120,7 +120,7 @@ def row_target(route: Route, row: RowKey) -> Target | None:
 
 
 def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str, Any]) -> Iterator[ItemKey]:
-    """The items that the row's key, or its entries, name."""
+    """The items that the row's key or its entries name."""
     target = row_target(route, row)
     if target is not None and target.owned:
         yield from owning_items(route, target, row)
@@ -141,26 +141,26 @@ def owning_items(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]
         try:
             yield (source.table.name, *source.compose(fields))
         except KeyValueError:
-            continue  # a source that could not have made this row
+            continue  # this source cannot have made the row
 
 
 def _item_of(route: Route, text: str) -> ItemKey | None:
     """The item that an entry names; None if its key was cut."""
-    parts = source_components(text)
+    components = source_components(text)
     for source in route.sources:
-        if parts is not None and parts[0] == source.table.name and len(parts) == len(source.parts) + 1:
-            pairs = zip(source.parts, parts[1:], strict=True)
-            values = [READERS[part.attribute_type](each) for part, each in pairs]
-            return (parts[0], values[0], values[1] if len(values) > 1 else None)
+        if components is not None and components[0] == source.table.name and len(components) == len(source.parts) + 1:
+            pairs = zip(source.parts, components[1:], strict=True)
+            values = [READERS[component.attribute_type](text) for component, text in pairs]
+            return (components[0], values[0], values[1] if len(values) > 1 else None)
     return None
 
 
 def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
-    """Of these rows, those that hold what the ledger says came to them in their lives. Reads all of the state."""
+    """The rows among these that hold the ledger's contributions in their present lives. Reads all of the state."""
     held, stored = contributors_of(by, rows), by.engine.read_rows(rows)
     agree = set()
     for row in rows:
-        left = left_in(left_of(row_routes(by, row), by.schema), row) & stored.get(row, {}).keys()
+        left = retired_in(retired_attributes(row_routes(by, row), by.schema), row) & stored.get(row, {}).keys()
         found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), left=left)
         with localcontext(EXACT):
             _compare(by, found)
@@ -171,12 +171,12 @@ def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
 
 
 def life_of(stored: Mapping[str, Any] | None) -> str:
-    """The life of a row as read; "" for one that does not expire."""
+    """The life of a stored row; "" if it does not expire."""
     return str((stored or {}).get(LIFE, ""))
 
 
 def in_its_life(stored: Mapping[str, Any] | None, held: Iterable[Contributor]) -> list[Contributor]:
-    """What is contributed to a row as read, and not to one that expired before the row was made."""
+    """The contributions to a stored row in its present life, without those to a row that expired before."""
     life = life_of(stored)
     return [each for each in held if each.part.life == life]
 
@@ -184,28 +184,28 @@ def in_its_life(stored: Mapping[str, Any] | None, held: Iterable[Contributor]) -
 def contributors_of(
     by: Explaining, rows: Collection[RowKey], see: Callable[[StoredItem], None] | None = None
 ) -> dict[RowKey, list[Contributor]]:
-    """What all items contribute to some rows. Reads all of the state; ``see`` is called with each of its items."""
+    """The contributions of all items to some rows. Reads all of the state; ``see`` is called with each of its items."""
     routes = {row: row_routes(by, row) for row in rows}
     asked = list({route.name: route for own in routes.values() for route in own}.values())
     held: dict[RowKey, HeldContributions] = {row: {} for row in rows}
-    names = {_named(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
+    names = {_text_of_key(row) for row in rows} if len(rows) <= NAMES_MAX else {""}
     for stored in by.engine.state_items():
         if see is not None:
             see(stored)
         for route, key, text in _texts(by.app.name, asked, stored):
-            if any(name in text for name in names):  # most name none, and are not read
+            if any(name in text for name in names):  # most texts name none of the rows, and are not parsed
                 for row in stored_rows(text).keys() & held.keys():
                     held[row][route.name, key] = route
     return {row: list(_contributors(by, row, own)) for row, own in held.items()}
 
 
-def _named(row: RowKey) -> str:
-    """What a text has in it that names a row; "" where only the whole text tells."""
+def _text_of_key(row: RowKey) -> str:
+    # A text that names the row contains this; every text contains "", for a key that is no text.
     return json.dumps(row[1], ensure_ascii=False)[1:-1] if isinstance(row[1], str) else ""
 
 
 def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Iterator[tuple[Route, StateKey, str]]:
-    """The contributions in a state item, each with its ledger item; a large one has an item of its own."""
+    """The contributions in a state item, each with its ledger item; a large one is in an item of its own."""
     key = state_key(stored)
     for route in routes:
         if is_ledger_key(key, application):
@@ -226,7 +226,7 @@ def _contributors(by: Explaining, row: RowKey, held: HeldContributions) -> Itera
 
 
 def _compare(by: Explaining, found: RowExplained) -> None:
-    """Adds up what is contributed, and notes the attributes of the row that are otherwise."""
+    """Adds up the contributions, and notes the attributes of the row that differ."""
     stored = found.stored or {}
     found.sums = sums_of(found.contributors)
     found.differing = {
@@ -236,18 +236,18 @@ def _compare(by: Explaining, found: RowExplained) -> None:
         keys = {*row_attributes(by, found.row), *found.left}
         found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
     if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
-        _compare_whole(by, found, found.contributors[0])
+        _compare_replaced(by, found, found.contributors[0])
 
 
 def row_attributes(by: Explaining, row: RowKey) -> tuple[str, ...]:
-    """The attributes of a row that no contribution makes: those of its key, and of a row of the state two more."""
+    """The attributes of a row that no contribution makes: of its key, and two more of a row of the state."""
     if is_in_state(row):
         return (*STATE.attributes, "ttl", "r")
     return tuple(by.app.tables[row[0]].attributes)
 
 
 def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
-    """What is contributed, added up by attribute. On the way a sum may need more digits than the row ever had."""
+    """The sums of contributions, by attribute. An intermediate sum may need more digits than the row ever had."""
     sums: dict[str, Number] = {}
     for each in held:
         for name, amount in each.part.amounts.items():
@@ -256,16 +256,16 @@ def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
 
 
 def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collection[Contributor]) -> list[str]:
-    """The attributes of a row that none of its contributions makes, as far as these tell; a number 0 is none."""
+    """The attributes of a row that none of its contributions makes, if they are known; a number 0 is ignored."""
     ordered = {name for each in held for name in each.part.ordered}
     if PLAIN_ENTRY in ordered:
-        return []  # what the winner among several items shows is in its entries
+        return []  # the attributes of the winner among several items are in its entries
     made = {*keys, *ordered, *(name for each in held for name in (*each.part.amounts, *each.part.names))}
     return [name for name, value in stored.items() if not hidden(name) and name not in made and not is_zero(value)]
 
 
-def _compare_whole(by: Explaining, found: RowExplained, only: Contributor) -> None:
-    """Compares a row that is put whole with what its handler makes of the item, if the state holds just that."""
+def _compare_replaced(by: Explaining, found: RowExplained, only: Contributor) -> None:
+    """Compares a replaced row with the row that the handler makes of its item, if the state agrees with the item."""
     stored, item = found.stored or {}, only.item
     target = row_target(only.route, found.row)
     if item is None or target is None or not target.whole:

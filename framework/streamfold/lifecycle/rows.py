@@ -1,4 +1,4 @@
-"""Whether rows are what their sources add up to: folded anew in a state of its own, and compared row by row."""
+"""Verifies that rows are the sums of their sources: folds the sources in a temporary state, and compares row by row."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,26 +34,26 @@ from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey, StateKey
 
 FOLDS_MAX = 3
-"""Folds of a live system; a row that moved in each of them counts as moving."""
+"""Folds of a live system; a row that changed in each of them counts as moving."""
 WATCHED_ROWS = 100
-"""Rows that are looked at after each page of a fold that is about some rows alone: those of one BatchGetItem."""
+"""Rows that are read after each page of a fold about some rows only: one BatchGetItem."""
 ACTIONS = 2_000
-"""Writes in one transaction of a fold, or of loaded items: their stores on this machine know no limit."""
+"""Writes in one transaction of a fold, or of loaded items: local stores have no limit."""
 UNFOUNDED = "unfounded"
-"""What is said of a row that is right, and lacks entries below it."""
+"""The result for a row that is right, but lacks entries below it."""
 ShownRow = Mapping[str, Any]
 
 T = TypeVar("T")
 FAILED = ""
-"""Stands for the table in the key of an item on which a handler raised."""
+"""Takes the place of the table in the key of an item on which a handler raised."""
 
 
 class RowDifference(NamedTuple):
-    """A row that is not what its sources add up to."""
+    """A row that is not the sum of its sources."""
 
     row: RowKey
-    shown: ShownRow | None  # what the table has; None: there is no such row
-    expected: ShownRow | None  # what the sources add up to; None: there should be none
+    shown: ShownRow | None  # the row in the table; None: there is no such row
+    expected: ShownRow | None  # the sum of the sources; None: there should be no row
 
     @property
     def what(self) -> str:
@@ -64,7 +64,7 @@ class RowDifference(NamedTuple):
 
 @dataclass(slots=True)
 class VerifiedRows:
-    """What a comparison of rows found."""
+    """The result of a comparison of rows."""
 
     rows: int = 0  # that were compared
     different: list[RowDifference] = field(default_factory=list)
@@ -72,7 +72,7 @@ class VerifiedRows:
     failed: list[ItemFailed] = field(default_factory=list)
 
     def add(self, other: "VerifiedRows") -> None:
-        """Adds what was found of other rows."""
+        """Adds the result for other rows."""
         self.rows += other.rows
         self.different = sorted([*self.different, *other.different], key=lambda each: str(each.row))
         self.moving += other.moving
@@ -94,39 +94,39 @@ def is_target(routes: Iterable[Route], key: RowKey) -> bool:
     return any(_is_row_of(target, key) for route in routes for target in route.into)
 
 
-Left = Sequence[tuple[Key, frozenset[str]]]
+RetiredAttributes = Sequence[tuple[Key, frozenset[str]]]
 
 
-def left_of(routes: Iterable[Route], schema: Schema) -> Left:
-    """The targets in whose rows retired handlers have left attributes that nobody else makes; these stay."""
+def retired_attributes(routes: Iterable[Route], schema: Schema) -> RetiredAttributes:
+    """The attributes that retired handlers left in rows and that no other handler makes, by target."""
     targets = dict.fromkeys(target for route in routes for target in route.into)
     return [(target, names) for target in targets if (names := schema.retired_names(target))]
 
 
-def left_in(left: Left, row: RowKey) -> frozenset[str]:
-    """The attributes of a row that retired handlers alone have made."""
-    return frozenset().union(*(names for target, names in left if _is_row_of(target, row)))
+def retired_in(attributes: RetiredAttributes, row: RowKey) -> frozenset[str]:
+    """The attributes of a row that only retired handlers have made."""
+    return frozenset().union(*(names for target, names in attributes if _is_row_of(target, row)))
 
 
 def visible(
-    app: Application, row: RowKey, attributes: ShownRow | None, left: frozenset[str] = frozenset()
+    app: Application, row: RowKey, attributes: ShownRow | None, retired: frozenset[str] = frozenset()
 ) -> ShownRow | None:
     """A row as its readers see it: without the framework's attributes, absent without contributors.
 
-    left: attributes that do not count. A row of which these alone are shown is taken for absent: who has left them
-    counts as a contributor for ever.
+    retired: ignored attributes. A row that shows only these counts as absent: the retired handler's item counts as a
+    contributor for ever.
     """
     if attributes is None or attributes.get(CONTRIBUTORS) == 0:
         return None
-    own = {*app.tables[row[0]].attributes, *left}
+    own = {*app.tables[row[0]].attributes, *retired}
     found = {name: value for name, value in attributes.items() if not (hidden(name) or name in own or is_zero(value))}
-    return found if found or not left else None
+    return found if found or not retired else None
 
 
 class RowsVerifier:
-    """Compares all rows of some handlers with what their sources add up to.
+    """Compares all rows of some handlers with the sums of their sources.
 
-    ``live``: others write meanwhile, so that a difference is looked at again, after ``tolerance_seconds``.
+    ``live``: others write meanwhile, so that a difference is compared again after ``tolerance_seconds``.
     """
 
     def __init__(
@@ -141,19 +141,19 @@ class RowsVerifier:
         self.app = runtime.application
         self.engine = runtime.engine
         self.routes = verified_routes(self.app, routes)
-        self.left = left_of(self.routes, runtime.known.schema)
+        self.retired = retired_attributes(self.routes, runtime.known.schema)
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
-        self.suspected: Collection[RowKey] = ()  # rows that moved whenever they were looked at, and differed
+        self.suspected: Collection[RowKey] = ()  # rows that changed at every look, and differed
         self.lacking: set[RowKey] = set()  # rows below which entries are missing
-        self.expiring = set(runtime.known.lives.targets)  # places of targets whose rows expire
-        self.changed: set[RowKey] = set()  # rows that were others before or during the last fold
-        self.watched: deque[RowKey] = deque()  # the rows that the last fold is about, the next to be looked at first
-        self.before: Mapping[RowKey, ShownRow | None] = {}  # what they were before it
+        self.expiring = set(runtime.known.lives.targets)  # templates of targets whose rows expire
+        self.changed: set[RowKey] = set()  # rows that changed before or during the last fold
+        self.watched: deque[RowKey] = deque()  # the rows of the last fold, in the order in which they are read next
+        self.before: Mapping[RowKey, ShownRow | None] = {}  # the watched rows before the fold
 
     def verify(self) -> VerifiedRows:
-        """Folds and compares, again while rows that are suspected move."""
+        """Folds and compares, again while suspected rows change."""
         suspected: Mapping[RowKey, RowDifference] = self._compared(None)
         if self.live:
             self.found.different, suspected = stable(
@@ -171,7 +171,7 @@ class RowsVerifier:
         return self.found
 
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
-        """The rows that differ from a new fold; ``only`` these are looked at, and must be as they were before it."""
+        """The rows that differ from a new fold; ``only`` these, if given. A row that changed meanwhile differs too."""
         self.changed, self.watched = set(), deque(only or ())
         self.before = self._shown(self.watched)
         with self._folded(only) as folded:
@@ -186,28 +186,27 @@ class RowsVerifier:
             return self._without_expired(found)
 
     def _without_expired(self, found: dict[RowKey, RowDifference]) -> dict[RowKey, RowDifference]:
-        """Leaves out rows that expired, and those that were made again and hold what came to them since.
+        """Leaves out expired rows, and rows that were made again and hold the contributions since.
 
-        A fold of all items does not tell what came since. The ledger does: it notes the life of each row.
+        A fold of all items does not know which contributions came since. The ledger notes the life of each row.
         """
         targets = [key for route in self.routes for key in route.into if key.place in self.expiring]
         rows = [row for row in found if any(_is_row_of(key, row) for key in targets)]
         if not rows:
             return found
-        from streamfold.lifecycle.row_sources import rows_that_agree  # it says why rows are as they are, by these
+        from streamfold.lifecycle.row_sources import rows_that_agree  # row_sources imports this module
 
-        there = [row for row in rows if found[row].shown is not None]
-        agree = rows_that_agree(Explaining(self.app, self.engine, self.runtime.known.schema), there)
+        shown = [row for row in rows if found[row].shown is not None]
+        agree = rows_that_agree(Explaining(self.app, self.engine, self.runtime.known.schema), shown)
         left_out = {row for row in rows if found[row].shown is None} | agree
         return {row: each for row, each in found.items() if row not in left_out}
 
     def _shown(self, rows: Collection[RowKey], engine: Engine | None = None) -> dict[RowKey, ShownRow | None]:
-        """Rows as readers see them; those of the state that is compared, if no other engine is given."""
         stored = (engine or self.engine).read_rows(rows) if rows else {}
-        return {row: visible(self.app, row, stored.get(row), left_in(self.left, row)) for row in rows}
+        return {row: visible(self.app, row, stored.get(row), retired_in(self.retired, row)) for row in rows}
 
     def _watch(self) -> None:
-        """Looks at some of the rows that a fold is about: one may be another meanwhile, and then as before again."""
+        """Reads some of the watched rows: a row may change during the fold and change back before its end."""
         some = [self.watched.popleft() for _ in range(min(WATCHED_ROWS, len(self.watched)))]
         self._note_changed(self._shown(some))
         self.watched.extend(row for row in some if row not in self.changed)
@@ -222,8 +221,8 @@ class RowsVerifier:
         for table in {key.table.name: key.table for route in self.routes for key in route.into}.values():
             yield from self._rows_of(self.engine, table)
             for rows in self._rows_of(folded, table):
-                there = self.engine.read_rows(rows)
-                if missing := [row for row in rows if row not in there]:
+                stored = self.engine.read_rows(rows)
+                if missing := [row for row in rows if row not in stored]:
                     yield missing
 
     def _rows_of(self, engine: Engine, table: Table) -> Iterator[list[RowKey]]:
@@ -233,7 +232,7 @@ class RowsVerifier:
 
     @contextmanager
     def _folded(self, only: Collection[RowKey] | None) -> Iterator[EmbeddedEngine]:
-        """A new state in a file of its own, with what all sources add up to; ``only`` in these rows, where given."""
+        """A temporary state with the sums of all sources; only in the rows ``only``, if given."""
         with TemporaryDirectory() as folder:
             path = str(Path(folder) / "fold.db")
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
@@ -250,7 +249,7 @@ class RowsVerifier:
                 yield folded
 
     def _is_folded(self, key: RowKey) -> bool:
-        """Whether a row follows from others in the fold. Rows of handlers that are not compared are sources as any."""
+        # A row that other rows of the fold make is folded too. Rows of handlers that are not compared are sources.
         return self.app.derived(key) and is_target(self.routes, key)
 
     def _fold(
@@ -268,7 +267,7 @@ class RowsVerifier:
         self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
 
     def _leads_to(self, item: ItemKey, image: StoredItem, schema: Schema, only: Collection[RowKey]) -> bool:
-        """Whether an item adds to one of these rows, perhaps by a row that is a source; or a handler raises on it."""
+        """Whether an item may contribute to one of these rows, also through a chain, or a handler raises on it."""
         made = (
             derived(each.route, image_of(image), fields, schema)
             for each, fields in self.app.listeners(item)
@@ -286,7 +285,7 @@ class RowsVerifier:
 
 
 class ItemError(NamedTuple):
-    """An error that a handler raised on an item, as text: it goes from process to process."""
+    """An error of a handler on an item, as text: it is passed between processes."""
 
     item: ItemKey
     handler: str
@@ -294,17 +293,17 @@ class ItemError(NamedTuple):
 
 
 class RowSum(NamedTuple):
-    """What some items contribute to one row, and the row as it is shown where one of them is the row itself."""
+    """The contributions of some items to one row, and the row itself if it is among the items."""
 
     amounts: Mapping[str, Number] = {}
     contributors: int = 0
-    items: Sequence[tuple[ItemKey, StoredItem]] = ()  # those that the row cannot be told without
+    items: Sequence[tuple[ItemKey, StoredItem]] = ()  # whose contributions have to be folded
     shown: StoredItem | None = None
     failed: tuple[ItemError, ...] = ()
 
 
 def joined(one: RowSum, other: RowSum) -> RowSum:
-    """Both together: the same in whatever order and grouping. The first one's list of items is taken over."""
+    """The sum of both, equal in any order and grouping. The first one's list of items is extended in place."""
     amounts = dict(one.amounts)
     for name, amount in other.amounts.items():
         amounts[name] = WIDE.add(amounts[name], amount) if name in amounts else amount
@@ -318,7 +317,7 @@ def joined(one: RowSum, other: RowSum) -> RowSum:
 
 
 def _both(one: Sequence[T], other: Sequence[T]) -> Sequence[T]:
-    """Both lists; a row of a million items must not copy them a million times."""
+    """Both lists in one, without a copy: a row of a million items must not copy them a million times."""
     if not one or not other:
         return one or other
     if isinstance(one, list):
@@ -330,40 +329,40 @@ def _both(one: Sequence[T], other: Sequence[T]) -> Sequence[T]:
 def contributed(
     app: Application, routes: Sequence[Route], schema: Schema, line: ExportLine
 ) -> Iterator[tuple[RowKey, RowSum]]:
-    """What an item of an export adds to rows; and the item itself, if it is a row of these routes."""
+    """The contributions of an item of an export to rows; and the item itself, if it is a row of these routes."""
     if line.image is None:
         return
     if is_target(routes, line.key):
         yield line.key, RowSum(shown=line.image)
-    parts: dict[RowKey, list[RowContribution]] = {}
+    contributions: dict[RowKey, list[RowContribution]] = {}
     image = image_of(line.image)
     for each, fields in app.listeners(line.key):
         if each.route not in routes:
             continue
         made, error = derived(each.route, image, fields, schema)
-        for row, part in made.items():
-            parts.setdefault(row, []).append(part)
+        for row, contribution in made.items():
+            contributions.setdefault(row, []).append(contribution)
         if error is not None:
             failed = ItemError(line.key, each.route.name, f"{type(error).__name__}: {error}")
             yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
-    for row, found in parts.items():
+    for row, found in contributions.items():
         yield row, _summed(line, found)
 
 
-def _summed(line: ExportLine, parts: Sequence[RowContribution]) -> RowSum:
+def _summed(line: ExportLine, contributions: Sequence[RowContribution]) -> RowSum:
     assert line.image is not None
-    if any(part.plain is not None or part.ordered or part.names for part in parts):
+    if any(each.plain is not None or each.ordered or each.names for each in contributions):
         return RowSum(items=((line.key, line.image),))
     total = RowSum()
-    for part in parts:
-        total = joined(total, RowSum(part.amounts, 1))
+    for each in contributions:
+        total = joined(total, RowSum(each.amounts, 1))
     return total
 
 
 def compared(
     app: Application, settings: Settings, routes: Sequence[Route], rows: Iterable[tuple[RowKey, RowSum]]
 ) -> Iterator[RowDifference | ItemError | int]:
-    """The rows whose pieces are all joined: those that differ, what failed, and how many rows there were."""
+    """Compares rows whose sums are complete; yields the differences, the errors, and the number of rows."""
     known = list(rows)
     folded = _folded(app, settings, routes, (each for _, found in known for each in found.items))
     number = 0
@@ -380,7 +379,7 @@ def compared(
 
 
 def _expected(row: RowKey, found: RowSum, folded: MemoryEngine | None) -> ShownRow | None:
-    """The row that its sum and its folded items make."""
+    """The row of a sum and its folded items."""
     made: dict[str, Any] = {}
     if found.items and folded is not None:
         made = folded.read_rows([row]).get(row, {})
@@ -396,7 +395,7 @@ def _expected(row: RowKey, found: RowSum, folded: MemoryEngine | None) -> ShownR
 def _folded(
     app: Application, settings: Settings, routes: Collection[Route], items: Iterable[tuple[ItemKey, StoredItem]]
 ) -> MemoryEngine | None:
-    """The rows that items make; of the rows that are looked at, all items are there."""
+    """The rows of these items; all items of a compared row have to be among them."""
     wanted = dict(items)
     if not wanted:
         return None

@@ -1,4 +1,4 @@
-"""A search index is built beside the live one, replaces it, and is verified (docs/search-operations.md)."""
+"""Builds a search index beside the live one, replaces the live one, and verifies it (docs/search-operations.md)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ from streamfold.runtime import Runtime
 from streamfold.writes.guarded import CounterWrite
 
 START_MILLISECONDS = 60 * 60 * 1000
-"""How far below the begin of its job a root without a counter is sent: clocks are no further apart."""
+"""A root without a counter is sent with a version this far below its job's begin: clocks are no further apart."""
 
 PAGE_NOTES = 500
 
@@ -68,16 +68,16 @@ def _alias(runtime: Runtime, root: Root) -> str | None:
 class CopiedPages:
     """Sends the documents of pages of items, without raising their counters."""
 
-    scan_orphans: ClassVar[None] = None  # the index that is built holds nothing of items that are gone
+    scan_orphans: ClassVar[None] = None  # the new index has no documents of items that are gone
     runtime: Runtime
     index: SearchIndex
     aliases: Aliases
-    name: str  # of the index that is built
+    name: str  # of the new index
     started: int  # epoch seconds
     hides: bool = False
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
-        """Sends the documents of these items. Raises what the store and the index raise."""
+        """Sends the documents of these items. Raises the errors of the store and the index."""
         report = PageReport()
         roots = roots_of(self.runtime, self.index, dict.fromkeys(items))
         report.items = len(roots)
@@ -94,7 +94,20 @@ class CopiedPages:
 
 
 class Rebuild:
-    """The rebuild of one index, step by step. Each step may be done again by whoever finds it half done."""
+    """The rebuild of one index, step by step. Any process may repeat a step that was interrupted.
+
+    The phase of the index's mark in the state names the next step:
+
+    - no phase: ``begin`` makes the new index, which gets all documents from then on (``BUILDING``).
+    - ``BUILDING``: pages of the scan and noted roots are sent to the new index; a failure there is noted. ``hold``
+      ends this phase.
+    - ``BOTH``: a failure of either index holds the record back, until ``swap`` moves the alias (``SWAPPED``).
+    - ``SWAPPED``, or ``TAKEN`` after a take-over: the old index is still written, so that ``back`` can return to it.
+      ``drop`` removes it.
+
+    ``abort`` removes the new index in ``BUILDING`` and ``BOTH``. In a mark without a phase, ``old`` is an index to be
+    removed.
+    """
 
     def __init__(self, runtime: Runtime, index: SearchIndex, aliases: Aliases) -> None:
         self.runtime = runtime
@@ -103,17 +116,16 @@ class Rebuild:
 
     @property
     def mark(self) -> IndexMark:
-        """The mark as it is now."""
         return read_mark(self.runtime.application.name, self.runtime.engine, self.index.alias)
 
     def begin(self) -> IndexMark:
-        """Makes the index, and then lets all documents be sent to it too."""
+        """Makes the new index, and then has all documents sent to it too."""
         self.aliases.sink.check(self.index.alias)
         mark = self._tidied(self._in_phase(""))
         live = only_behind(self.aliases, self.index.alias)
         number = max(mark.last, self.aliases.last(self.index.alias)) + 1
         name = NUMBERED.format(self.index.alias, number)
-        mark = self._write(mark._replace(last=number, old=name))  # who finds it so removes it, and begins anew
+        mark = self._write(mark._replace(last=number, old=name))  # after a crash the next begin removes this index
         self.aliases.create(self.index, name)
         return self._write(mark._replace(live=live, building=name, old="", phase=BUILDING))
 
@@ -123,7 +135,7 @@ class Rebuild:
         return CopiedPages(self.runtime, self.index, self.aliases, mark.building, started, hides=hides)
 
     def drain(self, started: int) -> list[ItemFailed]:
-        """Sends the roots again that are noted, until none is left; returns those that cannot be sent."""
+        """Sends the noted roots again until none is pending; returns the roots that cannot be sent."""
         pages = self.pages(started, hides=True)
         dirty = Dirty(self.runtime.application.name, self.runtime.engine, pages.name)
         while True:
@@ -135,21 +147,22 @@ class Rebuild:
                 sent = [note for note in notes if note.root.item not in failed]
                 dirty.remove(sent)
                 done += len(sent)
+            # Records note new roots meanwhile. A round that sent none has failing roots only: another would not help.
             if not done:
                 return list(failed.values())
 
     def hold(self) -> IndexMark:
-        """Lets a failure of either index hold the record from now on."""
+        """Has a failure of either index hold the record back from now on."""
         mark = self._in_phase(BUILDING)
         self.aliases.name_own(mark.live)
         return self._write(mark._replace(phase=BOTH))
 
     def seconds_left(self, mark: IndexMark) -> int:
-        """How long a batch that has read an older mark may still be alive."""
+        """For how long a batch that has read an older mark may still run."""
         return max(mark.since + self.runtime.settings.gate_seconds - int(self.runtime.clock()) + 1, 0)
 
     def swap(self) -> IndexMark:
-        """Moves the alias to the new index, which has everything. The old one is written on."""
+        """Moves the alias to the complete new index. The old one is still written."""
         mark = self._in_phase(BOTH)
         self._point(mark.building)
         return self._write(mark._replace(live=mark.building, old=mark.live, building="", phase=SWAPPED))
@@ -178,7 +191,7 @@ class Rebuild:
         return self._tidied(mark)
 
     def _check_retired(self, mark: IndexMark) -> None:
-        """Raises ``SettingsError`` while the search whose index was taken over may send documents through the alias."""
+        """Raises ``SettingsError`` while the replaced search may send documents through the alias."""
         known = read_manifest(self.runtime.application.name, self.runtime.engine).handlers.get(mark.handler, {})
         if RETIRED not in known:
             raise SettingsError(
@@ -187,13 +200,13 @@ class Rebuild:
             )
 
     def abort(self) -> IndexMark:
-        """Ends the rebuild: the new index is removed, and the live one stays."""
+        """Ends the rebuild: the new index is removed, and the live one remains."""
         mark = self._in_phase(BUILDING, BOTH)
         self.aliases.point(self.index.alias, mark.live)
         return self._tidied(self._write(mark._replace(building="", old=mark.building, phase="")))
 
     def _tidied(self, mark: IndexMark) -> IndexMark:
-        """Removes the index that nobody wants any more, with what is noted of it."""
+        """Removes the index that is not needed any more, and the notes of it."""
         if not mark.old:
             return mark
         self.aliases.delete(mark.old)
@@ -216,7 +229,7 @@ class Rebuild:
 
 
 def phase_text(alias: str, mark: IndexMark) -> str:
-    """Where a rebuild is, and which commands lead on."""
+    """The phase of a rebuild, and the commands that may follow."""
     command = f"streamfold search rebuild {alias}"
     if mark.phase in (BUILDING, BOTH):
         return f"Index {alias!r} is being rebuilt: {command} goes on, --abort ends it."
@@ -228,13 +241,13 @@ def phase_text(alias: str, mark: IndexMark) -> str:
 
 
 class TakeOver:
-    """The alias of one search becomes another's. Each step may be done again."""
+    """Moves the alias of one search to another search. Each step may be repeated."""
 
     def __init__(self, runtime: Runtime, index: SearchIndex, aliases: Aliases) -> None:
         replaced = options_of(index.route).replaces
         if replaced is None:
             raise SettingsError(
-                f"Search {index.route.name!r} replaces none: --take-over is for one that is declared with replaces=."
+                f"Search {index.route.name!r} replaces none: --take-over needs one that is declared with replaces=."
             )
         self.runtime = runtime
         self.index = index
@@ -243,7 +256,7 @@ class TakeOver:
         self.alias = index.alias.removesuffix(NEXT)
 
     def begin(self) -> IndexMark:
-        """Lets the replaced search write to its index by name."""
+        """Has the replaced search write to its index by name."""
         for alias in (self.index.alias, self.alias):
             self.aliases.sink.check(alias)
         mark = self._read()
@@ -258,7 +271,7 @@ class TakeOver:
         return self._write(mark._replace(live=new, old=old, handler=self.replaced, phase=TAKEN))
 
     def move(self) -> IndexMark:
-        """Moves the alias, when no batch is alive that has read an older mark."""
+        """Moves the alias. No batch may run any more that has read an older mark."""
         mark = self._read()
         self.aliases.refresh(mark.live)
         self.aliases.point(self.alias, mark.live)
@@ -273,7 +286,7 @@ class TakeOver:
 
 
 class WrongDocument(NamedTuple):
-    """A document that is not what the function makes of its item."""
+    """A document that differs from the one that the function makes of its item."""
 
     item: ItemKey
     id: str
@@ -282,21 +295,21 @@ class WrongDocument(NamedTuple):
 
 @dataclass(slots=True)
 class VerifiedIndex:
-    """What was found of an index."""
+    """The result of verifying an index."""
 
     roots: int = 0
-    documents: int = 0  # that should be there, of these roots
+    documents: int = 0  # that should exist, of these roots
     wrong: list[WrongDocument] = field(default_factory=list)
-    moving: int = 0  # roots that changed whenever they were looked at
-    untold: int = 0  # documents whose item cannot be told from their id
+    moving: int = 0  # roots that changed at every look
+    untold: int = 0  # documents whose id does not name their item
     failed: list[ItemFailed] = field(default_factory=list)  # items on which the function raises
 
 
 class IndexVerifier:
-    """Compares an index with the items. What differs is read again after ``tolerance_seconds``.
+    """Compares an index with the items. A difference is read again after ``tolerance_seconds``.
 
-    Where counter, items and documents are what they were and still do not agree, it is wrong. Where one of them moved,
-    it is read again, ``LOOKS_MAX`` times; then it is *moving*.
+    If counter, item and documents are unchanged and still do not agree, the document is wrong. If one of them has
+    changed, it is read again, ``LOOKS_MAX`` times; then the root is *moving*.
     """
 
     def __init__(
@@ -307,7 +320,7 @@ class IndexVerifier:
         name: str,
         tolerance_seconds: float,
     ) -> None:
-        """``name``: of the index or alias that is read."""
+        """``name``: of the index or alias to read."""
         self.runtime = runtime
         self.engine = runtime.engine
         self.index = index
@@ -328,22 +341,22 @@ class IndexVerifier:
         return self.found
 
     def _keys(self, table: Table, sample: int | None, random: Random) -> Iterator[ItemKey]:
-        """Keys of a table: all, or those that begin random slices of it, until there are enough."""
+        """Keys of a table: all, or the first of random slices until there are enough."""
         if sample is None:
             yield from scanned(self.engine, table)
             return
-        left: list[tuple[int, str | None]] = [(number, None) for number in random.sample(range(SLICES), SLICES)]
-        while left and sample > 0:
-            number, after = left.pop(0)
+        pending: list[tuple[int, str | None]] = [(number, None) for number in random.sample(range(SLICES), SLICES)]
+        while pending and sample > 0:
+            number, after = pending.pop(0)
             page = self.engine.scan(table, Segment(number, SLICES), after, min(SLICE_KEYS, sample))
             if page.after is not None:
-                left.append((number, page.after))
+                pending.append((number, page.after))
             fitting = [key for key in page.keys if roots_of(self.runtime, self.index, [key])]
             sample -= len(fitting)
             yield from fitting
 
     def _documents(self, ids: Iterable[str]) -> None:
-        """Compares documents of the index with the items that they seem to be of."""
+        """Compares documents of the index with the items that their ids name."""
         more: dict[ItemKey, set[str]] = {}
         roots: dict[ItemKey, Root] = {}
         for name in ids:
@@ -382,7 +395,7 @@ def _differing(shown: Iterable[ShownRoot]) -> dict[ItemKey, ShownRoot]:
 
 
 def repair(runtime: Runtime, index: SearchIndex, wrong: Iterable[WrongDocument]) -> PageReport:
-    """Leads the documents of these items to what the items are now. Raises as ``Pages.reconcile``."""
+    """Reconciles the documents of these items with the items as they are now. Raises as ``Pages.reconcile``."""
     items: dict[ItemKey, set[str]] = {}
     for each in wrong:
         items.setdefault(each.item, set()).add(each.id)
@@ -393,12 +406,13 @@ def repair(runtime: Runtime, index: SearchIndex, wrong: Iterable[WrongDocument])
 
 
 def _note(runtime: Runtime, index: SearchIndex, item: ItemKey, ids: set[str]) -> None:
-    """Notes ids that the state may not know, so that the next run of their item hides them."""
+    """Notes ids that the state may not know, so that the next run of their item hides these documents."""
     key = document_key(runtime.application.name, index.route.name, item)
+    # The counter is raised first, so that a run that began earlier cannot overwrite the ids.
     for _ in runtime.tries():
         found = runtime.engine.count_up([Counter(key, expires=False)], int(runtime.clock() * 1000), runtime.expires_at)
         if key in found:
             write = CounterWrite(key, int(found[key]["n"]), added=frozenset(ids), expires=False)
             if runtime.engine.transact([write], runtime.expires_at) is None:
                 return
-    raise EngineUnavailable("The counter of a document is busy: the same command goes on.")
+    raise EngineUnavailable("The counter of a document is busy: run the same command again.")

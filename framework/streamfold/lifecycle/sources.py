@@ -1,4 +1,4 @@
-"""Where the items of a run come from: source tables, random samples, the state; and when a run may begin."""
+"""The items of a run: source tables, random samples, the state; and when a run may begin."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,24 +26,24 @@ from streamfold.writes.guarded import StateKey
 LATE_SECONDS = 300
 """How far the clocks of this machine and of DynamoDB may be apart: a request that is signed more than five minutes away
 from AWS's time is refused (IAM User Guide, Signature Version 4). A record of Kinesis comes no later after its time than
-the gate and this margin."""
+the deployment delay and this margin."""
 
 PAGE_ITEMS = 500
 """Items of one page."""
 SEGMENTS = 1_000_000
-"""Segments that a table is cut into for a sample, the most that DynamoDB takes (API Reference, Scan)."""
+"""Segments of a table for a sample, the most that DynamoDB takes (API Reference, Scan)."""
 LOCAL_SEGMENTS = 64
-"""The same of a state file, which reads all of its keys for every segment."""
+"""Segments of a state file, which reads all of its keys for every segment."""
 SEGMENTS_A_ROUND = 16
-"""Segments that are read before the table is cut into fewer ones."""
+"""Segments that are read before the table is divided into fewer ones."""
 
 T = TypeVar("T")
 WantedRow = Callable[[ItemKey], ItemKey | None]
-"""The source item that a scanned key tells; None for a key that is not wanted."""
+"""The source item of a scanned key; None for a key that is not wanted."""
 
 
 def lower_bound(found: Manifest, table: str, now: float) -> str:
-    """The version that items of a table have at least which are read from ``now`` on, in epoch seconds."""
+    """The lowest version of a table's items that are read from ``now`` on, in epoch seconds."""
     entry = found.tables.get(table, {})
     if entry.get("source") != KINESIS:
         return BEFORE_ALL
@@ -57,14 +57,14 @@ def through_kinesis(found: Manifest, routes: Iterable[Route]) -> bool:
 
 
 def reconcilable(app: Application) -> list[Route]:
-    """The routes whose truth is in their items."""
+    """The routes whose rows follow from their items alone."""
     return [route for route in app.routes if derivation(route).reconciles]
 
 
 def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
     """The routes of these handlers; all that can be reconciled if none is named.
 
-    Raises ``SettingsError`` for a handler that is unknown, retired, or whose truth is the changes.
+    Raises ``SettingsError`` for a handler that is unknown or retired, or whose rows follow from changes.
     """
     if not names:
         return reconcilable(app)
@@ -87,9 +87,9 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
 
 
 def check_whole(found: Manifest, app: Application) -> None:
-    """Raises ``SettingsError`` while a handler that follows from items is partial in a state.
+    """Raises ``SettingsError`` while a handler that can be reconciled is partial in a state.
 
-    An old record that is replayed now could set an item back that a backfill is leading to its source.
+    A replayed old record could set back an item that a backfill is reconciling with its source.
     """
     for route in reconcilable(app):
         if (since := found.handlers.get(route.name, {}).get(PARTIAL)) is not None:
@@ -100,7 +100,7 @@ def check_whole(found: Manifest, app: Application) -> None:
 
 
 def unfilled(found: Manifest, routes: Iterable[Route]) -> dict[str, str]:
-    """Which of these handlers no backfill has filled, and why the items before them are not in their rows."""
+    """The handlers among these that no backfill has filled, with the reason why their rows lack earlier items."""
     why: dict[str, str] = {}
     for route in routes:
         entry = found.handlers.get(route.name)
@@ -119,8 +119,8 @@ def source_tables(routes: Iterable[Route]) -> list[Table]:
 def check_named(found: Manifest, routes: Iterable[Route], *, offline: bool) -> None:
     """Raises ``SettingsError`` for a handler that is retired in a state, or that no function has named there.
 
-    A command does not write the manifest: code that does not know the handler would end with its next batch. Where
-    nothing is delivered (``offline``), a handler need not be named.
+    A command does not write the manifest: with a name of its own, the running older code would stop at its next batch.
+    If nothing is delivered (``offline``), a handler need not be named.
     """
     for route in routes:
         entry = found.handlers.get(route.name)
@@ -137,30 +137,30 @@ def check_named(found: Manifest, routes: Iterable[Route], *, offline: bool) -> N
 def check_deployment_delay(
     found: Manifest, routes: Iterable[Route], settings: Settings, now: float, *, offline: bool
 ) -> None:
-    """Raises ``SettingsError`` where code that does not know a handler may still be running.
+    """Raises ``SettingsError`` if code that does not know a handler may still be running.
 
-    An item is read once. A record of it that older code acknowledges after that would be lost to the handler: older
-    code stops by itself at its next batch, and an invocation that goes on then ends within ``gate_seconds``. Through
-    Kinesis, what older code has acknowledged may come again for ``LATE_SECONDS`` more. Where nothing is delivered
-    meanwhile (``offline``), there is no gate.
+    An item is read once. A later record of it that older code acknowledges would be lost to the handler. Older code
+    stops by itself at its next batch, and a running invocation of it ends within ``gate_seconds``. Through Kinesis,
+    records of older code may be redelivered for ``LATE_SECONDS`` more. If nothing is delivered meanwhile
+    (``offline``), there is no delay.
     """
     routes = list(routes)
-    gate = settings.gate_seconds + (LATE_SECONDS if through_kinesis(found, routes) else 0)
+    delay = settings.gate_seconds + (LATE_SECONDS if through_kinesis(found, routes) else 0)
     for route in routes if not offline else ():
         entry = found.handlers.get(route.name, {})
         if SINCE not in entry:
             continue
-        left = datetime.fromisoformat(entry[SINCE]).timestamp() + gate - now
-        if left > 0:
+        seconds = datetime.fromisoformat(entry[SINCE]).timestamp() + delay - now
+        if seconds > 0:
             raise SettingsError(
                 f"Handler {route.name!r} is known since {entry[SINCE]}: an invocation of older code may still "
-                f"acknowledge records without it. Begin in {int(left) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
+                f"acknowledge records without it. Begin in {int(seconds) + 1} seconds (STREAMFOLD_GATE_SECONDS)."
             )
 
 
 @dataclass(slots=True)
 class ItemKeys:
-    """The items that some handlers read, or that the ledger has something of."""
+    """The items that some handlers read, or that the ledger knows."""
 
     app: Application
     engine: Engine
@@ -168,18 +168,18 @@ class ItemKeys:
     segments: int = SEGMENTS
 
     def all(self) -> Iterator[ItemKey]:
-        """All items of the source tables, then those that only the state knows."""
+        """All items of the source tables, then the items that only the state knows."""
         for table in source_tables(self.routes):
             yield from filter(self.reads, scanned(self.engine, table))
         yield from self.gone(item for key in scanned(self.engine, STATE) if (item := self.of_ledger(key)) is not None)
 
     def sample(self, most: int, random: Random) -> Iterator[ItemKey]:
-        """About so many items in random parts of the tables, and as many of the state, of which those that are gone."""
+        """About so many items in random slices of the tables, and among as many of the state those that are gone."""
         yield from self.sources(most, random)
         yield from self.gone(self._sample(STATE, self.of_ledger, most, random))
 
     def sources(self, most: int, random: Random) -> Iterator[ItemKey]:
-        """About so many items in random parts of the tables."""
+        """About so many items in random slices of the tables."""
         tables = source_tables(self.routes)
         for table in tables:
             yield from self._sample(table, self._of_table, -(-most // len(tables)), random)
@@ -199,18 +199,18 @@ class ItemKeys:
         return found.item if any(route.group == found.group for route in self.routes) else None
 
     def is_untold(self, key: ItemKey) -> bool:
-        """Whether a ledger item's key does not tell the item, because the item's key is too long to be kept."""
+        """Whether a ledger item's key does not name the item, because the item's key is too long to be stored."""
         state = StateKey(str(key[1]), str(key[2]))
         return source_of(state) is None and is_ledger_key(state, self.app.name)
 
     def gone(self, items: Iterable[ItemKey]) -> Iterator[ItemKey]:
-        """The items whose source is not there, each once a page."""
+        """The items whose source does not exist, each once a page."""
         for page in map(dict.fromkeys, pages(items)):
             found = self.engine.read_sources(page)
             yield from (item for item in page if item not in found)
 
     def _sample(self, table: Table, wanted: WantedRow, most: int, random: Random) -> Iterator[ItemKey]:
-        """Reads few of many segments at random; where these hold too few items, again of fewer and larger ones."""
+        """Reads few of many segments at random; if these hold too few items, again with fewer and larger segments."""
         seen: set[ItemKey] = set()
         segments = self.segments
         while True:
@@ -227,17 +227,17 @@ class ItemKeys:
             segments = max(1, segments // SEGMENTS_A_ROUND)
 
 
-def scanned(engine: Engine, table: Table, part: Segment = Segment()) -> Iterator[ItemKey]:  # noqa: B008 - a value
+def scanned(engine: Engine, table: Table, segment: Segment = Segment()) -> Iterator[ItemKey]:  # noqa: B008 - a value
     """The keys of a table's segment."""
-    page = engine.scan(table, part, None, PAGE_ITEMS)
+    page = engine.scan(table, segment, None, PAGE_ITEMS)
     yield from page.keys
     while page.after is not None:
-        page = engine.scan(table, part, page.after, PAGE_ITEMS)
+        page = engine.scan(table, segment, page.after, PAGE_ITEMS)
         yield from page.keys
 
 
 def pages(values: Iterable[T], size: int = PAGE_ITEMS) -> Iterator[list[T]]:
-    """Some values at a time."""
+    """Lists of at most ``size`` values."""
     iterator = iter(values)
     while page := list(islice(iterator, size)):
         yield page

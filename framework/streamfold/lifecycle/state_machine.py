@@ -1,7 +1,7 @@
-"""A run carried by AWS Step Functions: a Distributed Map over an export's manifest, whose tasks are one function.
+"""A run in AWS Step Functions: a Distributed Map over an export's manifest, whose tasks call one function.
 
-``backfill.asl.json`` is the state machine. It begins with what ``streamfold backfill --runner elsewhere`` prints, calls
-the function for each part until that is done, and ends the job. ``work`` is the function.
+``backfill.asl.json`` is the state machine. Its input is the output of ``streamfold backfill --runner elsewhere``. It
+calls the function for each segment until that is done, and then ends the job. ``work`` is the function.
 """
 
 from importlib.resources import files
@@ -20,50 +20,51 @@ BUCKET, KEY = "bucket", "key"
 DATA_FILE = "dataFileS3Key"
 """Of a line of a manifest (Developer Guide, S3DataExport.Output)."""
 ROWS_NOT_COMPARED = (
-    "The rebuild has led all items to their sources, and a function has no time to compare all rows with them: "
-    "streamfold verify {} --rows --repair does, from a machine."
+    "The rebuild has reconciled all items with their sources. A function has no time to compare all rows with them: "
+    "streamfold verify {} --rows --repair does so, from a machine."
 )
 WorkAnswer = dict[str, Any]
 
 
 def definition() -> str:
-    """The state machine in Amazon States Language; ``${WorkerFunctionArn}`` stands for the function."""
+    """The state machine in Amazon States Language; ``${WorkerFunctionArn}`` is replaced by the function's ARN."""
     return files("streamfold.lifecycle").joinpath(ASL).read_text("utf-8")
 
 
-def location_in_s3(place: str) -> dict[str, str]:
-    """The bucket and key of a manifest. Raises ``SettingsError`` for one in a folder, which no function can read."""
-    bucket, _, key = place.removeprefix(S3).partition("/")
-    if not place.startswith(S3) or not key:
-        raise SettingsError(f"--export {place!r}: a run elsewhere reads it from S3, expected s3://BUCKET/...")
+def location_in_s3(location: str) -> dict[str, str]:
+    """The bucket and key of a manifest. Raises ``SettingsError`` for a folder, which no function can read."""
+    bucket, _, key = location.removeprefix(S3).partition("/")
+    if not location.startswith(S3) or not key:
+        raise SettingsError(f"--export {location!r}: a run elsewhere reads it from S3, expected s3://BUCKET/...")
     return {BUCKET: bucket, KEY: key}
 
 
 def work(runtime: Runtime, event: Any) -> WorkAnswer:
-    """Does a part while there is time, or ends the job: ``{"job": ID, "part": N}``, ``{"job": ID, "end": true}``.
+    """Works on a segment while there is time, or ends the job: {"job": ID, "part": N} or {"job": ID, "end": true}.
 
-    Answers with ``done``, whether the part is. Raises ``SettingsError`` for another event, a job that cannot be
-    carried, and a manifest of another export; ``NotStarted`` if there was not even time for a page.
+    Returns ``done``, whether the segment is. Raises ``SettingsError`` for another event, a job that cannot be
+    carried, and a manifest of another export; ``NotStarted`` if there was no time for a page.
     """
     identity, number, sharing = _asked(event)
     check_application(runtime, write=False)
     if number is None:
         return _ended(runtime, identity)
     jobs = Jobs.of(runtime)
-    parts = job_segments(runtime, job_to_carry(jobs, identity), sharing=sharing)
-    _check_file(parts, number, event.get(FILE))
-    before = jobs.segment(parts.job, number)
+    run = job_segments(runtime, job_to_carry(jobs, identity), sharing=sharing)
+    _check_file(run, number, event.get(FILE))
+    before = jobs.segment(run.job, number)
     try:
-        cursor = parts.run_segment(number, runtime)
+        cursor = run.run_segment(number, runtime)
     except NotStarted:
-        cursor = jobs.segment(parts.job, number)
+        cursor = jobs.segment(run.job, number)
+    # A state machine calls again as long as the segment is not done: without this it would call for ever.
     if not cursor.done and cursor.revision == before.revision:
         raise NotStarted(f"Part {number} of job {identity} got no page done: give the function more time or memory.")
     return {JOB: identity, PART: number, DONE: cursor.done}
 
 
 def _asked(event: Any) -> tuple[str, int | None, int]:
-    """The job and the part of an event, and how many share its rates; no part, where the job is to end."""
+    """The job, the segment and the number of sharing processes of an event; no segment if the job is to end."""
     sharing = 0
     try:
         identity, number = event[JOB], None if event.get(END) else int(event[PART])
@@ -79,26 +80,26 @@ def _asked(event: Any) -> tuple[str, int | None, int]:
 
 
 def _ended(runtime: Runtime, identity: str) -> WorkAnswer:
-    """Ends a job; again, if this was called before and the answer was lost."""
+    """Ends a job, again if this was called before and the answer was lost."""
     jobs = Jobs.of(runtime)
     job = jobs.read(identity)
-    left = job_segments(runtime, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
-    if left:
-        raise SettingsError(f"{len(left)} parts of job {identity} are not done: part {left[0]} is the first.")
+    pending = job_segments(runtime, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
+    if pending:
+        raise SettingsError(f"{len(pending)} parts of job {identity} are not done: part {pending[0]} is the first.")
     if job is not None and job.what == REBUILD:
         runtime.warn(ROWS_NOT_COMPARED.format(" ".join(job.handlers)))
     return {JOB: identity, DONE: True, "counts": dict(end_job(runtime, identity).counts)}
 
 
-def _check_file(parts: BackfillRun, number: int, file: Any) -> None:
-    """Raises ``SettingsError`` where a line of the manifest is not the file that the job has as this part."""
-    if number >= parts.job.segments:
-        raise SettingsError(f"Job {parts.job.id} has parts 0 to {parts.job.segments - 1}: expected one of them.")
+def _check_file(run: BackfillRun, number: int, file: Any) -> None:
+    """Raises ``SettingsError`` if a line of the manifest does not name the job's file of this segment."""
+    if number >= run.job.segments:
+        raise SettingsError(f"Job {run.job.id} has parts 0 to {run.job.segments - 1}: expected one of them.")
     if file is None:
         return
-    message = str(file.get(DATA_FILE)) if isinstance(file, dict) else str(file)
-    name = parts.file_of(number)
-    if name is None or message.rpartition("/")[2] != name.rpartition("/")[2]:
+    named = str(file.get(DATA_FILE)) if isinstance(file, dict) else str(file)
+    name = run.file_of(number)
+    if name is None or named.rpartition("/")[2] != name.rpartition("/")[2]:
         raise SettingsError(
-            f"Part {number} of job {parts.job.id} is {name}, and the manifest has {message}: expected its own."
+            f"Part {number} of job {run.job.id} is {name}, and the manifest has {named}: expected the same file."
         )

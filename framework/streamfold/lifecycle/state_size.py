@@ -1,4 +1,4 @@
-"""The size of a state by what its items are for, and ledger items that should expire and do not."""
+"""The size of a state by the purpose of its items, and ledger items that should expire and do not."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,16 +38,16 @@ PURPOSES = {
     "search": "documents of a local search index",
     OTHERS: "all that applications of other names keep in this state",
 }
-"""What the items are for whose keys begin so, and those of others."""
+"""The purposes of items by the first word of their keys, and of items of other applications."""
 OF_ALL = ("search",)
-"""Words behind which no application stands: a local index is there for all that write to it."""
+"""Words without an application in the key: a local index belongs to all that write to it."""
 OVERHEAD_BYTES = 100
-"""What DynamoDB stores beside an item (Developer Guide, CapacityUnitCalculations)."""
+"""The overhead of an item in DynamoDB (Developer Guide, CapacityUnitCalculations)."""
 
 
 @dataclass(slots=True)
 class PurposeSize:
-    """How many items there are for a purpose, and how large they are."""
+    """The number and size of the items of a purpose."""
 
     items: int = 0
     size_bytes: int = 0
@@ -60,14 +60,14 @@ class PurposeSize:
 
 
 def purpose_of(app: Application, stored: StoredItem) -> str:
-    """What a state item is for, by the word that its key begins with."""
+    """The purpose of a state item, by the first word of its key."""
     word, _, rest = stored["pk"]["S"].partition("#")
     is_foreign = word in PURPOSES and word not in OF_ALL and rest.partition("#")[0] != app.name
     return OTHERS if is_foreign else word
 
 
 def state_sizes(app: Application, engine: Engine, advance: Callable[[int], None]) -> dict[str, PurposeSize]:
-    """The sizes by purpose, largest first. ``advance`` is told how many items were read since."""
+    """The sizes by purpose, largest first. ``advance`` is called with the number of items of each page."""
     sizes: dict[str, PurposeSize] = {}
     for page in pages(engine.state_items()):
         for stored in page:
@@ -78,11 +78,11 @@ def state_sizes(app: Application, engine: Engine, advance: Callable[[int], None]
 
 @dataclass(slots=True)
 class GarbageReport:
-    """What became of ledger items that should expire."""
+    """The results for ledger items that should expire."""
 
     found: int = 0
-    marked: int = 0  # got a time to live
-    busy: list[StateKey] = field(default_factory=list)  # others changed them at every try
+    marked: int = 0  # that got a time to live
+    busy: list[StateKey] = field(default_factory=list)  # that others changed at every try
 
 
 @dataclass(slots=True)
@@ -93,21 +93,22 @@ class StateGarbage:
     report: GarbageReport = field(default_factory=GarbageReport)
 
     def pages(self) -> Iterator[Sequence[StateKey]]:
-        """Such ledger items, some at a time. They are counted."""
+        """The ledger items without a time to live that hold nothing, page by page. They are counted."""
         for page in pages(found_in_state(self.runtime.engine, self._endless)):
             self.report.found += len(page)
             yield page
 
     def mark(self, page: Sequence[StateKey]) -> None:
-        """Gives some of them a time to live. An item that holds something by now is left alone."""
+        """Gives some of them a time to live, unless an item holds something by now."""
         for key in page:
+            # A record may bring a contribution meanwhile: with a time to live, the item would expire with it.
             for _ in self.runtime.tries():
                 stored = self.runtime.engine.read_state([key], consistent=True).get(key, {})
                 if not holds_nothing(stored):
                     break
-                left = {name: value for name, value in stored.items() if name != "r"}
+                stored_attributes = {name: value for name, value in stored.items() if name != "r"}
                 if self.runtime.engine.swap_state(
-                    key, {**left, "live": 0, "ttl": self.runtime.expires_at}, int(stored["r"])
+                    key, {**stored_attributes, "live": 0, "ttl": self.runtime.expires_at}, int(stored["r"])
                 ):
                     self.report.marked += 1
                     break
@@ -123,7 +124,7 @@ class StateGarbage:
 
 
 def holds_nothing(stored: dict[str, Any]) -> bool:
-    """Whether a ledger item has nothing stored, nothing that is unfinished, and no time to live."""
+    """Whether a ledger item has no contribution, no pending work, and no time to live."""
     if not stored or "ttl" in stored:
         return False
     return not any(part.text or part.left for part in LedgerItem.of(stored).parts.values())

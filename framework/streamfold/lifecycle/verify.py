@@ -1,4 +1,4 @@
-"""Whether rows are what handlers make of their items now, by command or on a schedule. Nothing is written."""
+"""Verifies that rows are what handlers make of their items now, by command or on a schedule. Writes nothing."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -18,10 +18,10 @@ from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 
 LOOKS_MAX = 3
-"""Times that what differs is looked at again before it counts as moving."""
+"""Times that a difference is read again before it counts as moving."""
 
 SUSPECTED_MAX = 500
-"""Suspicions that wait together before they are looked at again."""
+"""Suspected differences that wait together before they are read again."""
 
 SAMPLE_ITEMS = 2_000
 SAMPLE_ITEMS_MAX = 1_000_000
@@ -29,47 +29,47 @@ TOLERANCE_SECONDS = 60
 TOLERANCE_SECONDS_MAX = 250
 """Three waits have to fit into the 900 seconds of an invocation (Lambda Developer Guide, Quotas)."""
 SPARE_SECONDS = 30
-"""What is left of the time when no further page is begun, beside the waits for the tolerance."""
+"""No further page is begun with less time than this, in addition to the waits for the tolerance."""
 
-Place = TypeVar("Place", bound=Hashable)
+Where = TypeVar("Where", bound=Hashable)
 Found = TypeVar("Found")
 
 
 def stable(
     runtime: Runtime,
-    found: Mapping[Place, Found],
-    look_again: Callable[[Mapping[Place, Found]], Mapping[Place, Found]],
+    found: Mapping[Where, Found],
+    look_again: Callable[[Mapping[Where, Found]], Mapping[Where, Found]],
     *,
     looks_max: int = LOOKS_MAX,
     tolerance_seconds: float = 0,
     is_same: Callable[[Found, Found], bool] = eq,
-) -> tuple[list[Found], Mapping[Place, Found]]:
-    """Looks again at what was found, until nothing of it moves; returns what was the same at two looks, and what moved
-    at each of ``looks_max``.
+) -> tuple[list[Found], Mapping[Where, Found]]:
+    """Looks again at differences, until none changes; returns those that were the same at two looks, and those that
+    changed at each of ``looks_max``.
 
-    One look proves nothing beside a live stream: what is written between two reads looks wrong to the first. What
-    ``look_again`` does not find any more is right. Raises ``NotStarted`` if the time would be over after a pause.
+    One look proves nothing beside a live stream: a write between two reads looks like a difference to the first look.
+    A difference that ``look_again`` does not find is none. Raises ``NotStarted`` if the time is over after a pause.
     """
-    same: dict[Place, Found] = {}
+    same: dict[Where, Found] = {}
     for _ in range(looks_max):
         if not found:
             break
         runtime.wait(tolerance_seconds)
-        now = {place: each for place, each in look_again(found).items() if place not in same}
-        same |= {place: each for place, each in now.items() if place in found and is_same(found[place], each)}
-        found = {place: each for place, each in now.items() if place not in same}
+        now = {where: each for where, each in look_again(found).items() if where not in same}
+        same |= {where: each for where, each in now.items() if where in found and is_same(found[where], each)}
+        found = {where: each for where, each in now.items() if where not in same}
     return [*same.values()], found
 
 
 @dataclass(slots=True)
 class Verified:
-    """What a run of ``verify`` found."""
+    """The result of ``verify``."""
 
     items: int = 0
     equal: int = 0
     different: list[Difference] = field(default_factory=list)
-    pending: list[Difference] = field(default_factory=list)  # parts that agree, and whose rows are not finished
-    moving: int = 0  # parts that changed whenever they were looked at
+    pending: list[Difference] = field(default_factory=list)  # equal contributions with rows that are not finished
+    moving: int = 0  # contributions that changed at every look
     failed: list[ItemFailed] = field(default_factory=list)  # items on which a handler raises
 
     def add(self, report: PageReport) -> None:
@@ -80,10 +80,10 @@ class Verified:
 
 
 class Verifier:
-    """Compares pages of items. A difference is a suspicion: its item is read again after ``tolerance_seconds``.
+    """Compares pages of items. A difference is only suspected: its item is read again after ``tolerance_seconds``.
 
-    If ledger and source are what they were and still do not agree, the part is *different*. If one of them moved at
-    each of ``LOOKS_MAX`` looks, it is *moving*, which is nobody's fault.
+    If ledger and source are unchanged and still do not agree, the contribution is *different*. If one of them changed
+    at each of ``LOOKS_MAX`` looks, it is *moving*, which is no fault.
     """
 
     def __init__(self, pages: Pages, tolerance_seconds: float) -> None:
@@ -98,7 +98,7 @@ class Verifier:
         self.settle()
 
     def look(self, items: Iterable[ItemKey]) -> None:
-        """Compares these items. What is suspected waits for ``settle``, so that many pages pause once."""
+        """Compares these items. Suspected differences wait for ``settle``, so that many pages pause once."""
         report = self.pages.reconcile(items)
         self.found.add(report)
         self._suspected |= _suspected(report)
@@ -106,7 +106,7 @@ class Verifier:
             self.settle()
 
     def settle(self) -> None:
-        """Reads again what is suspected, until it is equal, different or moving."""
+        """Reads suspected contributions again, until each is equal, different or moving."""
         suspected, self._suspected = self._suspected, {}
         same, moving = stable(self.pages.runtime, suspected, self._again, tolerance_seconds=self.tolerance_seconds)
         self.found.different += [each for each in same if not each.agrees]
@@ -114,9 +114,9 @@ class Verifier:
         self.found.moving += len(moving)
 
     def _again(self, suspected: Mapping[ItemAndHandler, Difference]) -> Mapping[ItemAndHandler, Difference]:
-        """Reads suspected parts again; returns those that do not agree."""
+        """Reads suspected contributions again; returns those that do not agree."""
         report = self.pages.reconcile(dict.fromkeys(each.item for each in suspected.values()))
-        again = {place: each for place, each in _suspected(report).items() if place in suspected}
+        again = {where: each for where, each in _suspected(report).items() if where in suspected}
         failed = [each for each in report.failed if (each.item, each.handler) in suspected]
         self.found.failed += failed
         self.found.equal += len(suspected) - len(again) - len(failed)
@@ -128,14 +128,14 @@ def _suspected(report: PageReport) -> dict[ItemAndHandler, Difference]:
 
 
 class AskedSample(NamedTuple):
-    """What the event of a schedule asks for."""
+    """The sample that a schedule's event asks for."""
 
     items: int = SAMPLE_ITEMS
     tolerance_seconds: int = TOLERANCE_SECONDS
 
     @classmethod
     def of(cls, event: Any) -> "AskedSample":
-        """The ``sample`` and ``tolerance`` of an event; all else is left alone. Raises ``SettingsError``."""
+        """The ``sample`` and ``tolerance`` of an event; other keys are ignored. Raises ``SettingsError``."""
         given = event if isinstance(event, Mapping) else {}
         return cls(
             _whole("sample", given.get("sample", SAMPLE_ITEMS), 1, SAMPLE_ITEMS_MAX),
@@ -144,17 +144,17 @@ class AskedSample(NamedTuple):
 
 
 class SampleReport(NamedTuple):
-    """What a scheduled comparison found, without keys or contents of items."""
+    """The result of a scheduled comparison, without keys or contents of items."""
 
     counts: Mapping[str, int]  # verified, different, moving, verify_failed, undecided
-    different: Mapping[str, int]  # parts, by handler
+    different: Mapping[str, int]  # contributions, by handler
     failed: Mapping[str, int]  # items on which a handler raises, by handler
 
 
 def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> SampleReport:
-    """Compares a sample of the items with what the state holds of them, as far as the invocation's time goes.
+    """Compares a sample of the items with the state, as far as the invocation's time goes.
 
-    Raises ``ManifestError`` where the code does not fit the state, and ``EngineError`` where it cannot be read.
+    Raises ``ManifestError`` if the code does not match the state, and ``EngineError`` if the state cannot be read.
     """
     check_application(runtime, write=False)
     routes = _routes(runtime)
@@ -170,7 +170,7 @@ def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> Sampl
 
 
 def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random) -> None:
-    """Looks at pages while there is time for them, and for what has to be read again."""
+    """Compares pages while there is time for them, and for a second look at their differences."""
     needed = asked.tolerance_seconds * LOOKS_MAX + SPARE_SECONDS
     for page in pages(keys.sample(asked.items, random)):
         if verifier.pages.runtime.seconds_left() < needed:
@@ -179,7 +179,7 @@ def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random
 
 
 def _routes(runtime: Runtime) -> list[Route]:
-    """The handlers that a function has named, whose records are processed, and of which the ledger holds something."""
+    """The handlers with a ledger that a function has named, and whose records are processed."""
     app, settings = runtime.application, runtime.settings
     known = read_manifest(app.name, runtime.store).handlers
     return [
@@ -203,7 +203,7 @@ def _report(found: Verified, *, undecided: bool) -> SampleReport:
     return SampleReport(counts, different, Counter(each.handler for each in found.failed))
 
 
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise SettingsError(f"The event's {name} does not fit: expected a whole number from {least} to {most}.")
+def _whole(name: str, value: Any, minimum: int, maximum: int) -> int:
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise SettingsError(f"The event's {name} is wrong: expected a whole number from {minimum} to {maximum}.")
     return value

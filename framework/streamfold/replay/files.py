@@ -1,4 +1,4 @@
-"""Recorded files to raw records: events, lists and JSON Lines, plain or gzip, or standard input; read as a stream."""
+"""Reads raw records, as a stream, from recorded files: events, lists and JSON Lines, plain, gzip or standard input."""
 
 import gzip
 import json
@@ -27,26 +27,26 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 """Size of one line, or of a document over several lines: more than two of the largest Lambda events (6 MB, Lambda
 quotas)."""
 PIECE_BYTES = 64 * 1024
-"""In which the rest of a line is passed over that is too long."""
+"""The rest of a line that is too long is skipped in pieces of this size."""
 AT_ONCE_BYTES_MAX = 6 * 1024 * 1024
 VALUES_MAX = 600_000
 """Bytes and values of a text that is parsed at once. A value takes some 100 bytes of memory, whatever its text. Both
 images of an item of 400 KB, all of it numbers of one digit, have some 500,000."""
 MARK = urandom(16).hex()
 BETWEEN = f',"{MARK}",'.encode()
-"""What stands between lines that are parsed together: a text that is in no file."""
+"""Separates lines that are parsed together: a text that is in no file."""
 UNPARSED = object()
-"""Stands for the value of a line that has to be parsed by itself."""
+"""Takes the place of the value of a line that has to be parsed by itself."""
 SPACE = re.compile(r"\s*")
 HALF_SURROGATE = b"\\ud"
 """Begins the escape of half a surrogate pair in JSON; a half without its other half is no text."""
 
 HEAD = re.compile(rb'\s*(?:\[|\{\s*"Records"\s*:\s*\[)')
-"""How a text begins that holds several records."""
+"""The begin of a text that holds several records."""
 TAIL = re.compile(rb"\s*\]\s*\}?\s*")
 TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{},]', re.DOTALL)
-"""A text of JSON, even one that does not end, or what opens, closes or separates values. Possessive, so that a text of
-any length is gone over once and keeps no state."""
+"""A text of JSON, even an unfinished one, or a character that opens, closes or separates values. Possessive, so that a
+text of any length is read once without backtracking."""
 
 NumberedLine = tuple[int, bytes]
 
@@ -54,7 +54,7 @@ STANDARD_INPUT = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 """The first two bytes of gzip (RFC 1952, 2.3.1)."""
-OPENING = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
+DOCUMENT_BEGIN = re.compile(rb'\s*(\[\s*)?(\{\s*("Records"\s*:\s*(\[\s*(\{\s*)?)?)?)?')
 """A first line that can only be the beginning of a document."""
 
 
@@ -77,7 +77,7 @@ class BadLine(NamedTuple):
 
 
 def bounded_lines(stream: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of a stream as they are; None for one over ``LINE_BYTES_MAX``, whose rest is passed over."""
+    """The lines of a stream as they are; None for one over ``LINE_BYTES_MAX``, whose rest is skipped."""
     while line := stream.readline(LINE_BYTES_MAX + 1):
         if len(line) <= LINE_BYTES_MAX or line.endswith(b"\n"):
             yield line
@@ -88,12 +88,12 @@ def bounded_lines(stream: IO[bytes]) -> Iterator[bytes | None]:
 
 
 def too_long(what: str) -> str:
-    """Why a line, or a document, is refused."""
+    """The reason why a line or document is refused."""
     return f"the {what} is longer than {LINE_BYTES_MAX:,} bytes: write one record or event a line"
 
 
 def parses_at_once(text: bytes) -> bool:
-    """Whether the values of a text, parsed at once, take no more memory than a process can spare."""
+    """Whether a text can be parsed at once without taking more memory than a process can spare."""
     if len(text) <= VALUES_MAX:  # it cannot have more values
         return True
     return len(text) <= AT_ONCE_BYTES_MAX and text.count(b",") + text.count(b"{") + text.count(b"[") <= VALUES_MAX
@@ -102,7 +102,7 @@ def parses_at_once(text: bytes) -> bool:
 def elements(text: bytes) -> Iterator[bytes]:
     """The texts of the members of a list, of an event's Records, or of objects one after another, one at a time.
 
-    Raises ``ValueError`` for another text, or for a member that does not fit at once.
+    Raises ``ValueError`` for another text, or for a member that is too large to be parsed at once.
     """
     head = HEAD.match(text)
     if head is None:
@@ -127,7 +127,7 @@ def elements(text: bytes) -> Iterator[bytes]:
 
 
 def _objects(text: bytes) -> Iterator[bytes]:
-    """The texts of objects that stand one after another, as Firehose writes them."""
+    """The texts of objects one after another, as Firehose writes them."""
     start = depth = 0
     for token in TOKEN.finditer(text):
         depth += (token[0] in b"[{") - (token[0] in b"]}")
@@ -169,8 +169,10 @@ def groups(lines: Iterable[NumberedLine | BadLine]) -> Iterator[list[NumberedLin
 def parsed(texts: Sequence[bytes]) -> Sequence[Any]:
     """The values of lines; ``UNPARSED`` for each where one of them may be bad.
 
-    Lines of which only two together are a value would take what stands between them into that value: so each is one.
+    Two lines that are a value only together would join the separator to that value: if every separator is found, each
+    line is a value.
     """
+    # One large line would be parsed beside 99 others: the memory of all values at once is not bounded then.
     if not all(map(parses_at_once, texts)):
         return [UNPARSED] * len(texts)
     together = BETWEEN.join(texts)
@@ -185,25 +187,25 @@ def parsed(texts: Sequence[bytes]) -> Sequence[Any]:
 
 
 def values_of(text: bytes) -> list[Any]:
-    """The values of one line, or of a document: nearly always one, several where they stand one after another.
+    """The values of one line or document: nearly always one, or several objects one after another.
 
-    Firehose writes records so, without anything between them. Raises ``ValueError`` or ``RecursionError`` for what is
-    no value.
+    Firehose writes records without a separator. Raises ``ValueError`` or ``RecursionError`` for another text.
     """
-    whole = text.rstrip().decode()
+    stripped = text.rstrip().decode()
     try:
-        values: list[Any] = [json.loads(whole)]
+        values: list[Any] = [json.loads(stripped)]
     except json.JSONDecodeError as error:
         if not error.msg.startswith("Extra data"):
             raise
-        values = _one_after_another(whole, error)
+        values = _one_after_another(stripped, error)
+    # Python reads half a surrogate pair from JSON, and no store can encode it: it fails here, with the line's number.
     if HALF_SURROGATE in text:
         json.dumps(values, ensure_ascii=False).encode()
     return values
 
 
 def _one_after_another(text: str, error: json.JSONDecodeError) -> list[Any]:
-    """The objects of a text, which stand one after another. Raises the error if there is anything else."""
+    """The objects of a text, one after another. Raises the error for any other content."""
     decoder, values, position = json.JSONDecoder(), list[Any](), 0
     while position < len(text):
         try:
@@ -260,14 +262,14 @@ def _check_readable(path: str) -> None:
 
 
 class RecordedFiles:
-    """Reads the records of recorded files: ``position_bytes`` of ``size_bytes`` (None: unknown) are read so far.
+    """Reads the records of recorded files. ``position_bytes`` of ``size_bytes`` (None: unknown) are read so far.
 
-    With ``digested``, ``digest`` tells two files apart by what was read of them so far.
+    With ``digested``, ``digest`` distinguishes files by the lines that were read.
     """
 
-    def __init__(self, paths: Sequence[str], form: FileFormat = RECORDS, *, digested: bool = False) -> None:
+    def __init__(self, paths: Sequence[str], file_format: FileFormat = RECORDS, *, digested: bool = False) -> None:
         self.paths = paths
-        self.form = form
+        self.file_format = file_format
         self._digested = digested
         self._digest = blake2b(digest_size=16)
         self.size_bytes = None if STANDARD_INPUT in paths else sum(Path(path).stat().st_size for path in paths)
@@ -282,13 +284,13 @@ class RecordedFiles:
             try:
                 with _open(path) as stream:
                     self._raw = getattr(stream, "fileobj", stream) if path != STANDARD_INPUT else None
-                    yield from _read(name, stream, self.form, self._digest.update if self._digested else None)
+                    yield from _read(name, stream, self.file_format, self._digest.update if self._digested else None)
                     self._before_bytes, self._raw = self.position_bytes, None
             except OSError as error:
                 yield BadLine(Line(name, 0), f"it cannot be read ({error.strerror or error})")
 
     def digest(self) -> str:
-        """Of the lines whose records were given."""
+        """The digest of the lines whose records were given."""
         return self._digest.copy().hexdigest()
 
     @property
@@ -299,7 +301,7 @@ class RecordedFiles:
 def _open(path: str) -> IO[bytes]:
     """The file as plain bytes. Gzip is recognised by its first bytes, whatever the file's name."""
     if path == STANDARD_INPUT:
-        if sys.stdin is None:  # closed by who called the command
+        if sys.stdin is None:  # the caller of the command has closed it
             raise OSError(EBADF, "it is closed")
         given = sys.stdin.buffer
         stream = given if isinstance(given, BufferedReader) else BufferedReader(cast("RawIOBase", given))
@@ -335,22 +337,21 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[NumberedLine | BadLine]:
             yield number, line.removeprefix(BYTE_ORDER_MARK)
 
 
-def read_bytes(name: str, content: bytes, form: FileFormat) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-    """Reads ``content`` as if it were a file of this name."""
+def read_bytes(name: str, content: bytes, file_format: FileFormat) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
-    return _read(name, cast("IO[bytes]", stream), form)
+    return _read(name, cast("IO[bytes]", stream), file_format)
 
 
 def _read(
-    name: str, stream: IO[bytes], form: FileFormat, taken: Callable[[bytes], object] | None = None
+    name: str, stream: IO[bytes], file_format: FileFormat, taken: Callable[[bytes], object] | None = None
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
-    """The entries of a stream; ``taken`` is told of each line before its entries."""
+    """The entries of a stream; ``taken`` is called with each line before its entries."""
     lines = _lines(stream, name)
     first = next(lines, None)
     if first is None:
         return
     if not isinstance(first, BadLine) and _begins_document(first[1]):
-        yield from _read_document(name, first, lines, form, taken)
+        yield from _read_document(name, first, lines, file_format, taken)
         return
     for group in groups(chain([first], lines)):
         if isinstance(group, BadLine):
@@ -359,12 +360,12 @@ def _read(
         for (number, text), value in zip(group, parsed([text for _, text in group]), strict=True):
             if taken:
                 taken(text)
-            yield from _records(Line(name, number, len(text)), text, form, value)
+            yield from _records(Line(name, number, len(text)), text, file_format, value)
 
 
 def _begins_document(line: bytes) -> bool:
-    """Whether a first line is the beginning of a document over several lines, as a pretty-printed event is."""
-    return OPENING.fullmatch(line) is not None or (line.lstrip()[:1] in b"{[" and _is_open(line))
+    # A pretty-printed event begins so: its first line alone is no value.
+    return DOCUMENT_BEGIN.fullmatch(line) is not None or (line.lstrip()[:1] in b"{[" and _is_open(line))
 
 
 def _is_open(line: bytes) -> bool:
@@ -384,33 +385,34 @@ def _read_document(
     name: str,
     first: NumberedLine,
     lines: Iterator[NumberedLine | BadLine],
-    form: FileFormat,
+    file_format: FileFormat,
     taken: Callable[[bytes], object] | None,
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     number = first[0]  # of the last line, with the empty ones before it
-    whole = bytearray(first[1])
+    gathered = bytearray(first[1])
     for line in lines:
         if isinstance(line, BadLine):
             yield line
             return
-        whole += b"\n" * (line[0] - number - 1) + line[1]
+        gathered += b"\n" * (line[0] - number - 1) + line[1]
         number = line[0]
-        if len(whole) > LINE_BYTES_MAX:
+        if len(gathered) > LINE_BYTES_MAX:
             yield BadLine(Line(name, first[0]), too_long("document"))
             return
-    text = bytes(whole)
-    whole.clear()
+    text = bytes(gathered)
+    gathered.clear()
     if taken:
         taken(text)
-    if OPENING.fullmatch(first[1]) or not _is_bad(_records(Line(name, first[0], len(text)), text, form)):
-        yield from _records(Line(name, first[0], len(text)), text, form)
+    if DOCUMENT_BEGIN.fullmatch(first[1]) or not _is_bad(_records(Line(name, first[0], len(text)), text, file_format)):
+        yield from _records(Line(name, first[0], len(text)), text, file_format)
         return
-    if any(not _is_bad(entries) for entries in _of_each_line(name, first[0], text, form)):
+    # The first line of JSON Lines may be cut off: if any line is a record by itself, every line is read by itself.
+    if any(not _is_bad(entries) for entries in _of_each_line(name, first[0], text, file_format)):
         yield from chain.from_iterable(
-            _of_each_line(name, first[0], text, form)
+            _of_each_line(name, first[0], text, file_format)
         )  # one a line, and the first is cut off
         return
-    yield from _records(Line(name, first[0], len(text)), text, form)
+    yield from _records(Line(name, first[0], len(text)), text, file_format)
 
 
 FoundRecords = Iterator[tuple[Line, RawRecord] | BadLine]
@@ -420,27 +422,27 @@ def _is_bad(entries: FoundRecords) -> bool:
     return any(isinstance(entry, BadLine) for entry in entries)
 
 
-def _of_each_line(name: str, first: int, text: bytes, form: FileFormat) -> Iterator[FoundRecords]:
-    """The entries of each line of a document by itself."""
+def _of_each_line(name: str, first: int, text: bytes, file_format: FileFormat) -> Iterator[FoundRecords]:
+    """The entries of each line of a document."""
     for number, line in enumerate(BytesIO(text), first):
         if line.strip():
-            yield _records(Line(name, number, len(line)), line, form)
+            yield _records(Line(name, number, len(line)), line, file_format)
 
 
-def _records(line: Line, text: bytes, form: FileFormat, value: Any = UNPARSED) -> FoundRecords:
-    """The records of a line, or of a document, whose value may be known."""
+def _records(line: Line, text: bytes, file_format: FileFormat, value: Any = UNPARSED) -> FoundRecords:
+    """The records of a line or document, whose value may be known."""
     try:
         if value is UNPARSED and not parses_at_once(text):
-            yield from _one_by_one(line, text, form)
+            yield from _one_by_one(line, text, file_format)
             return
         values = values_of(text) if value is UNPARSED else [value]
-        records = [record for each in values for record in form.take(each)]
+        records = [record for each in values for record in file_format.take(each)]
     except (ValueError, RecordError, RecursionError) as error:
         is_ion = text.startswith(ION) and isinstance(error, json.JSONDecodeError)
         yield (
-            BadLine(line, f"this is an export in the format ION, and no record; expected {form.expected}")
+            BadLine(line, f"this is an export in the format ION, and no record; expected {file_format.expected}")
             if is_ion
-            else (_bad_line(line, error, form))
+            else (_bad_line(line, error, file_format))
         )
         return
     if len(records) > 1:
@@ -449,26 +451,28 @@ def _records(line: Line, text: bytes, form: FileFormat, value: Any = UNPARSED) -
         yield line, record
 
 
-def _one_by_one(line: Line, text: bytes, form: FileFormat) -> FoundRecords:
-    """The records of a text that takes too much memory at once. Those before what is wrong in it are given."""
+def _one_by_one(line: Line, text: bytes, file_format: FileFormat) -> FoundRecords:
+    """The records of a text that would take too much memory at once; those before an error are given."""
     try:
         for element in elements(text):
-            for record in form.take(values_of(element)):
+            for record in file_format.take(values_of(element)):
                 yield line._replace(record_bytes=len(element)), record
     except (ValueError, RecordError, RecursionError) as error:
-        yield _bad_line(line, error, form)
+        yield _bad_line(line, error, file_format)
 
 
-def _bad_line(line: Line, error: Exception, form: FileFormat) -> BadLine:
+def _bad_line(line: Line, error: Exception, file_format: FileFormat) -> BadLine:
     if isinstance(error, json.JSONDecodeError):
         at = Line(line.file, line.number + error.lineno - 1)
-        return BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {form.expected}")
+        return BadLine(at, f"this is not JSON ({error.msg} at column {error.colno}); expected {file_format.expected}")
     if isinstance(error, UnicodeDecodeError):
-        return BadLine(line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {form.expected}")
+        return BadLine(
+            line, f"this is not UTF-8 text ({error.reason} at byte {error.start}); expected {file_format.expected}"
+        )
     if isinstance(error, UnicodeEncodeError):
         return BadLine(line, "it holds half of a surrogate pair, which is no text that DynamoDB could hold")
     if isinstance(error, RecordError):
         return BadLine(line, str(error))
     if isinstance(error, RecursionError):
-        return BadLine(line, f"this is nested too deeply; expected {form.expected}")
-    return BadLine(line, f"this is not JSON that can be read ({error}); expected {form.expected}")
+        return BadLine(line, f"this is nested too deeply; expected {file_format.expected}")
+    return BadLine(line, f"this is not JSON that can be read ({error}); expected {file_format.expected}")

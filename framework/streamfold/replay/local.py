@@ -33,10 +33,10 @@ log = logging.getLogger("streamfold")
 
 
 def warn_of_others(runtime: Runtime, engine: EmbeddedEngine) -> None:
-    """Warns an application that is new to a state of others that write the same rows. Reads their manifests.
+    """Warns if an application is new to a state in which others write the same rows. Reads their manifests.
 
-    Two applications may add to one row on purpose. But an application under another name is another one: what it folded
-    under the old name stays in the rows.
+    Two applications may add to one row on purpose. But a renamed application is a new one: the values that it folded
+    under the old name stay in the rows.
     """
     app = runtime.application
     if read_manifest(app.name, engine).revision:
@@ -56,7 +56,7 @@ def warn_of_others(runtime: Runtime, engine: EmbeddedEngine) -> None:
 
 @dataclass(slots=True)
 class Memory:
-    """What this process knows of an engine's state by application, and what it has warned about."""
+    """What this process knows of an engine's state by application, and its warnings so far."""
 
     warned: set[object] = field(default_factory=set)
     known: WeakKeyDictionary[Application, Knowledge] = field(default_factory=WeakKeyDictionary)
@@ -79,7 +79,7 @@ class Ran(NamedTuple):
 def process(
     app: Application, event: Any, engine: Engine, settings: Settings, *, external: bool = False
 ) -> list[Failure]:
-    """Processes an event. What is learnt of the engine's state is remembered as long as the engine lives."""
+    """Processes an event. What is learnt of the engine's state is remembered while the engine lives."""
     memory = MEMORIES.setdefault(engine, Memory())
     known = memory.known.get(app)
     if known is None:
@@ -90,7 +90,7 @@ def process(
 
 
 def process_to_end(runtime: Runtime, event: Any) -> Ran:
-    """Processes an event, and the fan-outs that it opens. Chains are run to their end in an engine with a stream."""
+    """Processes an event and the fan-outs that it opens. Chains are run to their end in an engine with a stream."""
     app, settings, state = runtime.application, runtime.settings, runtime.store.durable
     for text in undeclared_names(app, settings):
         runtime.warn_once(text, text)
@@ -118,16 +118,16 @@ def handle(app: Application, event: Any) -> Response:
     settings = Settings.from_environment(os.environ)
     if name := os.environ.get(FUNCTION_NAME):
         raise SettingsError(
-            f"STREAMFOLD_ENGINE={settings.engine!r} is set in the Lambda function {name!r}, whose files go when its "
-            "environment does: leave it out there."
+            f"STREAMFOLD_ENGINE={settings.engine!r} is set in the Lambda function {name!r}, whose files are lost with "
+            "its environment: unset it there."
         )
     with closing(_open(app, settings)) as engine:
         runtime = _runtime(app, engine, settings, Knowledge())
         warn_of_others(runtime, engine)
-        enqueue_open(runtime)  # what an earlier process left
+        enqueue_open(runtime)  # fan-outs that an earlier process left open
         ran = process_to_end(runtime, event)
     for failure in ran.failures:
-        log.error("Record failed and comes again: %s", failure)
+        log.error("Record failed and is retried: %s", failure)
     for text in _noted(ran.report):
         log.warning(text)
     return response_of(ran.report.failures)
@@ -141,13 +141,13 @@ def _open(app: Application, settings: Settings) -> EmbeddedEngine:
 
 
 def _runtime(app: Application, engine: Engine, settings: Settings, known: Knowledge) -> Runtime:
-    """The runtime of a trial: external handlers are not called, nor the buckets of archives written."""
     parking = open_parking(settings.park) if settings.park else None
+    # A trial calls no external handlers and writes to no buckets of archives: ``outside`` keeps its default.
     return Runtime(app, engine, settings, known, warn=lambda message: log.warning(public(message)), parking=parking)
 
 
 def _noted(report: Report) -> Iterator[str]:
-    """Lines to log about a batch besides its failures: parked records and counts of the kinds."""
+    """Log lines about a batch besides its failures: parked records and counts of the kinds."""
     for handler, count in report.parked.items():
         yield f"{count} records were parked for handler {handler}. The first: {report.first_parked[handler]}"
     for word, message in COUNTED_WORDS.items():

@@ -27,20 +27,21 @@ from streamfold.writes.guarded import AddRow
 if TYPE_CHECKING:
     from streamfold.engines.embedded import EmbeddedEngine
 NEW_RECORDS, ALL_RECORDS = 1_000, 500_000
-"""Records after which what they left is searched through, and after which all values are."""
+"""Records after which new values are searched for cycles, and after which all values are."""
 YOUNGEST, ALL = 0, 2
 
 KEPT_RECORDS_MAX = 10_000
-"""Records that come again; with more, the place stays where it is, and all behind it is read again."""
-FORM = 2
-"""Of what is kept. The place of a replay that kept something else is not found, so that it begins anew."""
+"""Records that are kept to be retried. With more, the cursor is kept where it is, and all records behind it are read
+again."""
+FORMAT = 2
+"""Of the kept cursor. A cursor of another format is not found, so that the replay begins anew."""
 
 FileEntry = tuple[Line, RawRecord] | BadLine
 
 BATCH_RECORDS = 10_000
-"""Records in a batch, if not said otherwise: large batches touch each item and row once."""
+"""Default number of records in a batch: large batches touch each item and row once."""
 BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of the lines of a batch, which take some ten times as much memory as values: a record may be of 800 KB."""
+"""Bytes of the lines of a batch. As values they take some ten times as much memory: a record may have 800 KB."""
 FAILURES_KEPT_MAX = 100
 """Failures and bad lines that are kept in full; all are counted."""
 
@@ -52,10 +53,10 @@ class Garbage:
     """Searches for cycles once enough records are done."""
 
     def __init__(self) -> None:
-        self._new = self._all = 0  # records since what is new, and since everything, was searched through
+        self._new = self._all = 0  # records since the last search of new values, and of all values
 
     def done(self, records: int) -> None:
-        """Tells that a batch of so many records is done, and nothing is held of it."""
+        """Counts a batch whose records are not held any more, and searches for cycles if they are enough."""
         self._new += records
         self._all += records
         if self._all >= ALL_RECORDS:
@@ -68,7 +69,7 @@ class Garbage:
 
 @contextmanager
 def garbage_between_batches() -> Iterator[Garbage]:
-    """Stops Python's usual search for cycles while a replay runs."""
+    """Stops Python's own search for cycles during a replay: it would search the values of a batch many times."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -80,14 +81,14 @@ def garbage_between_batches() -> Iterator[Garbage]:
 
 @dataclass(slots=True)
 class PlannedWrites:
-    """The writes of plans, and what else would follow them: how many writes that makes, the store decides."""
+    """The writes of plans, and the steps that would follow, whose number of writes depends on the store."""
 
     transactions: int = 0
     writes: int = 0
-    writes_behind: int = 0  # of these, behind the transactions
+    writes_behind: int = 0  # of these, after the transactions
     made_of_entries: int = 0  # rows that are computed once their entries are written
-    removed_if_empty: int = 0  # rows that lose a contributor, and go if it was the last one
-    other_steps: int = 0  # what kinds do afterwards
+    removed_if_empty: int = 0  # rows that lose a contributor, and are removed if it was the last one
+    other_steps: int = 0  # steps of kinds after the writes
 
     def add(self, plan: Plan) -> None:
         """Counts the plan of one more batch."""
@@ -104,15 +105,15 @@ class PlannedWrites:
 
 
 class ReplayCursorText(NamedTuple):
-    """How far a replay came."""
+    """The progress of a replay."""
 
     entries: int  # records and bad lines that were read
-    digest: str  # of what was read of the files
-    handlers: list[str]  # that had the records
+    digest: str  # of the lines that were read
+    handlers: list[str]  # that processed the records
 
 
 class KeptRecord(NamedTuple):
-    """A record that comes again, and where it stands."""
+    """A record that is kept to be retried, with its file and line."""
 
     file: str
     number: int
@@ -125,9 +126,9 @@ class KeptRecord(NamedTuple):
 
 
 class ReplayCursor:
-    """How far a replay has read its files, kept in the state. Nothing is kept for standard input.
+    """The progress of a replay through its files, kept in the state. Nothing is kept for standard input.
 
-    ``went_on`` is told how many records lie behind a replay that goes on, before the first is read.
+    ``went_on`` is called with the number of records behind a resumed replay, before the first is read.
     """
 
     def __init__(
@@ -142,36 +143,38 @@ class ReplayCursor:
         self._went_on = went_on
         self._files = files
         self._progress = engine.progress
-        self._name = json.dumps([FORM, app.name, settings.group, *files.paths])
+        self._name = json.dumps([FORMAT, app.name, settings.group, *files.paths])
         self._handlers = sorted({route.name for route in app.routes}.difference(settings.handlers_off))
         self._is_kept = STANDARD_INPUT not in files.paths
-        self._records = 0  # that are kept to come again
+        self._records = 0  # kept to be retried
         self._taken = 0  # of these, since the last batch
         self._entries = 0
         self._bad: list[KeptRecord] = []  # since the last batch
-        self.behind = 0  # records that an earlier run has dealt with
+        self.behind = 0  # records that an earlier run has processed
 
     def entries(self, lines: Iterable[FileEntry]) -> Iterator[FileEntry]:
-        """The entries that are left to do: kept records, what is bad in the lines before, then the lines behind."""
-        place = self._place()
+        """The pending entries: kept records, bad lines before the cursor, then the lines behind the cursor."""
+        cursor = self._cursor()
         read = iter(lines)
-        before = [entry for entry in islice(read, place.entries if place else 0) if isinstance(entry, BadLine)]
-        if place is not None and self._files.digest() == place.digest:
-            self._entries = place.entries
+        before = [entry for entry in islice(read, cursor.entries if cursor else 0) if isinstance(entry, BadLine)]
+        # Other content under the same name has another digest: the files are then replayed from the begin.
+        if cursor is not None and self._files.digest() == cursor.digest:
+            self._entries = cursor.entries
             kept = [KeptRecord(**json.loads(text)) for text in self._progress.records(self._name)]
-            self.behind = place.entries - len(before) - sum(each.is_bad for each in kept)
+            self.behind = cursor.entries - len(before) - sum(each.is_bad for each in kept)
             self._went_on(self.behind)
             yield from self._again(kept)
             yield from before
         else:
-            read = iter(lines) if place else read
-            self._begin()
+            read = iter(lines) if cursor else read
+            with self.engine.batch():
+                self._progress.end(self._name)
         for entry in read:
             self._entries += 1
             yield entry
 
     def keep(self, line: Line, record: RawRecord) -> None:
-        """Keeps a bad record with the next batch: a replay that goes on must not pass it over."""
+        """Keeps a bad record with the next batch: a resumed replay must not skip it."""
         if self._is_kept:
             self._bad.append(KeptRecord(line.file, line.number, True, record))
         if len(self._bad) > KEPT_RECORDS_MAX:
@@ -179,7 +182,7 @@ class ReplayCursor:
             self._bad.clear()
 
     def note(self, batch: Sequence[tuple[Line, Change]], report: Report, waiting: Sequence[Change]) -> None:
-        """Stores how far the replay is, in the transaction of a batch; ``waiting`` have work at the replay's end."""
+        """Stores the progress in the transaction of a batch; ``waiting`` have work at the replay's end."""
         if not self._is_kept:
             return
         failed = {(failure.sequence, failure.item) for failure in report.failures}
@@ -190,31 +193,28 @@ class ReplayCursor:
                 kept.append(KeptRecord(line.file, line.number, False, change.record))
         self._bad.clear()
         self._records += len(kept)
+        # A resumed replay reads kept records into memory: too many of them cost more than reading the files again.
         if self._records - self._taken > KEPT_RECORDS_MAX:
             self._is_kept = False
             return
         self._progress.drop_first(self._name, self._taken)
         self._records, self._taken = self._records - self._taken, 0
         self._progress.add_records(self._name, (each.text for each in kept))
-        place = ReplayCursorText(self._entries, self._files.digest(), self._handlers)
-        self._progress.put_cursor(self._name, to_json(place._asdict()))
+        cursor = ReplayCursorText(self._entries, self._files.digest(), self._handlers)
+        self._progress.put_cursor(self._name, to_json(cursor._asdict()))
 
     def stay(self) -> None:
-        """Keeps the place where it is from now on: what follows could not be made good from behind it."""
+        """Keeps the stored cursor from now on: a resumed replay could not repeat the work from behind it."""
         self._is_kept = False
 
     def end(self) -> None:
-        """The files were replayed to their end: the next replay of them begins anew."""
+        """Removes the cursor, because the files were replayed to their end: their next replay begins anew."""
         self._progress.end(self._name)
 
-    def _place(self) -> ReplayCursorText | None:
+    def _cursor(self) -> ReplayCursorText | None:
         text = self._progress.place(self._name) if self._is_kept else None
-        place = ReplayCursorText(**json.loads(text)) if text else None
-        return place if place and place.handlers == self._handlers else None
-
-    def _begin(self) -> None:
-        with self.engine.batch():
-            self._progress.end(self._name)
+        cursor = ReplayCursorText(**json.loads(text)) if text else None
+        return cursor if cursor and cursor.handlers == self._handlers else None
 
     def _again(self, kept: Sequence[KeptRecord]) -> Iterator[FileEntry]:
         self._records = len(kept)
@@ -232,11 +232,11 @@ class FailedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What a replay did."""
+    """The result of a replay."""
 
     report: Report = field(default_factory=Report)  # of all batches, without their failures
     records: int = 0
-    behind: int = 0  # records that an earlier replay of the same files has applied, and this one has passed over
+    behind: int = 0  # records that an earlier replay of the same files has applied, and this one has skipped
     derived: int = 0  # records of declared targets, which are not delivered
     failures: list[FailedRecord] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     failure_count: int = 0
@@ -255,7 +255,7 @@ class Replay:
 
     put_sources: stores the newest image of each source item. None: nothing is stored, and cascades find no children.
     keep_going: bad lines are skipped and reported.
-    dry_run: batches are only planned, and each plan is passed to it.
+    dry_run: batches are only planned, and it is called with each plan.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class Replay:
     def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], cursor: ReplayCursor | None = None) -> Summary:
         """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied.
 
-        cursor: each batch is one transaction of a state, which keeps how far the replay came.
+        cursor: each batch is one transaction of a state, which also keeps the progress.
         """
         self.cursor = cursor
         self.runtime.source_items = self.put_sources is not None
@@ -291,7 +291,7 @@ class Replay:
         if stream is not None and not self.dry_run:
             stream.retry(self.runtime.settings.group)
         if not self.dry_run and enqueue_open(self.runtime):
-            self._chain()  # what an earlier replay left
+            self._chain()  # fan-outs that an earlier replay left open
         with garbage_between_batches() as garbage:
             for batch in self._batches(self._changes(self.cursor.entries(lines) if self.cursor else lines)):
                 records = len(batch)
@@ -306,7 +306,7 @@ class Replay:
         return self.summary
 
     def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
-        """Batches of so many records, or of ``BATCH_BYTES_MAX`` bytes of lines."""
+        """Batches of ``batch_records`` records, or of ``BATCH_BYTES_MAX`` bytes of lines."""
         batch: list[tuple[Line, Change]] = []
         size = 0
         for entry in changes:
@@ -350,7 +350,7 @@ class Replay:
         return known
 
     def _transaction(self) -> AbstractContextManager[None]:
-        """Of the state that the replay is kept in: a batch is there as a whole, and so is how far the replay came."""
+        # The batch and the cursor behind it are stored together: a killed replay neither repeats nor skips records.
         return self.cursor.engine.batch() if self.cursor else nullcontext()
 
     def _process(self, batch: list[tuple[Line, Change]]) -> None:
@@ -374,18 +374,19 @@ class Replay:
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         postponed = len(self.runtime.postponed or ())
         self._chain()
+        # Postponed work of the chain is not among the kept records: a resumed replay has to read all records again.
         if self.cursor and self._postponed(postponed):
             self.cursor.stay()
 
     def _postponed(self, first: int) -> list[Change]:
-        """The changes with work that was postponed, from the ``first`` one on."""
         return [change for each in (self.runtime.postponed or [])[first:] for change in each.changes]
 
     def _finish(self) -> None:
-        """Carries out postponed work, and the work that follows from it, until nothing is left to do.
+        """Does the postponed work, and the work that follows from it, until none is pending.
 
-        It runs after the last record, because the recording already holds what its cascades did.
+        It runs after the last record, because the recording already holds the changes of its cascades.
         """
+        # Each round may postpone work of the next handlers in a chain: a chain is no longer than the list of handlers.
         for _ in range(len(self.app.routes)):
             if not self.runtime.postponed:
                 break
@@ -393,7 +394,7 @@ class Replay:
             self._chain()
 
     def _chain(self) -> None:
-        """Works on the fan-outs that were opened, and runs the chains of an engine with a stream of its own."""
+        """Works on the open fan-outs, and runs the chains of an engine with its own stream."""
         if self.dry_run:
             return
         stream = self.runtime.store.own_stream
@@ -402,7 +403,7 @@ class Replay:
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the lines of its records.
 
-        Raises ``EngineError``, with the handler's name, for an error that every further record would meet too.
+        Raises ``EngineError``, with the handler's name, for an error that every later record would meet too.
         """
         for failure in report.failures:
             if is_fatal(failure.error):

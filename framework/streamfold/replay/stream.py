@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 EMPTY_PAGES_MAX = 10
 """Empty pages in a row after which an open shard counts as drained. An empty page is not the end (DynamoDB Streams API
-Reference, GetRecords), and no document says how many may follow one another. A drained shard costs ten calls."""
+Reference, GetRecords), and no document bounds the number of empty pages in a row. A drained shard costs ten calls."""
 FINISHED = "finished"
-"""Stands in a cursor for a shard that was read to its end, in place of a sequence number."""
+"""Marks a shard in a cursor that was read to its end, in place of a sequence number."""
 
 # Errors of DynamoDB Streams after which a reader can go on (API Reference, GetRecords).
-EXPIRED = "ExpiredIteratorException"  # iterators last 15 minutes, and a page may be worked on for longer
+EXPIRED = "ExpiredIteratorException"  # iterators last 15 minutes, and a page may be processed for longer
 TRIMMED = "TrimmedDataAccessException"
 NOT_FOUND = "ResourceNotFoundException"
 
@@ -39,10 +39,10 @@ PAUSE_SECONDS = 1.0
 
 
 class ShardCursor(TypedDict):
-    """How far a stream was read: per shard the last sequence number, or ``"finished"``. Plain JSON.
+    """The progress through a stream: per shard the last sequence number, or ``"finished"``. Plain JSON.
 
-    ``{"stream_arn": "arn:...", "shards": {"shardId-1": "finished", "shardId-2": "4711"}}``; a shard that is not named
-    is read from its beginning.
+    ``{"stream_arn": "arn:...", "shards": {"shardId-1": "finished", "shardId-2": "4711"}}``; an unnamed shard is read
+    from its beginning.
     """
 
     stream_arn: str
@@ -50,14 +50,14 @@ class ShardCursor(TypedDict):
 
 
 class ShardPage(NamedTuple):
-    """Records that came together, and the cursor behind them. No records where only the cursor moved."""
+    """Records that were read together, and the cursor behind them. No records if only the cursor changed."""
 
     records: list[StreamRecord]
     cursor: ShardCursor
 
 
 class SourceShard(NamedTuple):
-    """What DescribeStream says about a shard. Only an open shard can get more records."""
+    """A shard as DescribeStream describes it. Only an open shard can get more records."""
 
     shard_id: str
     parent_id: str | None
@@ -83,7 +83,7 @@ def lambda_record(record: Mapping[str, Any], stream_arn: str) -> StreamRecord:
 
 
 class ShardWalk:
-    """One reading of a stream: where each shard stands, with the iterator in use."""
+    """One reading of a stream: the position in each shard, with the iterator in use."""
 
     def __init__(self, streams: Client, cursor: ShardCursor, trimmed_shards: list[str]) -> None:
         self._streams = streams
@@ -97,7 +97,7 @@ class ShardWalk:
         self._list_shards()
 
     def round(self) -> Iterator[ShardPage]:
-        """Reads one page of each shard that may be read now: no busy shard keeps the others waiting."""
+        """Reads one page of each readable shard: a busy shard does not delay the others."""
         shards = self._unread()
         for shard in shards:
             before = self._positions.get(shard.shard_id)
@@ -108,17 +108,17 @@ class ShardWalk:
             self._list_shards()
 
     def has_unread(self) -> bool:
-        """Whether a shard is left to read, also among those that appeared or were closed meanwhile."""
+        """Whether a shard is still to be read, also among those that appeared or were closed meanwhile."""
         if not self._unread():
             self._list_shards()
         return bool(self._unread())
 
     def is_over(self) -> bool:
-        """Whether nothing can come any more: the stream was switched off and every shard is finished."""
+        """Whether no more records can come: the stream was switched off and every shard is finished."""
         return self._is_disabled and all(self._is_finished(shard.shard_id) for shard in self._shards)
 
     def look_again(self) -> None:
-        """Lets every drained shard be asked once more."""
+        """Lets every drained shard be read once more."""
         self._empty_pages = Counter(dict.fromkeys(self._empty_pages, EMPTY_PAGES_MAX - 1))
 
     def _unread(self) -> list[SourceShard]:
@@ -146,10 +146,7 @@ class ShardWalk:
             start = {"ExclusiveStartShardId": page["LastEvaluatedShardId"]}
         self._shards = shards
         self._is_disabled = page["StreamStatus"] == "DISABLED"
-        self._forget_unlisted({shard.shard_id for shard in shards})
-
-    def _forget_unlisted(self, listed: set[str]) -> None:
-        for shard_id in self._positions.keys() - listed:
+        for shard_id in self._positions.keys() - {shard.shard_id for shard in shards}:
             if not self._is_finished(shard_id):
                 self._report_trimmed(shard_id)
             del self._positions[shard_id]
@@ -167,7 +164,7 @@ class ShardWalk:
         return records
 
     def _get_records(self, shard_id: str) -> Mapping[str, Any]:
-        """One page of the shard, without a next iterator where nothing of it can be read any more."""
+        """One page of the shard, without a next iterator if no more of the shard can be read."""
         page: Mapping[str, Any]
         for is_last_try in (False, False, True):
             try:
@@ -179,7 +176,7 @@ class ShardWalk:
                 self._iterators.pop(shard_id, None)
                 if code != EXPIRED:
                     self._report_trimmed(shard_id)
-                    # Only the oldest part of the shard may be gone: what is left begins at its horizon.
+                    # Perhaps only the oldest records of the shard are gone: the remaining ones begin at its horizon.
                     self._positions.pop(shard_id, None)
             else:
                 return page
@@ -213,14 +210,14 @@ def error_code(error: ClientError) -> str:
 
 
 class StreamError(StreamfoldError):
-    """Raised when a table has no stream to read, or a cursor or recording does not belong to that stream."""
+    """Raised if a table has no stream to read, or a cursor or recording does not belong to that stream."""
 
 
 class StreamReader:
     """Reads a table's stream: parents before children, each record of the stream once per cursor.
 
     ``dynamodb`` and ``dynamodbstreams`` are low-level boto3 clients of one account and region. ``trimmed_shards`` lists
-    the shards of which records were gone before they could be read: a stream keeps them for 24 hours.
+    the shards that lost records before they could be read: a stream keeps records for 24 hours.
     """
 
     def __init__(
@@ -234,13 +231,13 @@ class StreamReader:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """Ends a reading that follows the stream, after the page in hand. May be called from another thread."""
+        """Ends a reading that follows the stream, after the current page. May be called from another thread."""
         self._stopped.set()
 
     def stream_arn(self) -> str:
         """The ARN of the table's latest stream, which stays readable for 24 hours after it was switched off.
 
-        Raises StreamError when there is no such table, or it never had a stream.
+        Raises StreamError if the table does not exist, or never had a stream.
         """
         try:
             table = self._dynamodb.describe_table(TableName=self.table)["Table"]
@@ -260,10 +257,10 @@ class StreamReader:
         return str(table["LatestStreamArn"])
 
     def pages(self, cursor: ShardCursor | None = None, *, follow: bool = False) -> Iterator[ShardPage]:
-        """Yields what the stream holds behind ``cursor`` (None: all of it), page by page.
+        """Yields the records of the stream behind ``cursor`` (None: all of them), page by page.
 
         Ends when every shard is drained. With ``follow`` it goes on until ``stop`` is called or the stream has been
-        switched off and read to its end. Raises StreamError, at once, when the cursor is one of another stream.
+        switched off and read to its end. Raises StreamError, at once, if the cursor is of another stream.
         """
         return self._walk(ShardWalk(self._streams, self._same_stream(cursor), self.trimmed_shards), follow=follow)
 
@@ -287,15 +284,15 @@ class StreamReader:
         if cursor["stream_arn"] != arn:
             raise StreamError(
                 f"The cursor belongs to stream {cursor['stream_arn']}, but the stream of table {self.table!r} is now "
-                f"{arn}: it was switched off and on, or the table was made anew. Start a new recording, "
-                "in another file and without that cursor; what the old stream held behind the cursor is not in it."
+                f"{arn}: it was switched off and on, or the table was created again. Start a new recording, "
+                "in another file and without that cursor; it will lack the old stream's records behind the cursor."
             )
         return cursor
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStream:
-    """What one call of ``record_stream`` added to its file. ``events`` counts records by INSERT, MODIFY and REMOVE."""
+    """The records that one call of ``record_stream`` added. ``events`` counts them by INSERT, MODIFY and REMOVE."""
 
     records: int
     pages: int
@@ -312,11 +309,11 @@ def record_stream(
 ) -> RecordedStream:
     """Appends the stream's records to ``out_path`` as JSON Lines, each once, however often it is killed and resumed.
 
-    ``OUT.cursor`` beside it says how far the stream was read and how long OUT was then: a page is on disk before the
-    cursor is replaced, and what OUT holds beyond that length is cut off when the recording resumes. ``on_page`` is
-    called with each page's records once they are safe.
+    ``OUT.cursor`` beside it holds the position in the stream and the length of OUT at that position. A page is on disk
+    before the cursor is replaced, and OUT is cut to the cursor's length when the recording resumes. ``on_page`` is
+    called with each page's records once they are on disk.
 
-    Raises StreamError when the cursor does not fit OUT or the table's stream.
+    Raises StreamError if the cursor does not match OUT or the table's stream.
     """
     cursor_path = out_path.with_name(out_path.name + ".cursor")
     length_bytes, cursor = _resume(out_path, cursor_path)
@@ -339,13 +336,13 @@ def record_stream(
 
 
 def _resume(out_path: Path, cursor_path: Path) -> tuple[int, ShardCursor | None]:
-    """The length in bytes up to which OUT is vouched for, and the cursor behind it."""
+    """The length in bytes of OUT that the cursor covers, and the cursor."""
     size_bytes = out_path.stat().st_size if out_path.exists() else 0
     if not cursor_path.exists():
         if size_bytes:
             raise StreamError(
-                f"{out_path} holds {size_bytes} bytes, but {cursor_path.name} is missing: it says how far the stream "
-                "was read. Put it back, or record into another file."
+                f"{out_path} holds {size_bytes} bytes, but {cursor_path.name} is missing: it holds the position in the "
+                "stream. Put it back, or record into another file."
             )
         return 0, None
     try:
@@ -355,7 +352,7 @@ def _resume(out_path: Path, cursor_path: Path) -> tuple[int, ShardCursor | None]
         raise StreamError(f"{cursor_path} is no recording's cursor ({error!r}). Record into another file.") from error
     if size_bytes < length_bytes:
         raise StreamError(
-            f"{out_path} holds {size_bytes} bytes, but {cursor_path.name} vouches for {length_bytes}: the file was "
+            f"{out_path} holds {size_bytes} bytes, but {cursor_path.name} covers {length_bytes}: the file was "
             "shortened or replaced. Put it back, or record into another file."
         )
     return length_bytes, cursor
@@ -377,5 +374,5 @@ def _replace(cursor_path: Path, length_bytes: int, cursor: ShardCursor | None) -
         json.dump({"length_bytes": length_bytes, "cursor": cursor}, new)
         new.flush()
         os.fsync(new.fileno())
-    # An older cursor that comes back after a power cut does no harm: what OUT holds beyond it is read again.
+    # A power cut may restore an older cursor, which does no harm: the lines of OUT behind it are read again.
     new_path.replace(cursor_path)

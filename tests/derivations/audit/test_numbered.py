@@ -322,7 +322,7 @@ def test_keys_that_cannot_hold_the_rows_are_refused_where_they_are_declared(opti
         ({"redact": ["revision"]}, "the key of a row would hold the value in clear. Leave one of them out."),
         (
             {"latest": Key("DOC#{document_id}", "l{title}")},
-            "each item, which its key alone can tell. Leave the field out.",
+            "each item, which its key alone can name. Leave the field out.",
         ),
         (
             {"versions": Key("DOC#{document_id}", "v{at}")},

@@ -34,7 +34,7 @@ AT = r"^audit at shop.py:7 has "
         ({"redact": 5}, "redact=5: expected names of attributes, as text"),
         ({"fields": "a"}, r"fields='a': expected a list of names, \[\"a\"\]\."),
         ({"fields": []}, r"fields=\[\]: expected names of attributes, or no fields= for all\."),
-        ({"actor": ""}, "actor='': expected the name of the attribute in which each writer says who it is"),
+        ({"actor": ""}, "actor='': expected the name of the attribute with each writer's identity"),
         ({"actor": ["by"]}, r"actor=\['by'\]: expected the name of the attribute"),
         ({"actor": "_sf_v"}, "actor='_sf_v': expected the name of the attribute"),
         ({"actor": "by", "redact": ["by"]}, "actor='by', which redact= names too: a row would hold the value after"),

@@ -161,7 +161,7 @@ def test_pull_above_what_an_invocation_writes_itself_is_refused():
 
 def test_pulled_posts_cannot_be_kept():
     message = refused(pull_above=5000, unfollow="keep")
-    assert 'has pull_above=5000 and unfollow="keep": pulled posts are read by who follows at that time' in message
+    assert 'has pull_above=5000 and unfollow="keep": only followers at the time of reading see ' in message
     assert message.endswith("Leave one of the two out.")
 
 
@@ -209,7 +209,7 @@ def identity(**options):
             },
             "the time that orders it from '{at:datetime.seconds}' to '{day:date}'",
         ),
-        ({"unfollow": "keep"}, "what an unfollow leaves, unfollow=, from 'remove' to 'keep'"),
+        ({"unfollow": "keep"}, "the rows that an unfollow leaves, unfollow=, from 'remove' to 'keep'"),
     ],
 )
 def test_another_join_order_or_unfollow_does_not_fit_what_a_state_keeps(changed, word):

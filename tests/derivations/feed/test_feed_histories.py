@@ -80,10 +80,10 @@ def own_image_on_later_pages():
     reads = FeedSegments._edges
 
     def goes_on(self, job, number, page):
-        lane = self.lane(job, number)
+        lane = self.segment(job, number)
         while lane.version and not lane.done:
             self.runtime.begin()
-            moved = fan_outs._moved(lane, page(lane), int(self.runtime.clock()))
+            moved = fan_outs._changed(lane, page(lane), int(self.runtime.clock()))
             found = self._store(job, lane, moved)
             if found != moved and found.version == lane.version:
                 return

@@ -152,7 +152,7 @@ def test_how_an_audience_is_reached_may_have_been_written_by_newer_code():
 def test_an_audience_that_is_damaged_is_told_to_be():
     feeds = Feeds(inline=2, pull_above=2)
     feeds.engine.swap_state(audience_key("social", "timeline", "USER#bo"), {"s": "[]"}, 0)
-    with pytest.raises(EngineError, match="How an audience is reached cannot be read: the state is damaged"):
+    with pytest.raises(EngineError, match="The audience of an author cannot be read: the state is damaged"):
         feeds.take(feeds.follow("ana"), feeds.post("p1"))
 
 

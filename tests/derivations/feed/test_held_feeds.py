@@ -126,7 +126,7 @@ class Feeds:
 @contextmanager
 def small():
     """Two lanes and pages of two, so that a few edges are a long fan-out."""
-    with patch.object(fan_outs, "LANES", 2), patch.object(lanes, "PAGE", 2):
+    with patch.object(fan_outs, "SEGMENTS", 2), patch.object(lanes, "PAGE", 2):
         yield
 
 

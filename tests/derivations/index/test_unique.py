@@ -388,7 +388,7 @@ def test_a_unique_key_that_is_empty_is_refused(email):
     [
         (Row(email="x", n=Sum(1)), "Index 'handler' gave 'n' as an aggregate: an index item has one source"),
         (Row(email="x", wins=1), "Index 'handler' gave wins=: an index item has one source"),
-        (Row(email="x", conflict=1), "gave 'conflict', under which a unique row lists those who do not win"),
+        (Row(email="x", conflict=1), "gave 'conflict', under which a unique row lists the losing claims"),
         (Row(email="x", attributes={"conflict": 1}), "gave 'conflict', under which a unique row lists"),
         (Row(email="x", note="x" * 32_768), "The claim of index 'handler' has a value of"),
         (Row(), "leaves 'email' of Key('EMAIL#{email}', 'USER') without a value"),
@@ -402,7 +402,7 @@ def test_what_a_unique_row_cannot_have_is_refused(row, message):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({}, "Index 'handler' orders those who claim a row by='at', which the item does not have"),
+        ({}, "Index 'handler' orders claims by='at', which the item does not have"),
         ({"at": None}, "by='at', which the item does not have: expected a number, text, bytes, a date or a time."),
         ({"at": [1]}, "The claim of index 'handler' is ordered by [1] of type list, which does not compare"),
     ],
@@ -422,13 +422,13 @@ def test_claims_by_values_of_several_types_have_one_order_too():
     ("options", "message"),
     [
         ({"unique": 1}, "has unique=1: expected True or False."),
-        ({"by": "at"}, "has by='at' without unique=True, which alone it belongs to."),
-        ({"smallest": True}, "has smallest=True without unique=True, which alone it belongs to."),
-        ({"ties": "largest key"}, "has ties='largest key' without unique=True, which alone it belongs to."),
+        ({"by": "at"}, "has by='at' without unique=True: it belongs to unique=True only."),
+        ({"smallest": True}, "has smallest=True without unique=True: it belongs to unique=True only."),
+        ({"ties": "largest key"}, "has ties='largest key' without unique=True: it belongs to unique=True only."),
         ({"unique": True, "smallest": True}, "has smallest=True and by=None: expected True or False, and by= the"),
         ({"unique": True, "by": "at", "smallest": 1}, "has smallest=1 and by='at': expected True or False"),
         ({"unique": True, "ties": "x"}, "has ties='x': expected 'smallest key' or 'largest key'."),
-        ({"on_conflict": "park"}, "has on_conflict='park' without unique=True, which alone it belongs to."),
+        ({"on_conflict": "park"}, "has on_conflict='park' without unique=True: it belongs to unique=True only."),
         ({"unique": True, "by": ""}, "has by='': expected the name of an attribute of the item, by=\"created_at\"."),
         ({"unique": True, "by": 1}, "has by=1: expected the name of an attribute of the item"),
         ({"unique": True, "on_conflict": "raise"}, 'has on_conflict=\'raise\': expected "report", "park", or the Key'),

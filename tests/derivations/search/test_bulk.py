@@ -117,9 +117,7 @@ def test_pauses_are_doubled_up_to_the_longest(pauses):
     assert len(sink.requests) == TRIES
     assert sent[1] == Sent(WRITTEN)
     assert isinstance(sent[0].error, EngineUnavailable)
-    assert (
-        public(sent[0].error.marked) == "OpenSearch was too busy for the document (429: ...); the record comes again."
-    )
+    assert public(sent[0].error.marked) == "OpenSearch was too busy for the document (429: ...); it is redelivered."
     assert not sent[0].uncertain
 
 

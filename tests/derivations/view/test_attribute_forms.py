@@ -236,7 +236,7 @@ def test_a_retired_handlers_attribute_is_not_made_by_another():
     state.process(one, state.play(1, 9))
     other = app_of(KINDS["sum"], name="visits", retired=["plays"])
     (error,) = state.process(other, state.play(2, 3))
-    assert "rows still hold what the retired handler 'plays' made of it" in error
+    assert "rows still hold the values of the retired handler 'plays'" in error
     assert state.process(app_of(lambda play: {"n": Sum(play["v"])}, name="calls", retired=["plays", "visits"])) == []
 
 

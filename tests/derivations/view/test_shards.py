@@ -93,7 +93,7 @@ def test_another_number_of_shards_is_safe_at_any_time():
         ({"shards": 101}, "has shards=101: expected"),
         ({"shards": True}, "has shards=True: expected"),
         ({"into": Key("SALES#{day}", "TOTAL")}, "for example in its partition: 'SALES#{day}#{shard:02d}'"),
-        ({"into": Key("SALES#{day}#{shard}", "TOTAL")}, "has no field {shard:02d} that tells the rows apart"),
+        ({"into": Key("SALES#{day}#{shard}", "TOTAL")}, "has no field {shard:02d} for the number of a shard"),
         ({"into": Key("SALES#{day}#{shard:01d}", "TOTAL"), "shards": 11}, "does not take shard 10"),
         ({"source": Key("ORDER#{shard}", "ITEM#{sku}")}, "which has a field 'shard' of its own"),
     ],

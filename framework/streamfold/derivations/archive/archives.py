@@ -1,8 +1,8 @@
 """Archives: removed and expired items as compressed JSON Lines by date, and the reader that drops duplicates.
 
 A file holds the items that one batch removed on one day. Its name is a digest of their versions, so the same batch
-writes the same file when it is delivered again. Another batch of the same records writes another file with equal lines:
-the reader remembers a day's versions, and gives each item once.
+writes the same file when it is redelivered. Another batch of the same records writes another file with equal lines: the
+reader remembers a day's versions, and yields each item once.
 """
 
 import gzip
@@ -30,32 +30,32 @@ from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 
 FOR_GOOD = ("AccessDenied", "AllAccessDisabled", "NoSuchBucket")
-"""Codes of a call that no other try will help (S3 API Reference, ErrorResponses)."""
+"""Codes of S3 for a call that will never succeed (S3 API Reference, ErrorResponses)."""
 
 SUFFIX = ".jsonl.gz"
 DATE = "date="
-"""Begins the folder of a day, in the form that query engines take for a partition."""
+"""The begin of a day's folder, in the form that query engines read as a partition."""
 COMPRESSION = 6
 MARK_BYTES = 16
 """Size of the digest by which a reader remembers a version: some 100 bytes of memory for each item of a day."""
 
 
 class ArchiveLocation(Protocol):
-    """A place of named contents, names being paths with ``/``."""
+    """A location of named contents; the names are paths with ``/``."""
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a content, over one of the same name.
 
-        Raises ``EngineUnavailable`` unless it is safe there, ``EngineError`` where it never will be.
+        Raises ``EngineUnavailable`` unless the content is stored, ``EngineError`` if it never will be.
         """
         ...
 
     def names(self, under: str) -> Iterator[str]:
-        """The names that begin so, in their order."""
+        """The names that begin with ``under``, in their order."""
         ...
 
     def folders(self, under: str) -> Iterator[str]:
-        """The next parts of the names that begin so, in their order."""
+        """The next folders of the names that begin with ``under``, in their order."""
         ...
 
     def read(self, name: str) -> IO[bytes]:
@@ -72,6 +72,7 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         file = self.path / name
         beside = file.with_name(f".{file.name}.{os.getpid()}")
+        # A reader must never see half a file: it is written under another name, and then renamed.
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("wb") as stream:
@@ -135,7 +136,7 @@ class Bucket:
         except ClientError as error:
             what = f"{self} refused a call with {refusal(error)}."
             if error.response["Error"]["Code"] in FOR_GOOD:
-                raise EngineError(f"{what} The bucket has to be there, and {action} on it to be permitted.") from error
+                raise EngineError(f"{what} The bucket has to exist, and {action} on it to be permitted.") from error
             raise EngineUnavailable(what) from error
         except BotoCoreError as error:
             raise EngineUnavailable(f"{self} could not be reached ({redacted(error)}).") from error
@@ -145,20 +146,20 @@ class Bucket:
 
 
 def open_location(text: str, clients: Clients = make_client) -> ArchiveLocation:
-    """The place of a setting or a declaration. Raises ``SettingsError`` for text that names none."""
+    """The location of a setting or a declaration. Raises ``SettingsError`` if the text names none."""
     if not is_location(text):
-        raise SettingsError(f"The archive {text!r} is no place that is known: {PLACES}.")
+        raise SettingsError(f"The archive {text!r} is no known location: {PLACES}.")
     if text.startswith(BUCKET):
         return Bucket(clients("s3"), *s3_location(text))
     return Folder(text.removeprefix(FOLDER))
 
 
 class ArchivedItem(NamedTuple):
-    """An item as it was when it was removed."""
+    """An item at the time of its removal."""
 
     table: str  # the logical name
     item: dict[str, Any]  # in plain values
-    version: str  # distinguishes its removals: the version of the change; through Kinesis, with a digest after it
+    version: str  # of the removal: the version of the change; through Kinesis, with a digest after it
     at: datetime  # the time of the removal, UTC
     expired: bool  # removed by time to live
 
@@ -166,8 +167,8 @@ class ArchivedItem(NamedTuple):
 class Archives:
     """Writes the removed items of a batch, day by day. A file that cannot be written fails its own records only.
 
-    If declared buckets are not written (``Runtime.outside``) and no setting names another place, items are not written
-    but counted.
+    If the run must not write declared buckets (``Runtime.outside``) and no setting names another location, items are
+    counted and not written.
     """
 
     def __init__(self, finishing: Finishing) -> None:
@@ -182,20 +183,20 @@ class Archives:
             days[each.route.name, each.changes[0].at.date()].append(each)
         for (name, day), items in days.items():
             try:
-                place = self._place(items[0].route)
-                if place is None:
+                location = self._location(items[0].route)
+                if location is None:
                     self.outcome.count(NOT_ARCHIVED, name, len(items))
                     continue
                 self.runtime.begin()
-                place.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
+                location.write(f"{name}/{DATE}{day.isoformat()}/{_digest(items)}{SUFFIX}", _content(items))
                 self.outcome.tally(name).written += len(items)
             except (EngineError, SettingsError) as error:
                 changes = (each.changes[0] for each in items)
                 self.outcome.failed += self.finishing.failures(changes, items[0].route, error)
         return self.outcome
 
-    def _place(self, route: Route) -> ArchiveLocation | None:
-        """The place of a route's items, opened once; None if they are not written."""
+    def _location(self, route: Route) -> ArchiveLocation | None:
+        """The location of a route's items, opened once; None if the items are not written."""
         text, declared = self.runtime.settings.archive, str(route.options)
         if text is None and (self.runtime.outside or declared.startswith(FOLDER)):
             text = declared
@@ -203,12 +204,12 @@ class Archives:
             return None
         if text not in self.runtime.opened:
             self.runtime.opened[text] = open_location(text)
-        place: ArchiveLocation = self.runtime.opened[text]
-        return place
+        location: ArchiveLocation = self.runtime.opened[text]
+        return location
 
 
 def archived_line(change: Change) -> str:
-    """One line of an archive. Raises ``ImageError`` where the record does not carry the old image."""
+    """One line of an archive. Raises ``ImageError`` if the record lacks the old image."""
     line = {
         "table": change.table.name,
         "key": item_name(change.item),
@@ -228,12 +229,11 @@ def _digest(items: Sequence[Archived]) -> str:
 
 
 def _mark(table: str, key: str, version: str) -> bytes:
-    """What tells one item's one version from all others."""
     return blake2b(f"{table}\n{version}\n{key}".encode(errors="replace"), digest_size=MARK_BYTES).digest()
 
 
 def _content(items: Sequence[Archived]) -> bytes:
-    """Compressed lines, the same bytes for the same items."""
+    """Compressed lines, the same bytes for the same items: a repeated write must not change the file."""
     lines = sorted({each.line for each in items})
     text = "".join(f"{line}\n" for line in lines)
     return gzip.compress(text.encode(), COMPRESSION, mtime=0)
@@ -244,42 +244,42 @@ def read_archive(
 ) -> Iterator[ArchivedItem]:
     """The items that an ``archive`` handler has kept, each once, day by day, from the first day to the last.
 
-    ``place`` is what ``to=`` or the setting says. One day's versions are remembered at a time. Raises ``RecordError``
-    for a content that is damaged, ``EngineUnavailable`` where the place cannot be read.
+    ``place``: a location, as ``to=`` or the setting has it. One day's versions are remembered at a time. Raises
+    ``RecordError`` for a damaged content, ``EngineUnavailable`` if the location cannot be read.
     """
     opened = open_location(place) if isinstance(place, str) else place
-    minimum, most = _day_of(first), _day_of(last)
+    minimum, maximum = _day_of(first), _day_of(last)
     for folder in opened.folders(f"{handler}/"):
         day = folder.removeprefix(DATE)
-        if folder.startswith(DATE) and (minimum is None or minimum <= day) and (most is None or day <= most):
+        if folder.startswith(DATE) and (minimum is None or minimum <= day) and (maximum is None or day <= maximum):
             yield from _day(opened, f"{handler}/{folder}/")
 
 
 def _day_of(bound: date | None) -> str | None:
-    """A day as the places name it; a time, which is a date too, stands for its whole day."""
+    """A day as the folders name it; a time, which is a date too, counts as its whole day."""
     if isinstance(bound, datetime):
         bound = (bound if bound.tzinfo is None else bound.astimezone(UTC)).date()
     return None if bound is None else str(bound)
 
 
-def _day(place: ArchiveLocation, folder: str) -> Iterator[ArchivedItem]:
+def _day(location: ArchiveLocation, folder: str) -> Iterator[ArchivedItem]:
     seen: set[bytes] = set()
-    for name in place.names(folder):
+    for name in location.names(folder):
         if not name.endswith(SUFFIX):
             continue
-        for line in _lines(place, name):
+        for line in _lines(location, name):
             mark, item = _item(name, line)
             if mark not in seen:
                 seen.add(mark)
                 yield item
 
 
-def _lines(place: ArchiveLocation, name: str) -> Iterator[bytes]:
+def _lines(location: ArchiveLocation, name: str) -> Iterator[bytes]:
     try:
-        with place.read(name) as packed, gzip.GzipFile(fileobj=packed) as stream:
+        with location.read(name) as packed, gzip.GzipFile(fileobj=packed) as stream:
             yield from stream
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RecordError(f"{name} in {place} is damaged or cut off ({error}).") from error
+        raise RecordError(f"{name} in {location} is damaged or cut off ({error}).") from error
 
 
 def _item(name: str, line: bytes) -> tuple[bytes, ArchivedItem]:
@@ -305,7 +305,7 @@ def expected(route: Route, history: History) -> Expected:
 
 
 def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
-    """What an archive keeps, as its reader gives it; what it gives twice is there twice."""
+    """The items that an archive's reader yields; an item that it yields twice has two keys."""
     found: dict[RowKey, Values] = {}
     for kept in read_archive(place, route.name):
         key = _kept_key(route.name, kept)
@@ -314,7 +314,7 @@ def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
 
 
 def _kept_key(handler: str, kept: ArchivedItem) -> RowKey:
-    """Where an archived item stands among rows: with its table, as it was; its version tells its removals apart."""
+    # The version keeps several removals of one item apart.
     return f"archive {handler}", f"{kept.table} {CANONICAL.encode(encode(kept.item))}", kept.version
 
 

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 FOLDER = "file:"
 BUCKET = "s3://"
 PLACES = f"expected {BUCKET}BUCKET/PREFIX, or locally {FOLDER}FOLDER"
-"""Where archives can lie."""
+"""The locations of archives."""
 
 NOT_ARCHIVED = "not_archived"
-"""Counts items that were written nowhere."""
+"""Counts items that were not written."""
 
 
 def is_location(text: object) -> bool:
-    """Whether a text names a place where archives can lie."""
+    """Whether a text names a location of archives."""
     if not isinstance(text, str):
         return False
     if text.startswith(BUCKET):
@@ -38,20 +38,20 @@ def is_location(text: object) -> bool:
 
 
 def checked_location(to: str, at: str) -> str:
-    """The place of an archive. Raises ``DeclarationError`` for a text that names none."""
+    """The location of an archive. Raises ``DeclarationError`` if the text names none."""
     if not is_location(to):
         raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
     return to
 
 
 def check_location(route: Route, settings: Settings) -> None:
-    """Raises ``SettingsError`` for what is no place, and for a folder: it goes when the function's environment does."""
-    place = settings.archive or str(route.options)
-    if not is_location(place):
-        raise SettingsError(f"STREAMFOLD_ARCHIVE={place!r} is no place that is known: {PLACES}.")
-    if place.startswith(FOLDER):
+    """Raises ``SettingsError`` for an unknown location, and for a folder, which is lost with the environment."""
+    location = settings.archive or str(route.options)
+    if not is_location(location):
+        raise SettingsError(f"STREAMFOLD_ARCHIVE={location!r} is no known location: {PLACES}.")
+    if location.startswith(FOLDER):
         raise SettingsError(
-            f"Archive {route.name!r} goes to {place!r}, a folder, which goes when the function's environment does: "
+            f"Archive {route.name!r} goes to {location!r}, a folder, which is lost with the function's environment: "
             "expected s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
         )
 

@@ -1,8 +1,8 @@
 """The kind ``attributes``.
 
-What is derived onto an item is first a row of the state table for each handler and item, fed through the ledger as any
-row is. ``write_back`` copies it onto the item, when that exists and shows something else. It does not matter whose
-write set an attribute last: it is right when its value is.
+Derived attributes of an item are first a row of the state table for each handler and item, fed through the ledger as
+any row is. ``write_back`` copies them onto the item, if the item exists and differs. It does not matter which process
+wrote an attribute last: the attribute is right if its value is.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Route
     from streamfold.writes.guarded import RowKey
 MARK = "@"
-"""Begins a derived attribute's name in its stored row: the state table's own attributes have other names."""
+"""The begin of a derived attribute's name in its stored row: the state table's own attributes have other names."""
 
-BEARER = "bearer"
-"""The role of an item that bears attributes."""
+DERIVED_ITEM = "bearer"
+"""The role of an item that has derived attributes."""
 
 
 class StoredAttributes(NamedTuple):
-    """Where a handler's attributes of an item are kept: rows of the state table, one for each item of ``of``."""
+    """The rows of the state table that hold a handler's attributes, one for each item of ``of``."""
 
     application: str
     handler: str
@@ -50,23 +50,23 @@ class StoredAttributes(NamedTuple):
     def row(self, values: KeyValues) -> RowKey:
         """The row of an item with these key values."""
         partition, sort = values
-        place = "" if sort is None else key_text(sort)
-        return STATE.name, self._prefix + key_text(partition), f"{self.handler}#{place}"
+        own_sort = "" if sort is None else key_text(sort)
+        return STATE.name, self._prefix + key_text(partition), f"{self.handler}#{own_sort}"
 
     def item(self, row: RowKey) -> ItemKey:
-        """The item of such a row."""
+        """The item of a row with its attributes."""
         partition = str(row[1]).removeprefix(self._prefix)
         sort = str(row[2]).removeprefix(self.handler + "#")
-        kinds = [part.attribute_type for part in self.of.parts]
-        return self.of.table.name, _value(partition, kinds[0]), _value(sort, kinds[1]) if len(kinds) > 1 else None
+        types = [component.attribute_type for component in self.of.parts]
+        return self.of.table.name, _value(partition, types[0]), _value(sort, types[1]) if len(types) > 1 else None
 
     def holds(self, row: RowKey) -> bool:
-        """Whether a row is one of this handler's."""
+        """Whether a row is of this handler."""
         return str(row[2]).partition("#")[0] == self.handler
 
     @property
     def whose(self) -> str:
-        """Whose attributes they are, as their items say it: no name of an application or a handler holds a ``/``."""
+        """The owner of the attributes, as items have it: no name of an application or a handler contains a ``/``."""
         return f"{self.application}/{self.handler}"
 
     @property
@@ -75,14 +75,14 @@ class StoredAttributes(NamedTuple):
 
 
 class AttributesOptions(NamedTuple):
-    """What a handler of attributes declares beside its sources, and what its application makes of it."""
+    """The options of a handler of attributes, and the stored rows that its application adds."""
 
-    of: Key | None = None  # the items that bear the attributes, where that is not the source
+    of: Key | None = None  # the items that get the attributes, if they are not the source
     stored_attributes: StoredAttributes | None = None
 
 
 def stored_of(route: Route) -> StoredAttributes | None:
-    """Where the attributes of a route are kept; None for a route of another kind."""
+    """The stored rows of a route's attributes; None for a route of another kind."""
     return route.options.stored_attributes if isinstance(route.options, AttributesOptions) else None
 
 
@@ -100,8 +100,8 @@ class Attributes(Expiring):
     shares_rows = True
 
     def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
-        # A handler that is switched off is not called; what it derived before is still kept on its items.
-        return (*super().subscriptions(route), Subscription(self.writes(route)[0], BEARER, called=False))
+        # A handler that is switched off is not called; its earlier attributes are still kept on its items.
+        return (*super().subscriptions(route), Subscription(self.writes(route)[0], DERIVED_ITEM, called=False))
 
     def writes(self, route: Route) -> tuple[Key, ...]:
         return (route.options.of or route.sources[0],)
@@ -119,7 +119,7 @@ class Attributes(Expiring):
             if route.options.of is None and len(route.sources) > 1:
                 raise DeclarationError(
                     f"{who} has several sources and no of=: attributes of the source item itself take one source. "
-                    "Declare them for each, or say of which item they are, of=ORDER."
+                    "Declare them for each, or name their items, of=ORDER."
                 )
             for writer in routes:
                 if any(target.overlaps(route.writes[0]) for target in writer.into):
@@ -135,7 +135,7 @@ class Attributes(Expiring):
         return contributed
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        """Copies derived attributes onto the items that bear them."""
+        """Copies derived attributes onto their items."""
         from streamfold.commit.outcome import Outcome
         from streamfold.derivations.attributes.write_back import WriteBack
 

@@ -1,9 +1,9 @@
-"""Copies derived attributes onto the items that bear them, after the commit that changed their stored attributes.
+"""Copies derived attributes onto their items, after the commit that changed their stored attributes.
 
 The item is read first, then its stored attributes. Attributes that differ are written on the condition that the item
 still has the values that were read, and then both are read again. If a slower process overwrites a newer copy, the
-record of that change brings the item here again. So does the record of an item that appears later, or that is put
-without the attributes or with old ones.
+record of that change brings the item here again. So does the record of an item that appears later, or that a writer
+put without the attributes or with old ones.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,14 +35,14 @@ from streamfold.writes.guarded import RowKey, UpdateSource
 
 DerivedByName = Mapping[str, Any]
 Shown = Mapping[str, Mapping[str, Any]]
-"""Values of attributes by name, by whose they are."""
+"""Values of attributes by name, by owner."""
 
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
-    """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
-    image = Image(without_derived(image.raw))  # never from what was derived before: that would not come to an end
+    """The contribution of an existing item. Raises ``HandlerError`` for rows that the declaration does not allow."""
+    image = Image(without_derived(image.raw))  # a value derived from a derived value would change without end
     stored = stored_of(route)
-    assert stored is not None, "an application says where the attributes of its routes are kept"
+    assert stored is not None, "an application binds the routes of attributes to their stored rows"
 
     def row(builder: RowBuilder, effect: Row) -> tuple[RowKey, RowContribution]:
         target = target_of(route, effect)
@@ -54,20 +54,20 @@ def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> C
 
 
 class Own(NamedTuple):
-    """The handlers whose attributes a process may take away: those of its application that its code knows."""
+    """The handlers whose attributes a process may remove: of its application, and known to its code."""
 
     application: str
     declared: frozenset[str]
     retired: frozenset[str]
 
     def knows(self, whose: str, *, retired: bool = True) -> bool:
-        """Whether attributes are of such a handler; with ``retired=False`` of one that was not given up."""
+        """Whether an owner is such a handler; with ``retired=False`` one that is not retired."""
         application, _, handler = whose.partition("/")
         return application == self.application and (handler in self.declared or (retired and handler in self.retired))
 
 
 class PutBack(NamedTuple):
-    """An attribute that was derived before a change, and that its writer put back without saying so."""
+    """An attribute that was derived before a change, and that its writer put back without a mark."""
 
     name: str
     whose: str
@@ -75,7 +75,7 @@ class PutBack(NamedTuple):
 
 
 def put_back(change: Change) -> list[PutBack]:
-    """The attributes that the writer of a change put back without saying that they are derived."""
+    """The attributes that the writer of a change put back without the mark that they are derived."""
     if not (change.has_old and change.has_new):
         return []
     old, new = change.old.raw, change.new.raw
@@ -86,14 +86,14 @@ def put_back(change: Change) -> list[PutBack]:
 
 
 def shown_by(stored: DerivedByName | None) -> dict[str, Any]:
-    """The attributes that a stored row holds, as its item is to show them."""
+    """The attributes of a stored row, as its item is to show them."""
     if not stored or stored.get(CONTRIBUTORS) == 0:
         return {}
     return {name.removeprefix(MARK): value for name, value in stored.items() if name.startswith(MARK)}
 
 
-class Due(NamedTuple):
-    """What is to be done for an item: an update, None where it has its attributes, and what is refused."""
+class PendingUpdate(NamedTuple):
+    """The work for an item: an update, None if its attributes are right, and the error of a refused attribute."""
 
     update: UpdateSource | None
     refused: HandlerError | None = None
@@ -107,29 +107,29 @@ def pending_update(
     unmarked: Iterable[PutBack] = (),
     *,
     retire: bool = True,
-) -> Due:
-    """What brings an item's derived attributes up to date.
+) -> PendingUpdate:
+    """The update that makes an item's derived attributes right.
 
-    An attribute that was put back ``unmarked`` is taken away only while the item has the value of that very change:
-    another is the writer's own. ``retire``: the attributes of retired handlers are taken away too.
+    An attribute that was put back ``unmarked`` is removed only while the item has the value of that very change:
+    another value is the writer's own. ``retire``: the attributes of retired handlers are removed too.
     """
     if stored is None:
-        return Due(None)
+        return PendingUpdate(None)
     marks = derived_by({DERIVED: encode(stored[DERIVED])}) if DERIVED in stored else {}
     holders, refused = _held(own, item, {name: whose for name, whose in marks.items() if name in stored}, shown)
     kept = {name: whose for name, whose in marks.items() if not own.knows(whose, retired=retire)} | holders
     values = {name: shown[whose][name] for name, whose in holders.items()}
     if kept:
-        values[DERIVED] = _said(kept)
+        values[DERIVED] = _marks(kept)
     gone = {DERIVED, *marks, *(each.name for each in unmarked if _is_still(own, each, stored, marks))}
     removed = tuple(sorted(name for name in gone if name in stored and name not in kept and name not in values))
-    return Due(_update(item, stored, values, removed), refused)
+    return PendingUpdate(_update(item, stored, values, removed), refused)
 
 
 def _update(
     item: ItemKey, stored: DerivedByName, values: DerivedByName, removed: tuple[str, ...]
 ) -> UpdateSource | None:
-    """The update, on the condition that what it writes, and whose each attribute is, is still as it was read."""
+    """The update, on the condition that the written attributes and all marks are still as they were read."""
     differing = {name: value for name, value in values.items() if name not in stored or not _equal(value, stored[name])}
     if not differing and not removed:
         return None
@@ -141,16 +141,17 @@ def _update(
 def _held(
     own: Own, item: ItemKey, marks: Mapping[str, str], shown: Shown
 ) -> tuple[dict[str, str], HandlerError | None]:
-    """Whose each attribute is that is to be shown, first come, first served, and why another is refused."""
+    """The owner of each shown attribute, and the error of a refused one. The first owner of an attribute keeps it."""
     claims: dict[str, list[str]] = {}
     for whose, values in shown.items():
         for name in values:
             claims.setdefault(name, []).append(whose)
     holders, refused = {}, None
     for name, claimants in claims.items():
+        # A stored mark wins, also that of an unknown handler: else two handlers would overwrite each other for ever.
         held = marks.get(name)
-        stays = held is not None and (held in claimants or not own.knows(held))
-        first = held if held is not None and stays else claimants[0]
+        keeps = held is not None and (held in claimants or not own.knows(held))
+        first = held if held is not None and keeps else claimants[0]
         if first in claimants:
             holders[name] = first
         for other in claimants:
@@ -167,19 +168,19 @@ def _clash(item: ItemKey, name: str, first: str, other: str) -> HandlerError:
 
 
 def _is_still(own: Own, unmarked: PutBack, stored: DerivedByName, marks: Mapping[str, str]) -> bool:
-    """Whether an attribute is as the change left it that put it back unmarked, and nobody's by now."""
+    """Whether an attribute still has the value of the change that put it back unmarked, and no owner by now."""
     name = unmarked.name
     if name not in stored or name in marks or not own.knows(unmarked.whose):
         return False
     return same(encode(stored[name]), unmarked.value)
 
 
-def _said(marks: Mapping[str, str]) -> dict[str, set[str]]:
-    """The marks as the item has them."""
-    message: dict[str, set[str]] = {}
-    for name, whose in marks.items():
-        message.setdefault(whose, set()).add(name)
-    return message
+def _marks(owners: Mapping[str, str]) -> dict[str, set[str]]:
+    """The marks of attributes, as their item has them: the names by owner."""
+    marks: dict[str, set[str]] = {}
+    for name, whose in owners.items():
+        marks.setdefault(whose, set()).add(name)
+    return marks
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -187,29 +188,29 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 @dataclass(slots=True)
-class Bearer:
-    """An item that bears derived attributes."""
+class DerivedItem:
+    """An item with derived attributes."""
 
     stored: tuple[StoredAttributes, ...]  # of all handlers that derive attributes onto the item
     unmarked: list[PutBack] = field(default_factory=list)  # attributes that the batch's changes put back
     # Whether attributes of retired handlers are removed. Not after a mere copy: a process with older code may have made
-    # it and would make it again, and the two processes would never come to an end.
+    # the copy and would make it again, and the two processes would go on for ever.
     retire: bool = False
 
 
-Bearers = Mapping[ItemKey, Bearer]
+DerivedItems = Mapping[ItemKey, DerivedItem]
 
 
 class WriteBack:
-    """The items of a batch to write back: their stored attributes may have changed, or the items themselves."""
+    """The items of a batch to update: their stored attributes may have changed, or the items themselves."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.bearers: dict[ItemKey, Bearer] = {}
+        self.derived_items: dict[ItemKey, DerivedItem] = {}
         self.causes: dict[ItemKey, list[Cause]] = {}
 
     def rows_changed(self, rows: Mapping[RowKey, Sequence[Cause]]) -> None:
-        """Adds items whose stored attributes a commit changed, or may have changed in an attempt that died."""
+        """Adds items whose stored attributes a commit changed, or an interrupted attempt may have changed."""
         for row, causes in rows.items():
             for change, route in causes:
                 stored = stored_of(route)
@@ -222,73 +223,76 @@ class WriteBack:
             changes = work.changes
             if changes[-1].event == "REMOVE":
                 continue
-            bearer = self._note(work.item, changes[-1], work.route)
-            bearer.unmarked = [each for change in changes for each in put_back(change)]
-            bearer.retire |= bool(self.runtime.application.retired) and not all(map(_is_copy, changes))
+            derived_item = self._note(work.item, changes[-1], work.route)
+            derived_item.unmarked = [each for change in changes for each in put_back(change)]
+            derived_item.retire |= bool(self.runtime.application.retired) and not all(map(_is_copy, changes))
 
     def write(self) -> list[Failed]:
-        """Brings the items up to date; returns the records of those for which that failed."""
-        errors = write_back(self.runtime, self.bearers)
+        """Updates the items; returns the records of the items that failed."""
+        errors = write_back(self.runtime, self.derived_items)
         return [failed for item, error in errors.items() for failed in self._failed(item, error)]
 
     def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
         return [Failed(change, route, error) for change, route in self.causes[item]]
 
-    def _note(self, item: ItemKey, change: Change, route: Route) -> Bearer:
+    def _note(self, item: ItemKey, change: Change, route: Route) -> DerivedItem:
         self.causes.setdefault(item, []).append((change, route))
-        if item not in self.bearers:
-            self.bearers[item] = Bearer(stored_on(self.runtime.application, item))
-        return self.bearers[item]
+        if item not in self.derived_items:
+            self.derived_items[item] = DerivedItem(stored_on(self.runtime.application, item))
+        return self.derived_items[item]
 
 
 def stored_on(application: Application, item: ItemKey) -> tuple[StoredAttributes, ...]:
-    """Where handlers keep the attributes that they derive onto an item."""
+    """The stored rows of all attributes that handlers derive onto an item."""
     found = (stored_of(each.route) for each, _ in application.listeners(item, called=False))
     return tuple(stored for stored in found if stored is not None)
 
 
 def _is_copy(change: Change) -> bool:
-    """Whether it is known that a change is of derived attributes alone."""
+    """Whether a change is known to be of derived attributes alone."""
     try:
         return change.has_old and change.has_new and change.as_written() is None
-    except RecordError:  # an attribute that cannot be read
+    except RecordError:  # an unreadable attribute
         return False
 
 
-def write_back(runtime: Runtime, bearers: Bearers) -> dict[ItemKey, Exception]:
-    """Brings items up to date with their stored attributes; returns those for which that failed."""
+def write_back(runtime: Runtime, derived_items: DerivedItems) -> dict[ItemKey, Exception]:
+    """Updates items to their stored attributes; returns the errors of items that failed."""
     application = runtime.application
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
     failed: dict[ItemKey, Exception] = {}
-    left, refused = bearers, False
+    pending, refused = derived_items, False
     try:
-        for number in range(TRIES_MAX if left else 0):
+        # Another writer may refuse each write: the stored attributes are read again, a bounded number of times.
+        for number in range(TRIES_MAX if pending else 0):
             if refused:
                 runtime.back_off(number - 1)
-            left, refused = _round(runtime, own, left, failed)
-            if not left:
+            pending, refused = _round(runtime, own, pending, failed)
+            if not pending:
                 break
     except EngineError as error:
-        return failed | dict.fromkeys(left, error)
-    busy = Contended(f"Written {TRIES_MAX} times in a row, because others change the item; it comes again.")
-    return failed | dict.fromkeys(left, busy)
+        return failed | dict.fromkeys(pending, error)
+    busy = Contended(f"Written {TRIES_MAX} times in a row, because others change the item; the record is redelivered.")
+    return failed | dict.fromkeys(pending, busy)
 
 
-def _round(runtime: Runtime, own: Own, bearers: Bearers, failed: dict[ItemKey, Exception]) -> tuple[Bearers, bool]:
-    """Writes once; returns the items to look at again, and whether a write was refused."""
-    items = read_rows(runtime, bearers, failed)
-    bearers = {item: bearer for item, bearer in bearers.items() if item not in failed}
-    places = [stored.row(item[1:]) for item, bearer in bearers.items() for stored in bearer.stored]
+def _round(
+    runtime: Runtime, own: Own, derived_items: DerivedItems, failed: dict[ItemKey, Exception]
+) -> tuple[DerivedItems, bool]:
+    """Writes once; returns the items to read again, and whether a write was refused."""
+    items = read_rows(runtime, derived_items, failed)
+    derived_items = {item: derived_item for item, derived_item in derived_items.items() if item not in failed}
+    keys = [stored.row(item[1:]) for item, derived_item in derived_items.items() for stored in derived_item.stored]
     unread: dict[RowKey, Exception] = {}
-    rows = read_rows(runtime, places, unread)
+    rows = read_rows(runtime, keys, unread)
     for error in unread.values():
         raise error
-    again = dict(bearers)
+    again = dict(derived_items)
     updates: list[tuple[ItemKey, partial[bool]]] = []
-    for item, bearer in bearers.items():
-        shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in bearer.stored}
-        found = pending_update(own, item, items.get(item), shown, bearer.unmarked, retire=bearer.retire)
+    for item, derived_item in derived_items.items():
+        shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in derived_item.stored}
+        found = pending_update(own, item, items.get(item), shown, derived_item.unmarked, retire=derived_item.retire)
         if found.update is not None:
             updates.append((item, partial(_refused, runtime.engine, found.update)))
             continue
@@ -308,9 +312,9 @@ def _round(runtime: Runtime, own: Own, bearers: Bearers, failed: dict[ItemKey, E
 
 
 def _refused(engine: Engine, update: UpdateSource) -> bool:
-    """Whether the item is not as it was read.
+    """Whether the item has changed since it was read.
 
-    Raises ``HandlerError`` for what the store will never take, ``TableThrottled`` where the table is throttled.
+    Raises ``HandlerError`` for an update that the store will never take, ``TableThrottled`` if the table is throttled.
     """
     refused = engine.transact([update], 0)
     if refused is None:

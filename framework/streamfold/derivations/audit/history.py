@@ -1,4 +1,4 @@
-"""A history read back: the item as it was at a time, and rows that were altered or are missing."""
+"""Reads a history: the item as it was at a time, and rows that were altered or are missing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,16 +29,17 @@ NOT_FOUND = (
     "rows that are missing at its beginning, or behind one that has expired or that opens a history",
     "rows that are missing where the item came back to what it was before them",
 )
-"""What no walk along the rows can find; a comparison with the item as it is now finds what is missing ``AT_THE_END``.
+"""Rows whose absence no walk along the rows can find. A comparison with the item as it is now finds those that are
+missing ``AT_THE_END``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ItemAsOf:
-    """An item as it was at a time, as far as its history says."""
+    """An item as it was at a time, as far as its history is known."""
 
     exists: bool | None = None  # None if that is unknown
-    item: dict[str, Any] | None = None  # its key and its known values; None if it was not there
+    item: dict[str, Any] | None = None  # its key and its known values; None if it did not exist
     redacted: tuple[str, ...] = ()  # attributes whose values were never recorded
     large: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict
@@ -65,17 +66,17 @@ def item_as_of(rows: Iterable[HistoryRow], time: datetime, key: Mapping[str, Any
 
 
 def item_now(rows: Iterable[HistoryRow], key: Mapping[str, Any]) -> ItemAsOf:
-    """The item with this key after all rows of its history, those without a time too."""
+    """The item with this key after all rows of its history, also after those without a time."""
     return _after(_ordered(rows), key, None)
 
 
 def is_of_history(row: HistoryRow) -> bool:
-    """Whether a row is one that an audit wrote: an item of others under such a key is no change of the item."""
+    """Whether an audit wrote a row: another item under such a key is no change of the item."""
     return isinstance(row.get("version"), str) and row.get("event") in WRITTEN
 
 
 def newest_is_damaged(rows: Iterable[HistoryRow]) -> bool:
-    """Whether somebody has changed the newest row of a history so that it tells nothing."""
+    """Whether the newest row of a history was changed so that it cannot be read."""
     return any(not _Known().add(row) for row in _ordered(rows)[-1:])
 
 
@@ -93,13 +94,13 @@ def _after(rows: Sequence[HistoryRow], key: Mapping[str, Any], first_at: str | N
 
 
 def _at(row: HistoryRow) -> str | None:
-    """The time of a row; None where it has none, or none that an audit wrote."""
+    # Others may have changed the row: an attribute of another type is no time.
     at = row.get("at")
     return at if isinstance(at, str) else None
 
 
 def moment(text: str) -> datetime:
-    """The time of an ISO 8601 text with a time zone. Raises ``ValueError`` for any other."""
+    """The time of an ISO 8601 text with a time zone. Raises ``ValueError`` for another text."""
     time = datetime.fromisoformat(text)
     _text(time)
     return time
@@ -118,7 +119,7 @@ def _version(row: HistoryRow) -> str:
 
 
 class _Known:
-    """What the rows so far say of an item."""
+    """What is known of an item after some rows."""
 
     def __init__(self) -> None:
         self.entries: dict[str, tuple[str, Any]] = {}  # by attribute: (``value``, ``redacted`` or ``large``, content)
@@ -127,7 +128,7 @@ class _Known:
         self.fields: list[str] | None = None
 
     def add(self, row: HistoryRow) -> bool:
-        """Adds the next row; False where somebody has changed it: it tells no more than that something changed."""
+        """Adds the next row; False if somebody has changed the row: then only the fact of a change is known."""
         try:
             self._add(row)
         except (AttributeError, KeyError, TypeError):
@@ -179,7 +180,7 @@ class _Known:
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong with the history of an item, at one of its rows."""
+    """A problem of an item's history, at one of its rows."""
 
     item: str
     version: str
@@ -195,10 +196,10 @@ def findings(
     key: bytes,
     expired: Callable[[Mapping[str, Any]], bool] = lambda _: False,
 ) -> Iterator[Finding]:
-    """What is wrong with the history of one item: its rows, whole, in plain values, sorted by version.
+    """The problems of the history of one item: its complete rows in plain values, sorted by version.
 
     A missing row is reported at the row after it, unless the row before it has ``expired``: DynamoDB removes expired
-    rows in any order (Developer Guide, howitworks-ttl). ``NOT_FOUND`` says what is not found.
+    rows in any order (Developer Guide, howitworks-ttl). ``NOT_FOUND`` lists the problems that are not found.
     """
     before: Mapping[str, Any] | None = None
     for row in rows:
@@ -211,12 +212,12 @@ def findings(
             yield Finding(item, version, "forged")
         if before is not None and before.get("new") != digests.get("old"):
             yield Finding(item, version, "gap")
-        # A first row shows the item as it was read: changes whose rows come next may be in it.
+        # A first row has the item as it was read: changes whose rows come next may be in it.
         before = None if expired(row) or row.get("event") == OPENING else digests
 
 
 def behind(item: str, rows: Sequence[Mapping[str, Any]], key: bytes, table: str, image: Image) -> Finding | None:
-    """What is wrong with the last of these rows, beside the item as it is now; ``table`` is the item's, logical."""
+    """The problem of the last of these rows, compared with the item as it is now; ``table``: the item's, logical."""
     last = rows[-1] if rows else {}
     digests = last.get("digests")
     if not isinstance(digests, Mapping) or digests.get("new") == image_digest(key, table, image):

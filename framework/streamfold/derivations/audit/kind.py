@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from streamfold.routes.declaration import Into
     from streamfold.routes.route import Needs, Route
 KEEP_DAYS_MAX = 36_500
-"""A century; a row that is to stay for good has no ``keep_days``."""
+"""A century; a row without an end has no ``keep_days``."""
 ROW_NAMES = (
     "event", "at", "item", "version", "changes", "unchanged", "fields", "left_out", "expired", "actor", "digests"
 )  # fmt: skip
 """The attributes of a history row, beside its key and its time to live."""
 NAMED = {"item", "version"}
-"""Of these, what the key of a row may hold too."""
+"""Of these, the names that the key of a row may hold too."""
 
 READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
-"""How a key attribute is read from an item's name or as it was typed, by its type; bytes are in hexadecimal."""
+"""Reads a key attribute, by its type, from an item's name or from typed text; bytes are in hexadecimal."""
 DIGEST = "sha256:[0-9a-f]{64}"
 """The name of an item whose key is too long for one."""
 
 AUDIT_FIELDS = ("item", "version")
-"""What fills the key of an audit row, beside the fields of the source's key."""
+"""Fields of an audit row's key beside the fields of the source's key."""
 
 
 class Recorded(NamedTuple):
-    """What a history row holds."""
+    """The contents of a history row."""
 
     redact: frozenset[str] = frozenset()  # attributes whose values are never written
     fields: frozenset[str] | None = None  # the only attributes that are recorded; None for all
-    actor: str | None = None  # the attribute in which a writer says who it is
+    actor: str | None = None  # the attribute with the writer's identity
     unchanged: bool = True  # whether a row also holds the attributes that its change left alone
     keep_days: int | None = None  # after how many days a row expires; None for never
 
@@ -60,7 +60,7 @@ class Recorded(NamedTuple):
 
 
 def recorded_of(route: Route) -> Recorded:
-    """What the history rows of an audit hold."""
+    """The contents of an audit's history rows."""
     assert isinstance(route.options, Recorded)
     return route.options
 
@@ -68,12 +68,12 @@ def recorded_of(route: Route) -> Recorded:
 AUDIT = Key("AUDIT#{item:rest}", "{version:rest}")
 """The default target of ``audit``: one partition per item, its changes in order.
 
-``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` gives the history of one order; see ``streamfold.read``.
+``AUDIT.query(item=audit_item(ORDER.key(order_id="1")))`` returns the history of one order; see ``streamfold.read``.
 """
 
 
 def default_target(table: Table) -> Key:
-    """Where history rows go that no target is named for."""
+    """The target of history rows without a declared one."""
     return AUDIT if table == AUDIT.table else Key("AUDIT#{item:rest}", "{version:rest}", table=table)
 
 
@@ -85,7 +85,7 @@ def checked_recorded(
     unchanged: bool,  # noqa: FBT001 - a declaration's options, passed on
     keep_days: int | None,
 ) -> Recorded:
-    """What an audit declared at ``at`` records. Raises ``DeclarationError`` for what cannot be."""
+    """The recorded contents of an audit declared at ``at``. Raises ``DeclarationError`` for impossible options."""
     recorded = Recorded(
         _names("redact", redact, at),
         None if fields is None else _names("fields", fields, at),
@@ -112,14 +112,14 @@ def plain_row(target: Key, row: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def item_values(source: Key, item: str) -> KeyValues | None:
-    """The key values of the item with this name; None for one that is not of the source, or whose name is a digest."""
-    parts = [] if re.fullmatch(DIGEST, item) else name_components(item)
-    values = typed_values(source, parts[0], *parts[1:] or (None,)) if 1 <= len(parts) <= 2 else None
+    """The key values of the item with this name; None if it is not of the source, or if its name is a digest."""
+    components = [] if re.fullmatch(DIGEST, item) else name_components(item)
+    values = typed_values(source, components[0], *components[1:] or (None,)) if 1 <= len(components) <= 2 else None
     return None if values is None or source.match_values(*values) is None else values
 
 
 def typed_values(source: Key, partition: str, sort: str | None) -> KeyValues | None:
-    """Texts as the values of a source's key; None where it is of another type."""
+    """Texts as the values of a source's key; None if the key is of another type."""
     if (sort is None) != (source.sort is None):
         return None
     try:
@@ -133,7 +133,7 @@ def typed_values(source: Key, partition: str, sort: str | None) -> KeyValues | N
 def refused_target(
     recorded: Recorded, target: Key, names: tuple[str, ...] = ROW_NAMES, option: str = "into"
 ) -> str | None:
-    """Why rows of an audit, with attributes of these names, cannot go to a target; None where they can."""
+    """Why an audit's rows with attributes of these names cannot go to a target; None if they can."""
     table = target.table
     if recorded.keep_days is not None and table.ttl is None:
         return (
@@ -165,8 +165,8 @@ def _check_actor(recorded: Recorded, at: str) -> None:
         return
     if not isinstance(actor, str) or not actor or actor.startswith(RESERVED_PREFIX):
         raise DeclarationError(
-            f"audit at {at} has actor={actor!r}: expected the name of the attribute in which each writer says who it "
-            'is, actor="updated_by".'
+            f"audit at {at} has actor={actor!r}: expected the name of the attribute with each writer's identity, "
+            'actor="updated_by".'
         )
     if actor in recorded.redact:
         raise DeclarationError(
@@ -185,16 +185,16 @@ def _check_days(keep_days: Any, at: str) -> None:
 
 
 def audit_template(route: Route, tenant: str) -> str:
-    """A partition for history rows that overlaps none of the application's, which begin with the field, or do not."""
+    """A partition of history rows that overlaps none of the application, wherever the field is."""
     source, field = route.sources[0], f"{{{tenant}}}"
-    parts = [field, "AUDIT"] if source.partition.text.startswith(str(source.types[tenant])) else ["AUDIT", field]
-    return source.table.delimiter.join([*parts, "{item:rest}"])
+    components = [field, "AUDIT"] if source.partition.text.startswith(str(source.types[tenant])) else ["AUDIT", field]
+    return source.table.delimiter.join([*components, "{item:rest}"])
 
 
 def audit_targets(into: Into | None, sources: tuple[Key, ...], at: str) -> tuple[Key, ...]:
     """The key of the history rows; without ``into``, the default key in each source's table.
 
-    Raises ``DeclarationError`` for several keys, and for a table that the default key does not fit.
+    Raises ``DeclarationError`` for several keys, and for a table that cannot hold the default key.
     """
     if into is None:
         tables: dict[str, Table] = {}
@@ -209,7 +209,7 @@ def audit_targets(into: Into | None, sources: tuple[Key, ...], at: str) -> tuple
 
 
 def _default_target(source: Key, table: Table, at: str) -> Key:
-    if source.table.sort is None or any(part.attribute_type != "S" for part in source.parts):
+    if source.table.sort is None or any(component.attribute_type != "S" for component in source.parts):
         raise DeclarationError(
             f"audit at {at}: rows for {source!r} cannot go to the default target, because table {source.table.name!r} "
             "does not have a text partition and sort key. Give one: "
@@ -228,7 +228,7 @@ def check_audit(route: Route, target: Target) -> None:
     keys = {name for source in route.sources for name in source.table.attributes}
     if redacted := sorted(recorded_of(route).redact & keys):
         raise DeclarationError(
-            f"{who} has redact={redacted!r}: key attributes never stand among the changes, but an item's key is part "
+            f"{who} has redact={redacted!r}: key attributes are never among the changes, but an item's key is part "
             "of its rows' keys, in clear. Leave them out, and keep what is to be redacted out of keys."
         )
     filled = set.intersection(*(set(source.types) for source in route.sources))
@@ -239,7 +239,7 @@ def check_audit(route: Route, target: Target) -> None:
 
 
 def check_histories(routes: Sequence[Route]) -> None:
-    """Refuses one target for the histories of two tables in which an item could have the same key."""
+    """Refuses one target for the histories of two tables if items of both could have the same key."""
     audits = [(route, source, _history(route, source)) for route in routes for source in route.sources]
     for (one, source, key), (other, other_source, other_key) in combinations(audits, 2):
         if source.table.name != other_source.table.name and key == other_key and _mix(key, source, other_source):
@@ -252,17 +252,16 @@ def check_histories(routes: Sequence[Route]) -> None:
 
 
 def _history(route: Route, source: Key) -> Key:
-    """The target that the history of a source's items goes to: the only one, or the one in their table."""
     return next((key for key in route.into if key.table.name == source.table.name), route.into[0])
 
 
 def _mix(target: Key, one: Key, other: Key) -> bool:
-    """Whether two sources could make one partition of a target: by their keys where it names the item."""
+    # A partition that names the item is shared only by items with the same key.
     return one.alike(other) if "item" in target.types else True
 
 
 def _takes_audit_texts(key: Key) -> bool:
-    """Whether the fields for item and version take any name of an item and any version."""
+    """Whether the fields for item and version take every name of an item and every version."""
     like = {"item": f"ORDER{key.table.delimiter}1|METADATA", "version": "00/2026-03-01T10:00:00.000/0000"}
     try:
         return all(key.types[name].write(text) for name, text in like.items() if name in key.types)
@@ -314,5 +313,4 @@ AUDIT_ROWS = Audit()
 
 
 def audit_routes(application: Application) -> list[Route]:
-    """The audits of an application."""
     return [route for route in application.routes if route.kind is AUDIT_ROWS]

@@ -1,7 +1,7 @@
 """Numbered versions, an option of an audit: a row for every number that the writer gave an item, and the latest.
 
-The number is an attribute of the item, so what is written is a function of one change, as all else: a dense count of
-changes would be none. The rows are puts of an ``on`` handler, whose guard lets no older change overwrite a newer one.
+The number is an attribute of the item, so a row is a function of one change, as all rows: a dense count of changes
+would be none. The rows are puts of an ``on`` handler, whose guard lets no older change overwrite a newer one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from streamfold.derivations.audit.kind import Recorded, recorded_of, refused_tar
 from streamfold.derivations.audit.rows import (
     expiry,
     fingerprint,
-    fits,
+    is_recordable,
     own_change,
     row_bytes,
     row_head,
@@ -27,33 +27,33 @@ from streamfold.routes.effects import Delete, Put
 from streamfold.routes.route import Fields, Route, owns
 
 SUFFIX = "_versions"
-"""Behind the name of an audit: that of the handler that keeps its numbered versions."""
+"""The suffix of the name of the handler that keeps an audit's numbered versions."""
 WRITES: frozenset[Event] = frozenset(["INSERT", "MODIFY"])
 """The events that leave an item, and so a version of it."""
 ROW_NAMES = ("event", "at", "version", "fields", "actor", "left_out", "image", "redacted", "large")
 """The attributes of a version row, beside its key and its time to live."""
 LATEST_NAMES = ("at", "key")
-"""The attributes of the row that names the latest, beside its key and the number."""
+"""The attributes of the row that names the latest version, beside its key and the number."""
 ROW_BYTES_MAX = ITEM_BYTES_MAX - 8 * 1024
-"""What a version row may hold beside its key (3,072 bytes and two names), its owner (2 KB), its version and its time
-to live."""
+"""Size of a version row without its key (3,072 bytes and two names), its owner (2 KB), its version and its time to
+live."""
 VALUE_BYTES = (None, *(ROW_BYTES_MAX >> halvings for halvings in range(11)))
-"""What is tried, until a row fits: the largest value that is written out; larger ones are digest and size. None: all of
-them, which is so for every item that is not nearly as large, or as deep, as DynamoDB takes it. The last, 392 bytes, is
-not much more than digest and size take."""
+"""Limits that are tried, until a row fits: a larger value is written as digest and size. None: no limit, which fits
+every item that is not nearly as large, or as deep, as DynamoDB allows. The last limit, 392 bytes, is not much more than
+the size of digest and size."""
 VALUE_LEVEL = 2
-"""How deep a value lies in its row, where it was at level 1 in the item: below the image."""
+"""The depth of a value in its row, if it was at level 1 in the item: below the image."""
 VERSIONS_FORMAT, LATEST_AGGREGATION = (
     'Key("DOC#{document_id}", "v{revision:04d}")',
     'Key("DOC#{document_id}", "latest")',
 )
-"""What the options look like, for messages."""
+"""Examples of the options, for messages."""
 
 
 def numbered_route(audit: Route, versions: Any, latest: Any) -> Route:
     """The route that keeps numbered versions beside an audit.
 
-    Raises ``DeclarationError`` for keys that cannot be told to hold a row of their own for every version.
+    Raises ``DeclarationError`` for keys that may not give every version a row of its own.
     """
     who = f"audit at {audit.declared_at}"
     _check_kinds(who, versions, latest)
@@ -67,7 +67,7 @@ def numbered_route(audit: Route, versions: Any, latest: Any) -> Route:
 
 
 def numbers_of(versions: Key, source: Key) -> list[str]:
-    """The fields of a version row's key that are attributes of the item: all that are not of the source's key."""
+    """The fields of a version row's key that are attributes of the item: those that are not in the source's key."""
     return [name for name in versions.fields if name not in source.types]
 
 
@@ -86,19 +86,19 @@ def _route(audit: Route, versions: Key, latest: Key | None) -> Route:
 
 
 def _keeper(audit: Route, versions: Key, latest: Key | None) -> Callable[[Change], Iterator[Put | Delete]]:
-    """The handler that keeps the rows: of a change, what was to be kept of the item, under its number."""
+    """The handler that keeps the rows: the recorded contents of the item after each change, under its number."""
 
     def keep(change: Change) -> Iterator[Put | Delete]:
         own = own_change(change)
         if own is None:
-            return  # nothing but derived attributes changed: the row of that number says all that it can
+            return  # only derived attributes changed: the row of that number is complete
         if own.new:
             fields = _source_fields(audit.sources, own)
-            place = _place(audit.name, versions, fields, own.new)
+            key = _row_key(audit.name, versions, fields, own.new)
             numbers = {name: own.new[name] for name in versions.fields if name not in fields}
             yield Put(versions, attributes=version_row(recorded_of(audit), own, versions), **numbers)
             if latest is not None:
-                yield Put(latest, attributes={**numbers, **time_of(own), "key": place})
+                yield Put(latest, attributes={**numbers, **time_of(own), "key": key})
         elif latest is not None:
             yield Delete(latest)
 
@@ -106,14 +106,14 @@ def _keeper(audit: Route, versions: Key, latest: Key | None) -> Callable[[Change
 
 
 def _source_fields(sources: Sequence[Key], change: Change) -> Fields:
-    """The fields of the item's key, by the source that it is of."""
+    """The fields of the item's key, by its source."""
     own = (source for source in sources if source.table.name == change.table.name)
     found = (source.match_values(*change.item[1:]) for source in own)
     return next(fields for fields in found if fields is not None)
 
 
-def _place(name: str, versions: Key, fields: Fields, image: Mapping[str, Any]) -> dict[str, Any]:
-    """The key of the row of an item's number. Raises ``HandlerError`` for an item that has none, or none that fits."""
+def _row_key(name: str, versions: Key, fields: Fields, image: Mapping[str, Any]) -> dict[str, Any]:
+    """The key of the row of an item's number. Raises ``HandlerError`` if the item has no number, or a wrong one."""
     values = dict(fields)
     for number in versions.fields:
         if number not in fields and number not in image:
@@ -145,9 +145,13 @@ def version_row(recorded: Recorded, change: Change, versions: Key) -> dict[str, 
 
 
 def _fitting(head: dict[str, Any], key: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with as much of the item as fits; ``large`` and ``left_out`` say what does not."""
+    """The row with as much of the item as fits; ``large`` and ``left_out`` name the rest."""
     for bytes_max in VALUE_BYTES:
-        large = () if bytes_max is None else [name for name in values if not fits(values[name], bytes_max, VALUE_LEVEL)]
+        large = (
+            ()
+            if bytes_max is None
+            else [name for name in values if not is_recordable(values[name], bytes_max, VALUE_LEVEL)]
+        )
         row = {**head, "image": {**key, **{name: values[name] for name in values if name not in large}}}
         if large:
             row["large"] = {name: fingerprint(values[name]) for name in large}
@@ -161,9 +165,9 @@ def _check_kinds(who: str, versions: Any, latest: Any) -> None:
         raise DeclarationError(
             f"{who} has latest={latest!r} without versions=, whose newest it names: add versions={VERSIONS_FORMAT}."
         )
-    for option, key, form in (("versions", versions, VERSIONS_FORMAT), ("latest", latest, LATEST_AGGREGATION)):
+    for option, key, example in (("versions", versions, VERSIONS_FORMAT), ("latest", latest, LATEST_AGGREGATION)):
         if not isinstance(key, Key) and (option, key) != ("latest", None):
-            raise DeclarationError(f"{who} has {option}={key!r}: expected one Key, {option}={form}.")
+            raise DeclarationError(f"{who} has {option}={key!r}: expected one Key, {option}={example}.")
 
 
 def _check_versions(who: str, versions: Key, source: Key, recorded: Recorded) -> None:
@@ -187,7 +191,7 @@ def _check_latest(who: str, latest: Key, source: Key, numbers: Sequence[str]) ->
     if beyond := [name for name in latest.fields if name not in source.types]:
         raise DeclarationError(
             f"{what}, whose field {beyond[0]!r} is none of {source!r}: expected one row for each item, which its key "
-            "alone can tell. Leave the field out."
+            "alone can name. Leave the field out."
         )
     table = latest.table
     if taken := [name for name in numbers if name in (*LATEST_NAMES, *table.attributes, table.ttl)]:
@@ -198,7 +202,7 @@ def _check_latest(who: str, latest: Key, source: Key, numbers: Sequence[str]) ->
 
 
 def _check_owned(what: str, key: Key, source: Key) -> None:
-    """Refuses a key under which two items could have one row."""
+    """Refuses a key under which two items could share one row."""
     if not owns(key, source):
         missing = ", ".join(str(field) for name, field in source.types.items() if name not in key.types)
         raise DeclarationError(

@@ -1,4 +1,4 @@
-"""The history rows of a batch, and the row of each change: a function of the change alone, under a key with it."""
+"""The history rows of a batch. The row of each change is a function of the change alone, with the change in its key."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,9 +12,9 @@ from streamfold.derivations.audit.rows import (
     ROW,
     VALUE_BYTES_MAX,
     expiry,
-    fits,
     fitting,
     image_digest,
+    is_recordable,
     own_change,
     row_bytes,
     row_digest,
@@ -33,12 +33,12 @@ from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import PutRow
 
 OPENING = "OPENING"
-"""The event of such a row."""
+"""The event of an item's first row."""
 FIRST = Version.of(0, UNLABELLED, 0).text
 
 
 def planned(works: Sequence[Work], planning: Planning) -> list[KeyedPut]:
-    """A row for each change that is not of derived attributes alone; one that cannot be made fails its record."""
+    """A row for each change that is not of derived attributes alone; an error fails the record of its change."""
     puts: list[KeyedPut] = []
     for work in works:
         for change in work.changes:
@@ -56,7 +56,7 @@ def _put(work: Work, change: Change, key: bytes | None) -> list[KeyedPut]:
 
 
 def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = None) -> PutRow:
-    """The history row of one change: a function of the change alone. With a ``key``, it carries keyed digests."""
+    """The history row of one change: a function of the change alone. With a ``key``, it has keyed digests."""
     head = {"item": item_name(change.item), **row_head(recorded_of(route), change)}
     values = {**fields, "item": head["item"], "version": head["version"]}
     target = _target(route, change)
@@ -64,10 +64,10 @@ def audit_row(route: Route, change: Change, fields: Fields, key: bytes | None = 
     row = fitting(recorded_of(route), change, head) | expiry(recorded_of(route), change, table)
     keys = table.attributes
     own = {name: value for name, value in row.items() if name not in keys}
-    place = target.compose(values)
+    row_key = target.compose(values)
     if key is not None:
-        own["digests"] = _digests(key, change, target, place, own)
-    return PutRow((table.name, *place), own, size_checked=True)
+        own["digests"] = _digests(key, change, target, row_key, own)
+    return PutRow((table.name, *row_key), own, size_checked=True)
 
 
 def _target(route: Route, change: Change) -> Key:
@@ -77,18 +77,18 @@ def _target(route: Route, change: Change) -> Key:
     return target.key
 
 
-def _digests(key: bytes, change: Change, target: Key, place: Any, own: Mapping[str, Any]) -> dict[str, str]:
+def _digests(key: bytes, change: Change, target: Key, row_key: Any, own: Mapping[str, Any]) -> dict[str, str]:
     images = (("old", change.old), ("new", change.new))
     found = {side: image_digest(key, change.table.name, image) for side, image in images}
     digests = {side: digest for side, digest in found.items() if digest is not None}
-    digests[ROW] = row_digest(key, {**target.attributes(*place), **own, "digests": digests})
+    digests[ROW] = row_digest(key, {**target.attributes(*row_key), **own, "digests": digests})
     return digests
 
 
 def initial_row(route: Route, table: Table, image: StoredItem, fields: Fields, at: float, key: bytes | None) -> PutRow:
-    """The first row of an item that was read at a time, in epoch seconds. ``key``: signs it.
+    """The first row of an item that was read at a time, in epoch seconds. ``key``: signs the row.
 
-    Raises ``HandlerError`` and ``KeyValueError`` as the row of a change does.
+    Raises ``HandlerError`` and ``KeyValueError`` as for the row of a change.
     """
     prefix, _, sequence = FIRST.rpartition("/")
     body = {
@@ -100,7 +100,7 @@ def initial_row(route: Route, table: Table, image: StoredItem, fields: Fields, a
     }
     change = Change({"eventID": "0", "eventName": "INSERT", "dynamodb": body}, Origin(table, prefix + "/"))
     change = change.without_derived()
-    _ = change.old, change.new  # they are kept, and may be asked for under any event
+    _ = change.old, change.new  # the images are kept, and read under any event
     change.event = OPENING  # type: ignore[assignment]  # no event of a stream
     return audit_row(route, change, fields, key)
 
@@ -112,13 +112,13 @@ def has_history(engine: Engine, target: Key, row: PutRow, item: str) -> bool:
 
 
 def initial_target(route: Route, row: PutRow) -> Key | None:
-    """The target of a row, if the rows of an item lie together there; None if they do not."""
+    """The target of a row, if it keeps the rows of an item together; else None."""
     target = next(target for target in route.into if target.table.name == row.key[0])
     return None if any(field.name == "version" for field in target.partition.fields) else target
 
 
 def expected(route: Route, history: History) -> Expected:
-    """The rows of all changes; a history does not tell of attributes that were derived onto the item."""
+    """The rows of all changes, without attributes that were derived onto the item."""
     found = Expected()
     for change, fields in history.changes_of(route):
         if not is_ours(change):
@@ -140,41 +140,41 @@ def _audit(route: Route, change: Change, fields: Fields, rows: dict[Any, Values]
         changed = (name in old) != (name in new) or not alike(old.get(name), new.get(name))
         images = {"old": old, "new": new} if changed else {"value": new}
         sides = {side: image[name] for side, image in images.items() if name in image}
-        part = row["changes"] if changed else kept
-        part[name] = {"redacted": list(sides)} if name in recorded.redact else sides
+        entries = row["changes"] if changed else kept
+        entries[name] = {"redacted": list(sides)} if name in recorded.redact else sides
     if change.event == "MODIFY" and recorded.unchanged:
         row["unchanged"] = kept
     if change.expired:
         row["expired"] = True
     target = next(key for key in route.into if len(route.into) == 1 or key.table.name == change.item[0])
     row |= _declared(route, change, target.table.ttl)
-    if not _fits(row):
+    if not _is_small(row):
         row = _cut(route, change) | {"item": row["item"]} | expiry(recorded, change, target.table)
     own = {name: value for name, value in row.items() if name not in target.table.attributes}
     rows[(target.table.name, *target.compose({**fields, **named}))] = own
 
 
 def _own(image: Image) -> Image:
-    """An image without what was derived onto its item; itself, with the values read already, where there is nothing."""
     own = without_derived(image.raw)
+    # Without derived attributes the image itself is returned: its values are read already.
     return image if own is image.raw else Image(own)
 
 
-def _fits(row: Values) -> bool:
-    """Whether a row may hold all that it is to tell."""
+def _is_small(row: Values) -> bool:
+    # Both limits belong to the rows that the code writes.
     entries = [*row["changes"].values(), *row.get("unchanged", {}).values()]
-    small = all(fits(value, VALUE_BYTES_MAX) for entry in entries for value in entry.values())
-    return small and fits(row.get("actor"), ACTOR_BYTES_MAX) and row_bytes(row) <= AUDIT_BYTES_MAX
+    small = all(is_recordable(value, VALUE_BYTES_MAX) for entry in entries for value in entry.values())
+    return small and is_recordable(row.get("actor"), ACTOR_BYTES_MAX) and row_bytes(row) <= AUDIT_BYTES_MAX
 
 
 def _cut(route: Route, change: Change) -> Values:
-    """The row of a change that does not fit. Which values are digests then, only the code that writes it says."""
+    # Only the code that writes a large row decides which values become digests: an oracle of it would repeat that code.
     own, recorded = change.without_derived(), recorded_of(route)
     return fitting(recorded, own, row_head(recorded, own))
 
 
 def is_ours(change: Change) -> bool:
-    """Whether nothing but attributes that were derived onto the item changed."""
+    """Whether only derived attributes of the item changed."""
     if change.event != "MODIFY" or not (change.has_old and change.has_new):
         return False
     if DERIVED not in change.old.raw and DERIVED not in change.new.raw:
@@ -183,7 +183,7 @@ def is_ours(change: Change) -> bool:
 
 
 def _declared(route: Route, change: Change, ttl: str | None) -> Values:
-    """What a row of an audit also holds where the declaration asks for it."""
+    """The attributes of a row that the declaration asks for."""
     recorded = recorded_of(route)
     found: Values = {}
     if recorded.fields is not None:

@@ -1,8 +1,8 @@
 """Children of removed items, removed page by page.
 
-Each page is one transaction on three conditions: the parent is absent, the cursor has not moved, and every child is as
-it was read. The cursor moves with the deletions. So a page is refused if it is sent twice, or if it arrives after its
-invocation has died. At the end the cursor is done, and a record that is delivered again removes nothing.
+Each page is one transaction on three conditions: the parent is absent, the cursor is unchanged, and every child is as
+it was read. The cursor is written with the deletions. So a page is refused if it is sent twice, or if it arrives after
+its invocation has died. At the end the cursor is done, and a redelivered record removes nothing.
 """
 
 import json
@@ -38,23 +38,23 @@ from streamfold.writes.guarded import (
 )
 
 CASCADE = "cascade"
-"""What such a job does."""
+"""The command of a cascade's job."""
 
 PAGES_MAX = 10_000
-"""Pages that one invocation removes for one parent where no fan-out goes on; then the record comes again."""
+"""Pages that one invocation removes for one parent without a fan-out; then the record is redelivered."""
 INLINE_PAGES = 20
-"""Pages that an invocation removes itself for one parent: about a second. What is more goes on as a fan-out."""
+"""Pages that an invocation removes itself for one parent: about a second. A fan-out removes the rest."""
 GUARDS = 2
 """Writes of a page beside its children: the check of the parent, and the cursor."""
 START = ""
 
 PAGES_A_MOVE = 10
-"""Pages of children between two moves of the lane, which costs two write units."""
+"""Pages of children for each write of the segment, which costs two write units."""
 REVISION_DIGITS = 12
 
 
 class Removed(NamedTuple):
-    """An item that is gone, whose children a cascade removes."""
+    """A removed item, whose children a cascade removes."""
 
     route: Route
     changes: tuple[Change, ...]  # its removals, oldest first
@@ -62,7 +62,7 @@ class Removed(NamedTuple):
 
     @property
     def newest(self) -> Change:
-        """The removal that covers all others."""
+        """The latest removal, which covers all earlier ones."""
         return self.changes[-1]
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Removed(NamedTuple):
 
 
 def job_of(removed: Removed, now: float) -> Job | None:
-    """The job that goes on with a cascade, the same for each removal of its parent; None where none can keep it."""
+    """The job that continues a cascade, the same for each removal of its parent; None if no job can keep the record."""
     change = removed.newest
     record = record_of(change)
     if record is None:
@@ -88,9 +88,9 @@ def job_of(removed: Removed, now: float) -> Job | None:
 
 
 def removed_of(route: Route, job: Job, make: Callable[[Mapping[str, object]], Change]) -> Removed:
-    """The removal that a job is for; ``make`` makes a change of a record.
+    """The removal of a job; ``make`` makes a change of a record.
 
-    Raises ``EngineError`` for a job that is none of a cascade.
+    Raises ``EngineError`` if the job is not of a cascade.
     """
     try:
         change = make(json.loads(job.options["record"]))
@@ -103,7 +103,7 @@ def removed_of(route: Route, job: Job, make: Callable[[Mapping[str, object]], Ch
 
 
 class CascadeCursor(NamedTuple):
-    """How far a cascade has come."""
+    """The progress of a cascade."""
 
     revision: int = 0  # raised with each page; 0: not begun
     child: str = START  # the template of the children that are being removed
@@ -119,7 +119,7 @@ class CascadeCursor(NamedTuple):
         return cls(int(attributes["r"]), attributes.get("child", START), key, attributes.get("done", False))
 
     def write(self, key: StateKey, revision: int) -> SwapState:
-        """The write that moves the cursor here from a revision."""
+        """The write of this cursor over a revision."""
         if self.done:
             return SwapState(key, {"done": True}, revision)
         after = {} if self.after is None else {"after": to_json(encode(self.after))}
@@ -155,67 +155,67 @@ class Children:
         return self.outcome
 
     def remove_pages(self, removed: Removed, most: int) -> CascadeCursor:
-        """Removes so many pages of a parent's children; returns the cursor then.
+        """Removes at most ``most`` pages of a parent's children; returns the new cursor.
 
-        Raises ``Contended`` where others change the children all the time, and what the engine raises.
+        Raises ``Contended`` if others change the children all the time, and the errors of the engine.
         """
-        rounds, place = 0, self._place(removed, removed.newest)
-        cursor = self._cursor(place)
+        rounds, key = 0, self._key(removed, removed.newest)
+        cursor = self._cursor(key)
         for page in range(most):
             if cursor.done:
                 self._tallies(removed).unchanged += not page
                 break
             children, following = self._page(removed, cursor)
-            changed = following.write(place, cursor.revision)
+            changed = following.write(key, cursor.revision)
             refused = self._send([AbsentSource(removed.newest.item), changed, *children])
             if refused is None:
                 rounds, cursor = 0, following._replace(revision=cursor.revision + 1)
                 self._tallies(removed).removed += len(children)
                 continue
             if (parent := refused.reasons[0]) is not None and parent.code == CONDITION:
-                self._keep(removed, place, cursor)
+                self._keep(removed, key, cursor)
                 return CascadeCursor(done=True)
+            # Others changed the cursor or the children: both are read again, a bounded number of times.
             self.finishing.runtime.back_off(rounds)
             rounds += 1
             if rounds > TRIES_MAX:
                 raise Contended(f"Refused {TRIES_MAX} times in a row, because others change the children.")
-            cursor = self._cursor(place)
+            cursor = self._cursor(key)
         return cursor
 
     def _hand_over(self, removed: Removed) -> None:
-        """Has a fan-out go on, or the record come again where none can."""
+        """Starts a fan-out for the rest. Without one, the record has to be redelivered."""
         runtime = self.finishing.runtime
         job = job_of(removed, runtime.clock()) if runtime.fans_out else None
         if job is None:
-            raise NotStarted("More children are there than one invocation removes; the record has to come again.")
+            raise NotStarted("There are more children than one invocation removes; the record has to be redelivered.")
         FanOuts(runtime).start(job, removed.newest.version_text)
 
     def _end_earlier(self, removed: Removed) -> None:
-        """Marks earlier removals of the parent as done: the latest covers them, and they may be delivered alone."""
+        """Marks earlier removals of the parent as done: the latest covers them, and they may be redelivered alone."""
         for change in removed.changes[:-1]:
-            place = self._place(removed, change)
-            self._end(place, self._cursor(place))
+            key = self._key(removed, change)
+            self._end(key, self._cursor(key))
 
-    def _end(self, place: StateKey, cursor: CascadeCursor) -> None:
-        if not cursor.done:  # refused where another invocation moved on: that one decides
-            self._send([CascadeCursor(done=True).write(place, cursor.revision)])
+    def _end(self, key: StateKey, cursor: CascadeCursor) -> None:
+        if not cursor.done:  # refused if another invocation has written the cursor: that one decides
+            self._send([CascadeCursor(done=True).write(key, cursor.revision)])
 
-    def _place(self, removed: Removed, change: Change) -> StateKey:
-        """Where the cursor of a removal is."""
+    def _key(self, removed: Removed, change: Change) -> StateKey:
         application = self.finishing.runtime.application.name
         return event_key("cascade", application, removed.route.name, change.item, change.identity_text)
 
-    def _cursor(self, place: StateKey) -> CascadeCursor:
-        return CascadeCursor.of(self.finishing.runtime.engine.read_state([place], consistent=True).get(place))
+    def _cursor(self, key: StateKey) -> CascadeCursor:
+        return CascadeCursor.of(self.finishing.runtime.engine.read_state([key], consistent=True).get(key))
 
     def _send(self, writes: list[GuardedWrite]) -> Refused | None:
         return send(self.finishing.runtime, writes)
 
-    def _keep(self, removed: Removed, place: StateKey, cursor: CascadeCursor) -> None:
-        """The parent exists again: keeps its remaining children, also when the record is delivered again."""
+    def _keep(self, removed: Removed, key: StateKey, cursor: CascadeCursor) -> None:
+        """Keeps the remaining children of a parent that exists again, also when the record is redelivered."""
         self.outcome.count(KEPT, removed.route.name)
         self._tallies(removed).unchanged += 1
-        self._end(place, cursor)
+        self._end(key, cursor)
 
     def _page(self, removed: Removed, cursor: CascadeCursor) -> tuple[list[DeleteSource], CascadeCursor]:
         """The next children that fit one transaction, and the cursor after them."""
@@ -236,7 +236,7 @@ class Children:
         return children, CascadeCursor(done=True) if last else CascadeCursor(child=names[index + 1])
 
     def _fitting(self, removed: Removed, child: Key, page: Page) -> tuple[list[DeleteSource], Any]:
-        """The deletions that fit, and the sort key of the last one if some do not fit."""
+        """The deletions that fit, and the sort key of the last one if there are more."""
         deletions = list(self._deletions(removed, child, page))
         sizes = 0
         for count, deletion in enumerate(deletions):
@@ -258,7 +258,7 @@ class Children:
 
 
 def _seconds(change: Change) -> float:
-    """The time of a change, 0 where its record has none."""
+    """The time of a change, 0 if its record has none."""
     try:
         return change.at.timestamp()
     except RecordError:
@@ -266,15 +266,15 @@ def _seconds(change: Change) -> float:
 
 
 class CascadeSegments:
-    """Works on the fan-out of one cascade."""
+    """Works on the only segment of a cascade's fan-out."""
 
     def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
         self.removed = removed_of(route, job, finishing.change_of)
         self.finishing = finishing
 
-    def page(self, lane: JobSegment) -> Paged:
+    def page(self, segment: JobSegment) -> Paged:
         """Removes the next pages of children. Raises as ``Children.remove_pages``."""
-        del lane  # the cursor moves with the children, and the lane behind it
+        del segment  # the cursor is written with the children, and the segment after them
         outcome = Outcome()
         cursor = Children(self.finishing, outcome).remove_pages(self.removed, PAGES_A_MOVE)
         name = self.removed.route.name
@@ -283,4 +283,4 @@ class CascadeSegments:
         return Paged(through, {REMOVED: outcome.tally(name).removed, **({KEPT: kept} if kept else {})})
 
     def ended(self, counts: Mapping[str, int]) -> None:
-        """Nothing follows."""
+        """No work follows."""

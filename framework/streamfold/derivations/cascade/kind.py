@@ -26,7 +26,7 @@ NOT_CASCADED = "not_cascaded"
 
 
 def children_of(route: Route) -> tuple[Key, ...]:
-    """The keys of the items that go with their parent."""
+    """The keys of the items that are removed with their parent."""
     children: tuple[Key, ...] = route.options
     return children
 
@@ -50,7 +50,7 @@ def check_cascades(cascades: Sequence[Route], routes: Sequence[Route]) -> None:
         for path in _paths(cascades, route, (route.name,)):
             raise DeclarationError(
                 f"{_who(route)} would reach its own parent: {' leads to '.join(map(repr, path))}. An item's children "
-                "cannot be its parents, or their parents. Narrow children= with a literal that tells them apart."
+                "cannot be its parents, or their parents. Narrow children= with a literal that only the children have."
             )
 
 
@@ -59,12 +59,12 @@ def _check_derived(route: Route, routes: Sequence[Route]) -> None:
         if any(child.overlaps(target) for target in writer.into):
             raise DeclarationError(
                 f"{_who(route)} has the child {child!r}, which takes rows derived by {writer.name!r} "
-                f"({writer.declared_at}): these go by themselves when their sources do. Narrow the template."
+                f"({writer.declared_at}): these are removed with their sources. Narrow the template."
             )
 
 
 def _paths(cascades: Sequence[Route], route: Route, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The ways from a cascade's children over further cascades back to its parents, by name."""
+    """The paths from a cascade's children through further cascades back to its parents, by name."""
     for other in cascades:
         if not any(child.overlaps(parent) for child, parent in product(children_of(route), other.sources)):
             continue
@@ -79,7 +79,7 @@ def _who(route: Route) -> str:
 
 
 class Cascade(Derivation):
-    """Children that go with their parent."""
+    """Removes children with their parent."""
 
     name = "cascade"
     finishes_last = True
@@ -119,7 +119,7 @@ class Cascade(Derivation):
         return Planned(deferred=[Removed(work.route, changes, work.fields) for work, changes in taken if changes])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        """Removes the children of items that are gone, as far as the store holds the application's own items."""
+        """Removes the children of removed items, if the store holds the application's own items."""
         from streamfold.commit.outcome import Outcome
         from streamfold.derivations.cascade.children import Children, Removed
 
@@ -130,9 +130,9 @@ class Cascade(Derivation):
             if not finishing.runtime.source_items:
                 outcome.count(NOT_CASCADED, each.route.name)
                 continue
-            place = each.route.name, each.newest.item
-            known = parents.get(place)
-            parents[place] = each._replace(changes=(*known.changes, *each.changes)) if known else each
+            parent = each.route.name, each.newest.item
+            known = parents.get(parent)
+            parents[parent] = each._replace(changes=(*known.changes, *each.changes)) if known else each
         return Children(finishing, outcome).remove(parents.values()) if parents else outcome
 
     def expected(self, route: Route, history: History) -> Expected:

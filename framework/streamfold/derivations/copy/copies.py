@@ -1,11 +1,11 @@
 """Copies of items in another table: one guarded put for the newest image of each item in a batch.
 
-The guard is the version that the copy holds: an older version never overwrites a newer one, and a removal leaves a
-tombstone. A copy is not part of a transaction, so its table may be in another region.
+The guard is the version in the copy: an older version never overwrites a newer one, and a removal leaves a tombstone. A
+copy is not part of a transaction, so its table may be in another region.
 
-The guard goes with the copy, when its time to live is over or somebody removes it, and a backfill that makes the copy
-again knows no version. A redriven record that finds no copy, or one of a backfill, therefore writes it only if the item
-still is as the record left it.
+The guard is lost with the copy, when its time to live is over or somebody removes it, and a backfill that makes the
+copy again knows no version. A redriven record that finds no copy, or the copy of a backfill, therefore writes only if
+the item still is as the record left it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ Send = Callable[[], Refused | None]
 
 
 def newest(work: Work, planning: Planning) -> list["Copied"]:
-    """The copy of the newest image that can be read; the records of others are reported."""
+    """The copy of the newest readable image; the records of unreadable ones are reported."""
     for change in reversed(work.changes):
         try:
             check_view(work.route, change)
@@ -53,9 +53,9 @@ def newest(work: Work, planning: Planning) -> list["Copied"]:
 
 
 def copy_of(route: Route, change: Change) -> GuardedPut | None:
-    """The copy of an item as a change left it; None where the item is a copy itself.
+    """The copy of an item as a change left it; None if the item is a copy itself.
 
-    Raises ``RecordError`` for an image that is malformed, ``ImageError`` for one that the record does not carry.
+    Raises ``RecordError`` for a malformed image, ``ImageError`` if the record lacks the image.
     """
     if is_replica(change):
         return None
@@ -65,7 +65,7 @@ def copy_of(route: Route, change: Change) -> GuardedPut | None:
 
 
 def attributes_of(route: Route, image: Image) -> dict[str, Any] | None:
-    """What the copy of an item has beside its key; None where there is no item."""
+    """The attributes of an item's copy, without its key; None if there is no item."""
     names = route.into[0].table.attributes
     return {name: value for name, value in image.items() if name not in names} if image else None
 
@@ -73,10 +73,10 @@ def attributes_of(route: Route, image: Image) -> dict[str, Any] | None:
 def reconciled_copy(
     route: Route, item: ItemKey, row: Mapping[str, Any], source: StoredItem | None
 ) -> GuardedPut | None:
-    """The copy of an item as it is, over the copy that was read before it; None where that agrees.
+    """The copy of an item as it is now, over the copy that was read before the item; None if both agree.
 
-    The version lies behind that of the copy and before that of any later record, so a record that comes meanwhile or
-    afterwards wins. A copy that is not there gets the version before all.
+    The version is above that of the copy and below that of any later record, so a record that comes meanwhile or
+    afterwards wins. A missing copy gets the version before all.
     """
     table = route.into[0].table
     image = image_of(source)
@@ -84,24 +84,24 @@ def reconciled_copy(
         return None
     attributes = attributes_of(route, image)
     shown = {name: value for name, value in row.items() if not hidden(name) and name not in table.attributes}
-    is_there = bool(row) and row.get(CONTRIBUTORS) != 0
-    if alike(shown if is_there else None, attributes):
+    exists = bool(row) and row.get(CONTRIBUTORS) != 0
+    if alike(shown if exists else None, attributes):
         return None
     version = f"{row[VERSION]}{BY_OURSELVES}1" if VERSION in row else BEFORE_ALL
     return GuardedPut((table.name, *item[1:]), attributes, version)
 
 
 def is_replica(change: Change) -> bool:
-    """Whether a change only wrote a copy, which holds the version of its source, or only hidden attributes."""
+    """Whether a change only wrote a copy, which has the version of its source, or only hidden attributes."""
     newest = change.old if change.event == "REMOVE" else change.new
     if VERSION in newest.raw:
         return True
-    # Who puts an item over a copy makes it an item of its own, with the same attributes or not.
+    # A writer who puts an item over a copy makes it an item of its own, even with the same attributes.
     return change.is_hidden and VERSION not in change.old.raw
 
 
 def _is_reconciled(row: Mapping[str, Any]) -> bool:
-    """Whether a copy was led to its item, which was newer than the version that the copy could be given."""
+    # Such a copy was read from its item, which may be newer than any version that the copy could get.
     version = str(row.get(VERSION, ""))
     return version == BEFORE_ALL or BY_OURSELVES in version
 
@@ -115,7 +115,7 @@ class Copied(NamedTuple):
 
 
 class Copies:
-    """Writes the copies of a batch, each alone. A copy that fails does not affect the others.
+    """Writes the copies of a batch, one by one. A copy that fails does not affect the others.
 
     If a table does not answer, or refuses for good, its other copies fail at once: each would wait and fail too.
     """
@@ -126,7 +126,7 @@ class Copies:
         self.outcome = Outcome()
 
     def write(self, copies: Iterable[Copied]) -> Outcome:
-        """Writes these copies, side by side where there are call slots for it."""
+        """Writes these copies, several at once if there are call slots."""
         away: dict[str, EngineError] = {}
         calls = self._calls(self._current(copies) if self.runtime.late else copies, away)
         for copy, answer in in_slots(self.runtime.slots, calls, at=lambda copy: copy.row.key):
@@ -139,7 +139,7 @@ class Copies:
         return self.outcome
 
     def _current(self, copies: Iterable[Copied]) -> Iterator[Copied]:
-        """The copies but for those that are gone, and whose item is another by now. One that cannot be told fails."""
+        """The copies without those that are missing and whose item has changed since. An error fails a copy."""
         for copy in copies:
             try:
                 is_outdated = self._is_outdated(copy)
@@ -154,7 +154,7 @@ class Copies:
     def _is_outdated(self, copy: Copied) -> bool:
         row = self.runtime.engine.read_rows([copy.row.key]).get(copy.row.key)
         if copy.row.attributes is None or (row is not None and not _is_reconciled(row)):
-            return False  # a tombstone, or the version of the copy decides
+            return False  # a tombstone, or a copy whose version decides
         try:
             source = self.runtime.engine.read_source(copy.changes[-1].item)
         except EngineUnavailable:
@@ -176,10 +176,10 @@ class Copies:
         self.outcome.failed += self.finishing.failures(copy.changes, copy.route, error)
 
     def _take(self, copy: Copied, refused: Refused | EngineError | HandlerError | None) -> None:
-        """Counts what came of a copy. Raises why that failed."""
+        """Counts the result of a copy. Raises its error."""
         if isinstance(refused, Contended | HandlerError | NotStarted | TableThrottled):
             raise refused
-        if isinstance(refused, EngineError):  # another region may be away while all else goes on
+        if isinstance(refused, EngineError):  # another region may fail while this one goes on
             raise EngineUnavailable(f"Table {copy.row.key[0]!r} did not take the copy: {reason(refused)}")
         tallies = self.outcome.tally(copy.route.name)
         if refused is None:

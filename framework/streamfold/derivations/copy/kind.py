@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def copy_keys(sources: tuple[Key, ...], to: Any, at: str) -> tuple[Key, ...]:
-    """The keys of the copies: those of the sources, in the other table.
+    """The keys of the copies: the keys of the sources, in the other table.
 
     Raises ``DeclarationError`` for a table that cannot hold them.
     """
@@ -43,12 +43,12 @@ def copy_keys(sources: tuple[Key, ...], to: Any, at: str) -> tuple[Key, ...]:
 
 
 class Copy(Derivation):
-    """Items kept in another table too, which may be in another region."""
+    """Copies of items in another table, which may be in another region."""
 
     name = "copy"
     elsewhere = True
     reconciles = True
-    redriven_by_record = True  # its version guards the copy, and its item is read only where the copy is gone
+    redriven_by_record = True  # the copy's version guards it; the item is read only if the copy is missing
 
     def guard(self, route: Route) -> str:
         del route
@@ -73,7 +73,7 @@ class Copy(Derivation):
         return Copies(finishing).write([each for each in deferred if isinstance(each, Copied)])
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
-        """Puts the copy of an item as it is now; reads the copy first, so that what a record brings meanwhile wins."""
+        """Puts the copy of an item as it is now; reads the copy first, so that a record that comes meanwhile wins."""
         from streamfold.derivations.copy.copies import Copied, Copies, reconciled_copy
 
         key = (work.route.into[0].table.name, *work.item[1:])

@@ -1,1 +1,1 @@
-"""Calls of what has side effects outside of the store."""
+"""Calls of functions with side effects outside of the store."""

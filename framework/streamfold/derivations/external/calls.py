@@ -1,6 +1,6 @@
 """Calls of external handlers: side effects outside of the store, guarded by Powertools' idempotency utility.
 
-A call is made at least once: if a process dies after the call and before the note of it, the call is made again.
+A call is made at least once: if a process dies between the call and its note, the call is repeated.
 """
 
 from datetime import UTC, datetime
@@ -25,15 +25,15 @@ from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
-"""What the utility raises when the note of a call cannot be made or another call is running: the record comes again."""
+"""Errors of the utility if a call cannot be noted or another call is running: the record is redelivered."""
 EXPIRED = "EXPIRED"
 """The status of a call that failed, so that it is made again."""
 IN_PROGRESS_SECONDS = 60
-"""Outside of Lambda: how long a call that has begun and not ended counts as running."""
+"""Outside of Lambda: a call that has begun and not ended counts as running for this time."""
 
 
 class ExternalCalls:
-    """Calls external handlers, each change once as far as can be told."""
+    """Calls external handlers, once for each change unless a note of a call is lost."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -48,7 +48,7 @@ class ExternalCalls:
         arguments = route.asked(fields)
         key = event_key("external", self.runtime.application.name, route.name, change.item, change.identity_text)
 
-        def run(*, event: str) -> None:  # noqa: ARG001 - Powertools asks for the name of what it is keyed by
+        def run(*, event: str) -> None:  # noqa: ARG001 - Powertools requires the name of its key's argument
             try:
                 function(change, **arguments)
             except (KeyboardInterrupt, Exception):
@@ -68,18 +68,18 @@ class ExternalCalls:
         )
         try:
             guarded(event=f"{key.pk}/{key.sk}")
-        except UNWELL as error:  # says nothing about the record, unless the store is wrong for good
+        except UNWELL as error:  # not the record's fault; if the store is wrong for good, later calls fail at once
             cause = error.__cause__
             if is_of_table(cause):
                 self.away = cause
             return cause if isinstance(cause, EngineError) else EngineUnavailable(redacted(error))
-        except Exception as error:  # noqa: BLE001 - whatever user code raises fails its record only
+        except Exception as error:  # noqa: BLE001 - any error of user code fails its record only
             return error
         return None
 
 
 class _Local:
-    """Stands for the Lambda context outside of Lambda."""
+    """Takes the place of the Lambda context outside of Lambda."""
 
     def get_remaining_time_in_millis(self) -> int:
         return IN_PROGRESS_SECONDS * 1000
@@ -101,7 +101,7 @@ class StateLayer(BasePersistenceLayer):
         attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
         if data_record.in_progress_expiry_timestamp is not None:
             attributes["until"] = data_record.in_progress_expiry_timestamp
-        self.runtime.begin()  # only the notes of a call that was made are written however late
+        self.runtime.begin()  # no call begins late; the notes of calls that were made are written at any time
         if (stored and not _may_run(stored)) or not self._swap(attributes):
             raise IdempotencyItemAlreadyExistsError
 
@@ -120,11 +120,8 @@ class StateLayer(BasePersistenceLayer):
         self._swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
 
     def _delete_record(self, data_record: DataRecord) -> None:  # noqa: ARG002 - the layer is of one record
-        """The handler raised: the record is left as expired, so that the next delivery calls again.
-
-        Its time to live is a real one: DynamoDB deletes nothing that expired more than five years ago (Developer Guide,
-        howitworks-ttl), so 0 would stay for good.
-        """
+        # The handler raised: the record is left as expired, so that the next delivery calls again. Its time to live is
+        # a real one: DynamoDB deletes nothing that expired more than five years ago (Developer Guide, howitworks-ttl).
         self._swap({"status": EXPIRED, "ttl": self.expires_at})
 
     def _swap(self, attributes: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The kind ``external``: calls of what has side effects outside of the store."""
+"""The kind ``external``: calls of functions with side effects outside of the store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SKIPPED = "external_skipped"
 
 
 class Call(NamedTuple):
-    """A call that is to be made for a change."""
+    """A pending call for a change."""
 
     route: Route
     changes: tuple[Change, ...]

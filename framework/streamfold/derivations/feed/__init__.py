@@ -1,1 +1,1 @@
-"""Posts fanned out to the feeds of those who follow their authors."""
+"""Posts fanned out to the feeds of their authors' followers."""

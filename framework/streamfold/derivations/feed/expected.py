@@ -1,4 +1,4 @@
-"""What feeds have to show, told from the declaration: every post that is there, to everyone who follows its author."""
+"""The right rows of feeds, from the declaration: every existing post, for every follower of its author."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -27,26 +27,26 @@ class _Item(NamedTuple):
 
 
 class _Pull(NamedTuple):
-    """What tells a reader to pull an author."""
+    """A row that has a reader pull an author."""
 
     edge: _Item
-    until: str | None  # the place of the last post that is pulled; None: all are
+    until: str | None  # the sort position of the last pulled post; None: all are pulled
 
-    def takes(self, place: Any) -> bool:
-        """Whether a post at a place of its author is pulled."""
-        return self.until is None or str(place) <= self.until
+    def takes(self, position: Any) -> bool:
+        """Whether a post at a sort position of its author is pulled."""
+        return self.until is None or str(position) <= self.until
 
 
 def expected(route: Route, history: History) -> Expected:
-    """The rows of all pairs of posts and edges that are there."""
+    """The rows of all existing posts with all existing edges."""
     posts, edges = (list(_items(key, history)) for key in route.sources)
     return Expected(_rows(route, ((post, edge) for post in posts for edge in edges)))
 
 
 def as_read(route: Route, rows: Stored, stored: Stored, history: History) -> Stored:
-    """The rows as readers are shown them: with the posts that they pull, and without rows that are kept.
+    """The rows as readers see them: with pulled posts, and without kept rows.
 
-    A row that is kept may be there or not: that depends on what was delivered first, the post or the unfollow.
+    A kept row may exist or not: that depends on the order in which the post and the unfollow were delivered.
     """
     posts = list(_items(route.sources[0], history))
     pulls = dict(_pulls(route, stored))
@@ -72,7 +72,7 @@ def _items(key: Key, history: History) -> Iterator[_Item]:
 
 
 def _rows(route: Route, posts: Iterator[tuple[_Item, _Item]]) -> dict[RowKey, Values]:
-    """The rows of pairs, of those that join."""
+    """The rows of those posts and edges that join."""
     (into,), function = route.into, route.function
     assert function is not None
     rows = dict[RowKey, Values]()
@@ -89,7 +89,7 @@ def _rows(route: Route, posts: Iterator[tuple[_Item, _Item]]) -> dict[RowKey, Va
 
 
 def _pulls(route: Route, stored: Stored) -> Iterator[tuple[tuple[str, str], _Pull]]:
-    """What readers pull, by the partition of a reader's feed and by author."""
+    """The pulled authors, by the partition of a reader's feed and by author."""
     begin = f"{PULL}{route.name}#"
     for (table, partition, author), row in stored.items():
         is_one = table == route.into[0].table.name and str(partition).startswith(begin)
@@ -106,7 +106,7 @@ def _is_of(route: Route, post: _Item, author: str, pull: _Pull) -> bool:
 
 
 def _is_pulled(route: Route, key: RowKey, pulls: Mapping[tuple[str, str], _Pull]) -> bool:
-    """Whether a pushed row is shown by what is pulled instead."""
+    """Whether readers see a pulled post in place of a pushed row."""
     (into,) = route.into
     fields = into.match_values(*key[1:]) if key[0] == into.table.name else None
     pull = None if fields is None else pulls.get((str(key[1]), joined_text(route, fields)))
@@ -114,7 +114,7 @@ def _is_pulled(route: Route, key: RowKey, pulls: Mapping[tuple[str, str], _Pull]
 
 
 def _kept(route: Route, posts: list[_Item], history: History) -> dict[RowKey, list[Any]]:
-    """What rows may still show that an edge brought before it was removed, for each image that the edge had."""
+    """The rows that may remain from edges before their removal, for each image that an edge had."""
     kept: dict[RowKey, list[Any]] = {}
     audience = options_of(route).audience
     for change in history.changes:

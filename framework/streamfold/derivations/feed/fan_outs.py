@@ -44,13 +44,13 @@ from streamfold.routes.checks import check_view
 from streamfold.routes.route import SOURCE, Route
 
 PAGE = 1000
-"""Mirrors that are read at a time."""
+"""Stored copies that are read at a time."""
 LIVE = "live"
-"""The word under which lanes count edges that are there."""
+"""The word under which segments count existing edges."""
 
 
 class FeedSegments:
-    """Works on the lanes of one fan-out of a feed."""
+    """Works on the segments of one fan-out of a feed."""
 
     def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
         self.route = route
@@ -64,61 +64,61 @@ class FeedSegments:
         self.posts.names |= dict.fromkeys(self.task.names)
         self.audiences = Audiences(self.copies)
 
-    def page(self, lane: JobSegment) -> Paged:
-        """Does the next page of a lane. Raises ``EngineError``, and the error of a pair that cannot be parked."""
-        return self._posts(lane) if self.task.what == VISIT else self._edges(lane)
+    def page(self, segment: JobSegment) -> Paged:
+        """Does the next page of a segment. Raises ``EngineError``, and the error of a row that cannot be parked."""
+        return self._posts(segment) if self.task.what == VISIT else self._edges(segment)
 
     def ended(self, counts: Mapping[str, int]) -> None:
-        """What follows when all lanes are done; ``counts`` is their sum. Doing it again changes nothing."""
+        """The work after all segments; ``counts`` is their sum. A repetition changes nothing."""
         above, fields = self.options.pull_above, self.task.sided.fields
         if above is None:
             return
         audience = self.audiences.read(fields)
         if self.task.what == TELL and audience.version == self.task.version:
-            self.audiences.redacted(fields, audience)
+            self.audiences.notified(fields, audience)
         elif self.task.what == PUSH and counts.get(LIVE, 0) > above:
-            self._tell(self.audiences.flip(fields, audience))
+            self._notify(self.audiences.flip(fields, audience))
         elif self.task.what == COUNT and counts.get(LIVE, 0) < above * BACK_BELOW:
-            self._tell(self.audiences.back(fields, audience))
+            self._notify(self.audiences.back(fields, audience))
 
-    def _tell(self, audience: Audience) -> None:
+    def _notify(self, audience: Audience) -> None:
         if audience.tells:
             task = self.task._replace(what=TELL, version=audience.version, names=(), record=None)
             fan_outs = FanOuts(self.runtime)
             fan_outs.start(task.job(self.route, self.runtime.clock()), task.version)
 
-    def _edges(self, lane: JobSegment) -> Paged:
-        first, end = segment_bounds(lane.number, self.job.segments)
+    def _edges(self, segment: JobSegment) -> Paged:
+        first, end = segment_bounds(segment.number, self.job.segments)
         partition = self.copies.partition(EDGES, self.task.sided.fields)
-        wanted = Entries("", PAGE, lane.after or first, before=end)
+        wanted = Entries("", PAGE, segment.after or first, before=end)
         found = self.copies.page(EDGES, partition, wanted)
         edges = [edge for _, edge in found]
         live = [edge for edge in edges if not edge.gone]
         rows = 0
         if self.task.what == TELL:
-            rows = self.audiences.tell(live, self.audiences.read(self.task.sided.fields)) if live else 0
+            rows = self.audiences.notify(live, self.audiences.read(self.task.sided.fields)) if live else 0
         elif self.task.what == PUSH and edges:
-            (post,) = self.copies.read([self.task.sided])  # the newest, which an edit may have brought meanwhile
+            (post,) = self.copies.read([self.task.sided])  # as it is now: an edit may have come since the fan-out began
             taken = [edge for edge in edges if takes(post, edge, keeps=self.options.keeps)]
             rows = self._visited([PostAndEdge(post, edge) for edge in taken], None)
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
-    def _posts(self, lane: JobSegment) -> Paged:
+    def _posts(self, segment: JobSegment) -> Paged:
         now = self.task.at or self.runtime.clock()
         first = self.copies.post_from(now - self.options.keep_seconds)
         partition = self.copies.partition(POSTS, self.task.sided.fields)
-        begin = max(lane.after or "", first) if self.task.is_new else lane.after or ""
+        begin = max(segment.after or "", first) if self.task.is_new else segment.after or ""
         found = self.copies.page(POSTS, partition, Entries("", PAGE, begin))
         rows = 0
         if found:
             (edge,) = self.copies.read([self.task.sided])
             taken = [
-                (place, post)
-                for place, post in found
-                if takes(edge, post) and ((edge.gone and place >= first) or not is_over(self.route, post, now))
+                (position, post)
+                for position, post in found
+                if takes(edge, post) and ((edge.gone and position >= first) or not is_over(self.route, post, now))
             ]
-            older = [PostAndEdge(post, edge) for place, post in taken if place < self.task.copied_from]
-            newer = [PostAndEdge(post, edge) for place, post in taken if place >= self.task.copied_from]
+            older = [PostAndEdge(post, edge) for position, post in taken if position < self.task.copied_from]
+            newer = [PostAndEdge(post, edge) for position, post in taken if position >= self.task.copied_from]
             rows = self._visited(older, 0) + self._visited(newer, None)
         return Paged(found[-1][0] if len(found) == PAGE else None, {ROWS: rows})
 
@@ -126,7 +126,7 @@ class FeedSegments:
         return self.posts.visit(posts, self._fails, fresh=self.task.is_new, copied=copied) if posts else 0
 
     def _fails(self, pair: PostAndEdge, error: Exception) -> None:
-        """Parks the record with a pair whose row cannot be made, or raises."""
+        """Parks the record with the copy whose row cannot be made, or raises."""
         wrong = in_feed(self.route, pair, error)
         if self.task.record is None or isinstance(wrong, EngineError):
             raise wrong
@@ -134,13 +134,13 @@ class FeedSegments:
             _with_image(self.task.record, pair.post if self.task.what == PUSH else pair.edge)
         )
         change.version_text = self.task.version
-        left = self.finishing.triage(Failed(change, self.route, wrong))
-        if left is not None:
-            raise left.error
+        failed = self.finishing.triage(Failed(change, self.route, wrong))
+        if failed is not None:
+            raise failed.error
 
 
 def in_feed(route: Route, pair: PostAndEdge, error: Exception) -> Exception:
-    """The error of a row that cannot be made, with the reader whose feed it is; one of the store as it is."""
+    """The error of a row that cannot be made, with the reader of its feed; an error of the store is unchanged."""
     if isinstance(error, EngineError):
         return error
     reader = pair.edge.item[1:]
@@ -154,7 +154,7 @@ def in_feed(route: Route, pair: PostAndEdge, error: Exception) -> Exception:
 
 
 def _with_image(record: Mapping[str, object], copy: StoredCopy) -> Mapping[str, object]:
-    """The record with the image that the mirror has, where it is one of a stream."""
+    """The record with the image of the stored copy, if the record is of a stream."""
     body = record.get("dynamodb")
     if not isinstance(body, Mapping) or copy.gone:
         return record
@@ -170,7 +170,7 @@ def finished(deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         try:
             finishing.runtime.begin()
             _spread(subscribed, finishing, outcome)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it fails these records only
+        except Exception as error:  # noqa: BLE001 - any error fails these records only
             if is_fatal(error):
                 fatal = fatal or error
             else:
@@ -181,10 +181,10 @@ def finished(deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
 
 
 def reconciled(work: Work, finishing: Finishing) -> Outcome:
-    """Leads the mirror of an item, and all rows that it reaches, to what the item is now.
+    """Reconciles the stored copy of an item, and all of its rows, with the item as it is now.
 
-    The mirror is read first, *then* the item; the version lies behind that of the mirror and before that of any later
-    record, so that what a record brings meanwhile wins.
+    The copy is read first, *then* the item. The version is above that of the copy and below that of any later record,
+    so that a record that comes meanwhile wins.
     """
     outcome = Outcome()
     side = POSTS if work.role == SOURCE else EDGES
@@ -212,12 +212,12 @@ def _spread(subscribed: Subscribed, finishing: Finishing, outcome: Outcome) -> N
 
 
 def newest(work: Work, planning: Planning) -> list[Subscribed]:
-    """What the newest change says whose image can be read and shows; the records of others are reported."""
+    """The newest visible change whose image can be read; the records of unreadable ones are reported."""
     side = POSTS if work.role == SOURCE else EDGES
     for change in reversed(work.changes):
         try:
             check_view(work.route, change)
-            if change.is_hidden:  # a row for each reader would be written again, as it is
+            if change.is_hidden:  # the row of each reader would be written again unchanged
                 continue
             return [_subscribed(work, side, change)]
         except Exception as error:  # noqa: BLE001 - fails this record only
@@ -241,11 +241,11 @@ def _subscribed(work: Work, side: str, change: Change) -> Subscribed:
 
 
 def _as_it_is(known: StoredCopy, now: StoredCopy, key: Key, kept: RawImage | None) -> StoredCopy:
-    """The mirror of an item as it is, over the one that was read before it; ``kept``: what stays if it is gone."""
+    """The stored copy of an item as it is now, over the copy that was read before; ``kept``: of a gone edge."""
     if now.gone:
         now = gone(now.version, now.item, key, kept)
     if known.version >= now.version and known.version:
-        # A mirror is kept as text: its bytes are base64 by now, and those of an item that was read may be bytes.
+        # A copy is stored as text: its bytes are base64, and those of an item that was read may be bytes.
         alike = known.gone == now.gone and (known.gone or same({"M": known.raw}, {"M": now.raw}))
         return known if alike else now._replace(version=f"{known.version}{BY_OURSELVES}1")
     return now

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from streamfold.settings import Settings
     from streamfold.writes.guarded import StateKey
 INLINE = 2000
-"""Rows that an invocation writes for one change itself: about a second. What is more goes on as a fan-out."""
+"""Rows that an invocation writes for one change itself: about a second. A fan-out writes the rest."""
 INLINE_MAX = 100_000
 FUTURE_SECONDS_MAX = SECONDS_A_DAY
-"""How far a post's time may lie ahead: one further ahead would head every feed for as long."""
+"""How far a post's time may be ahead: until then the post would head every feed."""
 FEED_ATTRIBUTE = "__streamfold_feed__"
-"""The attribute of a handler that holds its route, for who reads the feed."""
+"""The attribute of a handler that holds its route, for readers of the feed."""
 MOST = 1000
 """The newest posts that a follow copies."""
 DAYS_MAX = 36_500
@@ -44,18 +44,18 @@ TIMES = "{at:datetime}, {at:datetime.seconds}, {day:date} or {post_id:ulid}, or 
 Unfollow = Literal["remove", "keep"]
 
 EDGE = "edge"
-"""The role of an item that says who follows whom."""
-NOT_FOUND = "what it keeps of posts and edges would not be found"
+"""The role of an item that joins a follower to an author."""
+NOT_FOUND = "its stored posts and edges would not be found"
 IDENTITY = (
     ("joined", "the fields that it joins on", NOT_FOUND),
     ("order", "the time that orders it", NOT_FOUND),
-    ("unfollow", "what an unfollow leaves, unfollow=,", "what it keeps of edges that are gone is for the old one"),
+    ("unfollow", "the rows that an unfollow leaves, unfollow=,", "its stored edges that are gone are for the old one"),
 )
-"""Options that a state keeps to: their names, in words, and why."""
+"""Options that a state requires to be unchanged: their names, in words, and the reason."""
 
 
 def position_prefix(key: Key, order: Field) -> str:
-    """The literal that stands before the time in a sort key."""
+    """The literal before the time in a sort key."""
     assert key.sort is not None
     text = ""
     for piece in key.sort.pieces:
@@ -67,13 +67,13 @@ def position_prefix(key: Key, order: Field) -> str:
 
 
 def sort_position_from(key: Key, order: Field, seconds: float) -> str:
-    """A place that no key of this time, or of a later one, lies before."""
+    """A sort position before all keys of this time or of a later one."""
     begin = max(int(seconds), 0)
     own = key.types[order.name]  # the target's field may be of another kind than the post's
     if own.spec == "ulid":
         return position_prefix(key, order) + ulid_of(begin * 1000)
     moment = datetime.fromtimestamp(begin, UTC)
-    if own.spec == ANY_TIME:  # all its texts of a second begin with this one, with whatever follows
+    if own.spec == ANY_TIME:  # all texts of a second begin with this one
         return position_prefix(key, order) + datetime_text(moment, 0)[:-1]
     return position_prefix(key, order) + str(own.write(moment.date() if own.spec == "date" else moment))
 
@@ -96,12 +96,11 @@ class FeedOptions(NamedTuple):
 
     @property
     def keeps(self) -> bool:
-        """Whether rows stay after an unfollow."""
+        """Whether rows are kept after an unfollow."""
         return self.unfollow == "keep"
 
 
 def options_of(route: Route) -> FeedOptions:
-    """The options of a feed's route."""
     options: FeedOptions = route.options
     return options
 
@@ -123,28 +122,28 @@ def post_seconds(route: Route, fields: Fields) -> float:
 
 
 def shown_seconds(route: Route, noted: int | None) -> int:
-    """How long a post is shown: by the option now, and no longer than was noted when it was written.
+    """How long a post is shown: by the present option, and no longer than was noted when it was written.
 
-    What was too old to be visited once has not heard of removals since: a longer option does not bring it back.
+    A post that was too old at some time got no removals since: a longer option must not bring it back.
     """
     keep = options_of(route).keep_seconds
     return keep if noted is None else min(keep, noted)
 
 
 def check_post(route: Route, fields: Fields, now: float) -> None:
-    """Raises ``Unprocessable`` for a post that no reader is to be shown, as far as its key tells, at a time ``now``.
+    """Raises ``Unprocessable`` for a post that no reader may see at a time ``now``, by its key.
 
-    Writers and readers ask it: a post that is refused when it is pushed must not appear when its author is pulled.
+    Writers and readers call it: a post that is refused when it is pushed must not appear when its author is pulled.
     """
     if post_seconds(route, fields) > now + FUTURE_SECONDS_MAX:
         raise Unprocessable(
-            f"The time in the key of a post of feed {route.name!r} lies more than a day ahead: it would head "
+            f"The time in the key of a post of feed {route.name!r} is more than a day ahead: it would head "
             "every feed until then. Expected the time of the post."
         )
-    for part in (route.into[0].partition, route.into[0].sort):
-        if part is not None and all(field.name in fields for field in part.fields):
+    for template in (route.into[0].partition, route.into[0].sort):
+        if template is not None and all(field.name in fields for field in template.fields):
             try:
-                part.compose(fields)
+                template.compose(fields)
             except KeyValueError as error:
                 raise Unprocessable(
                     f"The key of a post of feed {route.name!r} makes no key of {route.into[0]!r}: {reason(error)}"
@@ -163,7 +162,7 @@ def checked_feed(  # noqa: PLR0913 - the options of one declaration
     unfollow: Any,
     inline: Any,
 ) -> FeedOptions:
-    """The options of a feed. Raises ``DeclarationError``, with the remedy, for what cannot be."""
+    """The options of a feed. Raises ``DeclarationError``, with the remedy, for impossible options."""
     who = f"The feed at {at}"
     _check_number(who, "keep_days", keep_days, 1, DAYS_MAX)
     _check_number(who, "most", most, 1, COUNT_MAX)
@@ -174,8 +173,8 @@ def checked_feed(  # noqa: PLR0913 - the options of one declaration
         _check_number(who, "pull_above", pull_above, inline, COUNT_MAX)
         if unfollow == "keep":
             raise DeclarationError(
-                f'{who} has pull_above={pull_above} and unfollow="keep": pulled posts are read by who follows at that '
-                "time, so none could be kept. Leave one of the two out."
+                f'{who} has pull_above={pull_above} and unfollow="keep": only followers at the time of reading see '
+                "pulled posts, so none could be kept. Leave one of the two out."
             )
     joined = _joined(who, post, audience)
     _check_into(who, post, audience, into)
@@ -191,7 +190,7 @@ def _check_number(who: str, name: str, value: Any, minimum: int, most: int) -> N
 
 
 def _joined(who: str, post: Key, audience: Key) -> tuple[str, ...]:
-    """The fields that join posts and edges: those of the partition of a post."""
+    """The fields that join posts and edges: the fields of a post's partition."""
     shared = tuple(name for name in post.types if name in audience.types)
     own = tuple(field.name for field in post.partition.fields)
     if not shared:
@@ -231,7 +230,7 @@ def _check_into(who: str, post: Key, audience: Key, into: Key) -> None:
         if into.overlaps(source):
             raise DeclarationError(
                 f"{who} has the target {into!r}, which takes keys of {source!r} too: its rows would be read as "
-                "sources. Give the target a literal that tells them apart."
+                "sources. Give the target a literal that the sources do not have."
             )
     if into.sort is None or into.sort.attribute_type != "S":
         raise DeclarationError(f"{who} has the target {into!r}: expected a sort key of text, which orders the feed.")
@@ -246,22 +245,22 @@ def _check_into(who: str, post: Key, audience: Key, into: Key) -> None:
 
 
 def _order(who: str, post: Key) -> Field:
-    """The typed time that the sort key of a post begins with."""
+    """The typed time at the begin of a post's sort key."""
     pieces = post.sort.pieces if post.sort else ()
     first = next((piece for piece in pieces if not isinstance(piece, str)), None)
     if first is None or first.spec not in TIMED:
         raise DeclarationError(
             f"{who} has {post!r}, whose sort key does not begin with a time: expected one behind its literal, {TIMES}. "
-            "It orders the feed, and says when a row expires."
+            "It orders the feed, and gives the time when a row expires."
         )
     return first
 
 
 def _check_ordered(who: str, post: Key, into: Key, order: Field) -> None:
-    """The posts of one author stand in a feed in their own order: pulled posts are merged with pushed rows by it.
+    """Requires the own order of one author's posts in a feed: pulled posts are merged with pushed rows in it.
 
-    Behind a text, another field would change that order: ``a`` is before ``a!``, and ``a#x`` behind ``a!#x``. A time
-    has one width, so a post's key that ends with it may be followed by anything.
+    Behind a text, another field would change that order: ``a`` is before ``a!``, and ``a#x`` is after ``a!#x``. A time
+    has one width, so a post's key that ends with the time may be followed by any field.
     """
     assert post.sort is not None
     assert into.sort is not None
@@ -277,12 +276,12 @@ def _check_ordered(who: str, post: Key, into: Key, order: Field) -> None:
 
 
 class Feeds(Derivation):
-    """Posts in the feeds of those who follow their authors."""
+    """Posts in the feeds of their authors' followers."""
 
     name = "feed"
     gets_items = True
     reads_derived = True
-    reads_items = True  # posts that are pulled are read as they are, and so is an item that is repaired
+    reads_items = True  # pulled posts and repaired items are read as they are now
     sees_derived_attributes = True
     reconciles = True
     reconciles_all_roles = True
@@ -362,10 +361,9 @@ class Feeds(Derivation):
         return FeedSegments(route, job, finishing)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
-        """Leads the mirror of an item, and all rows that it reaches, to what the item is now.
+        """Reconciles the stored copy of an item, and all of its rows, with the item as it is now.
 
-        The mirror is read first, *then* the item; the version lies behind that of the mirror and before that of any
-        later record, so that what a record brings meanwhile wins.
+        The copy is read first, *then* the item, so that a record that comes meanwhile wins.
         """
         from streamfold.derivations.feed.fan_outs import reconciled
 

@@ -1,7 +1,7 @@
-"""The row of one post in one reader's feed: what it is made of, and when it may be written.
+"""The row of one post in one reader's feed: its attributes, and when it may be written.
 
-A row bears the version of its post and the version of its edge. It is only replaced by a pair that is not older on
-either side. Where neither pair is newer, both mirrors are read again: each is at least as new as what the row holds.
+A row has the version of its post and the version of its edge. It is only replaced if neither version is older. If
+neither version is newer, both stored copies are read again: each is at least as new as the row.
 """
 
 import json
@@ -32,34 +32,34 @@ from streamfold.writes.guarded import PutPostRow, PutStoredCopy, Reason, StateKe
 if TYPE_CHECKING:
     from streamfold.writes.guarded import RowKey
 POSTS, EDGES = "posts", "edges"
-"""The two sides of a feed."""
+"""The two sides of a feed: its posts and its edges."""
 NEVER = ""
-"""The version of what was never mirrored."""
+"""The version of an item without a stored copy."""
 EDGE_DIGITS = 32
-"""Hexadecimal digits that place an edge, 128 bits: lanes are ranges of the first."""
+"""Hexadecimal digits of an edge's sort position, 128 bits: segments are ranges of the first digit."""
 SEGMENT_DIGITS = "0123456789abcdef"
 BESIDE_BYTES_MAX = 4096
-"""What stands beside an item in its mirror: a key of 3,072 bytes at most, a version, a time."""
+"""Size of a stored copy beside its item: a key of 3,072 bytes at most, a version, a time."""
 END = "g"
-"""Behind every place of an edge."""
+"""After every sort position of an edge."""
 
 ROWS_A_CALL = 25
-"""Rows of one call where calls are made side by side (API Reference, BatchExecuteStatement)."""
+"""Rows of one call if calls are made at once (API Reference, BatchExecuteStatement)."""
 ROUNDS_MAX = 8
-"""Times that both mirrors are read again before a pair counts as contended."""
+"""Times that both stored copies are read again before their row counts as contended."""
 NAMES_MAX = 50
-"""Names of attributes that are remembered to be taken away from rows that have them from before."""
+"""Names of attributes that are remembered, to be removed from rows that have them from before."""
 ONE_ROW = 1, "because a feed shows a post to a reader once"
 
 
 class StoredCopy(NamedTuple):
-    """A post or an edge as the newest change that was heard of left it."""
+    """A post or an edge as its newest known change left it."""
 
     version: str
     item: ItemKey
-    raw: RawImage  # of one that is gone: its key, and in a feed that keeps rows what it was
+    raw: RawImage  # of a gone item: its key, and in a feed that keeps rows its last image
     gone: bool
-    keep_seconds: int | None = None  # of a post: how long its rows are shown, by the option when it was mirrored
+    keep_seconds: int | None = None  # of a post: how long its rows are shown, by the option when the copy was stored
 
     @property
     def image(self) -> Image:
@@ -72,7 +72,7 @@ class StoredCopy(NamedTuple):
 
     @classmethod
     def of(cls, text: str, key: Key) -> "StoredCopy":
-        """Raises ``EngineError`` for a text that is none of a mirror."""
+        """The copy from its text. Raises ``EngineError`` for another text."""
         try:
             read = json.loads(text)
             raw = read["i"]
@@ -80,7 +80,7 @@ class StoredCopy(NamedTuple):
             keep = read.get("keep")
             return cls(read["v"], item, raw, read.get("gone", False), None if keep is None else int(keep))
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise damaged(f"What a feed keeps of an item of {key!r}") from None
+            raise damaged(f"The stored copy of an item of {key!r}") from None
 
 
 class Sided(NamedTuple):
@@ -92,7 +92,7 @@ class Sided(NamedTuple):
 
 
 def gone(version: str, item: ItemKey, key: Key, raw: RawImage | None = None) -> StoredCopy:
-    """The mirror of an item that is not there."""
+    """The stored copy of an item that does not exist."""
     return StoredCopy(version, item, {**(raw or {}), **encode(key.attributes(*item[1:]))["M"]}, gone=True)
 
 
@@ -102,9 +102,9 @@ def side_key(route: Route, side: str) -> Key:
 
 
 def check_room(route: Route, side: str, raw: RawImage) -> None:
-    """Raises ``HandlerError`` for an item that leaves no room for what stands beside it in its mirror.
+    """Raises ``HandlerError`` for an item that is too large for its stored copy.
 
-    Readers ask it of posts that they pull: one that is refused when it is pushed must not appear there.
+    Readers call it for pulled posts: one that is refused when it is pushed must not appear there.
     """
     text = to_json(raw)
     if len(text) * 4 > ITEM_BYTES_MAX and (size := len(text.encode())) > ITEM_BYTES_MAX - BESIDE_BYTES_MAX:
@@ -115,7 +115,7 @@ def check_room(route: Route, side: str, raw: RawImage) -> None:
 
 
 class StoredCopies:
-    """The mirrors of one feed in a state."""
+    """The stored copies of one feed in a state."""
 
     def __init__(self, runtime: Runtime, route: Route) -> None:
         self.runtime = runtime
@@ -127,21 +127,21 @@ class StoredCopies:
         return side_key(self.route, side)
 
     def post_from(self, seconds: float) -> str:
-        """The place that no post of this time, or of a later one, lies before."""
+        """A sort position before all posts of this time or of a later one."""
         return sort_position_from(self.key_of(POSTS), options_of(self.route).order, seconds)
 
     def fields_of(self, side: str, item: ItemKey) -> Fields:
         """The fields of an item's key."""
         fields = self.key_of(side).match_values(*item[1:])
-        assert fields is not None, "a mirror is of its template"
+        assert fields is not None, "a stored copy is of its template"
         return fields
 
     def partition(self, side: str, fields: Fields) -> str:
-        """The partition of the mirrors of one side that join with these fields."""
+        """The partition of the stored copies of one side that join with these fields."""
         return side_partition(side, self.application, self.route.name, joined_text(self.route, fields))
 
-    def place(self, sided: Sided) -> StateKey:
-        """The key of an item's mirror."""
+    def copy_key(self, sided: Sided) -> StateKey:
+        """The key of an item's stored copy."""
         partition = self.partition(sided.side, sided.fields)
         if sided.side == POSTS:
             return StateKey(partition, str(sided.item[2]))
@@ -150,11 +150,11 @@ class StoredCopies:
         )
 
     def write(self, sided: Sided, copy: StoredCopy, now: float) -> PutStoredCopy:
-        """The write of a mirror. Raises ``HandlerError`` for an item that leaves no room for what stands beside it."""
+        """The write of a stored copy. Raises ``HandlerError`` for an item that is too large for it."""
         text = copy.text
         if len(text) * 4 > ITEM_BYTES_MAX:
             check_room(self.route, sided.side, copy.raw)
-        return PutStoredCopy(self.place(sided), text, copy.version, self._expires(sided, copy, now))
+        return PutStoredCopy(self.copy_key(sided), text, copy.version, self._expires(sided, copy, now))
 
     def _expires(self, sided: Sided, copy: StoredCopy, now: float) -> int | None:
         keep = options_of(self.route).keep_seconds + self.runtime.retention_seconds
@@ -163,21 +163,21 @@ class StoredCopies:
         return int(now) + keep if copy.gone else None
 
     def read(self, asked: Sequence[Sided]) -> list[StoredCopy]:
-        """The mirrors of items as they are now."""
-        places = [self.place(each) for each in asked]
-        found = self.runtime.engine.read_state(places, consistent=True)
+        """The stored copies of items, read consistently."""
+        keys = [self.copy_key(each) for each in asked]
+        found = self.runtime.engine.read_state(keys, consistent=True)
         return [
-            StoredCopy.of(found[place]["s"], self.key_of(each.side))
-            if place in found
+            StoredCopy.of(found[key]["s"], self.key_of(each.side))
+            if key in found
             else gone(NEVER, each.item, self.key_of(each.side))
-            for place, each in zip(places, asked, strict=True)
+            for key, each in zip(keys, asked, strict=True)
         ]
 
     def orphans(self, keys: Iterable[StateKey]) -> list[ItemKey]:
-        """The items that these state items mirror, gone or not.
+        """The items of these stored copies, gone or not.
 
-        The mirror of an item that only older code saw removed still shows it. A gone item may still have rows: the
-        process that mirrored it died before it visited the pairs, and older code took the record then.
+        The copy still shows an item whose removal only older code has seen. A gone item may still have rows, if the
+        process that stored the copy died before it visited the rows, and older code took the record then.
         """
         found: list[ItemKey] = []
         for side in (POSTS, EDGES):
@@ -188,25 +188,25 @@ class StoredCopies:
         return found
 
     def page(self, side: str, partition: str, wanted: Entries) -> list[tuple[str, StoredCopy]]:
-        """Some mirrors of a side, strongly consistent, with their places."""
+        """Some stored copies of a side with their sort positions, read consistently."""
         key = self.key_of(side)
         entries = self.runtime.engine.read_entries(wanted._replace(partition=partition))
-        return [(place, StoredCopy.of(text, key)) for place, text in entries]
+        return [(position, StoredCopy.of(text, key)) for position, text in entries]
 
 
 def joined_text(route: Route, fields: Fields) -> str:
-    """What joins posts and edges: the partition key of the posts."""
+    """The text that joins posts and edges: the partition key of the posts."""
     return str(route.sources[0].partition.compose(fields))
 
 
-def segment_bounds(number: int, lanes: int) -> tuple[str, str]:
-    """Between which places of edges a lane lies; no edge lies at either of the two."""
-    first, last = 16 * number // lanes, 16 * (number + 1) // lanes
+def segment_bounds(number: int, segments: int) -> tuple[str, str]:
+    """The bounds of a segment among the sort positions of edges; no edge is at either bound."""
+    first, last = 16 * number // segments, 16 * (number + 1) // segments
     return SEGMENT_DIGITS[first], SEGMENT_DIGITS[last] if last < len(SEGMENT_DIGITS) else END
 
 
 class PostAndEdge(NamedTuple):
-    """A post and an edge, as they are mirrored."""
+    """The stored copies of a post and of an edge."""
 
     post: StoredCopy
     edge: StoredCopy
@@ -216,7 +216,7 @@ PostFails = Callable[[PostAndEdge, Exception], None]
 
 
 def is_shown(route: Route, pair: PostAndEdge) -> bool:
-    """Whether both are there; in a feed that keeps rows, an edge that is gone shows what it brought."""
+    """Whether both exist; in a feed that keeps rows, a gone edge still shows its posts."""
     return not pair.post.gone and (not pair.edge.gone or options_of(route).keeps)
 
 
@@ -233,7 +233,7 @@ def fields_of(route: Route, pair: PostAndEdge) -> Fields:
 
 
 def row_values(route: Route, post: Image, edge: Image, fields: Fields) -> dict[str, object] | None:
-    """The attributes of a row; None if the function gives none. Raises what it raises, and ``HandlerError``."""
+    """The attributes of a row; None if the function gives none. Raises its errors, and ``HandlerError``."""
     effects = yielded(route, post, fields, Row, more=(edge,), most=ONE_ROW)
     if not effects:
         return None
@@ -248,9 +248,9 @@ def row_values(route: Route, post: Image, edge: Image, fields: Fields) -> dict[s
 
 
 def made(route: Route, pair: PostAndEdge, *, fresh: bool, names: Sequence[str] = ()) -> PutPostRow:
-    """The write of a pair's row. Raises what the function raises, and ``HandlerError``.
+    """The write of a post's row. Raises the errors of the function, and ``HandlerError``.
 
-    fresh: no row is expected to be there. names: attributes that a row may have from before.
+    fresh: no row is expected to exist. names: attributes that a row may have from before.
     """
     fields = fields_of(route, pair)
     (into,) = route.into
@@ -269,7 +269,7 @@ def made(route: Route, pair: PostAndEdge, *, fresh: bool, names: Sequence[str] =
 
 
 def names_before(route: Route, posts: Sequence[PostAndEdge]) -> tuple[str, ...]:
-    """The attributes that rows of these pairs have; a pair on which the function raises tells none."""
+    """The attributes that these rows have; a post on which the function raises adds none."""
     names: dict[str, None] = {}
     for pair in posts:
         with suppress(Exception):
@@ -280,19 +280,19 @@ def names_before(route: Route, posts: Sequence[PostAndEdge]) -> tuple[str, ...]:
 
 
 class PostRows:
-    """Writes the rows of pairs of one feed."""
+    """Writes the rows of posts and edges of one feed."""
 
     def __init__(self, copies: StoredCopies) -> None:
         self.copies = copies
         self.route = copies.route
         self.runtime = copies.runtime
-        self.names: dict[str, None] = {}  # attributes of rows, as far as they were seen
+        self.names: dict[str, None] = {}  # known attributes of rows
 
     def visit(self, posts: Sequence[PostAndEdge], fails: PostFails, *, fresh: bool, copied: int | None = None) -> int:
-        """Leads the rows of pairs to what these are now, or newer; returns how many were written.
+        """Writes the rows of posts and edges as they are now, or newer; returns how many were written.
 
-        fresh: rows are expected not to be there. copied: how many of the first pairs make a row where none is; None:
-        all. ``fails`` is told of pairs whose row cannot be made. Raises ``EngineUnavailable`` and ``NotStarted``.
+        fresh: rows are expected not to exist. copied: how many of the first may make a missing row; None: all.
+        ``fails`` is called for rows that cannot be made. Raises ``EngineUnavailable`` and ``NotStarted``.
         """
         wanted: dict[RowKey, tuple[PutPostRow, PostAndEdge]] = {}
         for number, pair in enumerate(posts):
@@ -317,11 +317,11 @@ class PostRows:
         return write_rows(self.runtime, self.route, [write for write, _ in wanted.values()], again, contended)
 
     def _drop_absent(self, wanted: "dict[RowKey, tuple[PutPostRow, PostAndEdge]]") -> None:
-        """Leaves out rows that are only replaced and are not there: a read costs less than a refused write."""
+        """Leaves out missing rows that are only replaced: a read costs less than a refused write."""
         replacing = [key for key, (write, _) in wanted.items() if write.replaces]
-        there = self.runtime.engine.read_rows(replacing) if replacing else {}
+        stored = self.runtime.engine.read_rows(replacing) if replacing else {}
         for key in replacing:
-            if key not in there:
+            if key not in stored:
                 del wanted[key]
 
     def _remember(self, write: PutPostRow) -> None:
@@ -330,7 +330,7 @@ class PostRows:
                 self.names[name] = None
 
     def _again(self, write: PutPostRow, pair: PostAndEdge) -> PutPostRow:
-        """The write of a row, of what both mirrors hold by now."""
+        """The write of a row, from both stored copies as they are now."""
         sides = [
             Sided(side, copy.item, self.copies.fields_of(side, copy.item))
             for side, copy in zip((POSTS, EDGES), pair, strict=True)
@@ -339,7 +339,7 @@ class PostRows:
 
 
 Again = Callable[["RowKey"], PutPostRow]
-"""Makes the write of a row of what both sides are by then."""
+"""Makes the write of a row from both sides as they are then."""
 
 
 def _raised(_: "RowKey", error: Exception) -> None:
@@ -353,41 +353,41 @@ def write_rows(
     again: Again,
     fails: "Callable[[RowKey, Exception], None]" = _raised,
 ) -> int:
-    """Writes rows by the rule of pairs, many at a time; returns how many were written.
+    """Writes rows by the versions of both sides, many at a time; returns how many were written.
 
-    ``fails`` is told of rows that are contended, or none of this feed.
+    ``fails`` is called for rows that are contended, or not of this feed.
     """
-    left = _put(runtime, writes)
-    written = len(writes) - len(left)
-    alone = {write.key: write for write in writes}
-    for key in left:
+    refused = _put(runtime, writes)
+    written = len(writes) - len(refused)
+    by_key = {write.key: write for write in writes}
+    for key in refused:
         try:
-            written += apply_again(runtime, route, alone[key], partial(again, key))
+            written += apply_again(runtime, route, by_key[key], partial(again, key))
         except (Contended, HandlerError) as error:
             fails(key, error)
     return written
 
 
 def _put(runtime: Runtime, writes: Sequence[PutPostRow]) -> "list[RowKey]":
-    """Writes rows in many calls side by side; returns the keys of those that are to be written alone."""
-    left: list[RowKey] = []
+    """Writes rows in several calls at once; returns the keys of rows that have to be written one by one."""
+    refused: list[RowKey] = []
     wrong: Exception | None = None
-    parts = slices(runtime.slots, writes, ROWS_A_CALL)
-    calls = ((Several(write.key for write in part), partial(runtime.engine.put_post_rows, part)) for part in parts)
+    groups = slices(runtime.slots, writes, ROWS_A_CALL)
+    calls = ((Several(write.key for write in each), partial(runtime.engine.put_post_rows, each)) for each in groups)
     for _, answer in in_slots(runtime.slots, calls, stops=lambda error: isinstance(error, EngineError)):
         if isinstance(answer, Exception):
             wrong = wrong or answer
         else:
-            left += answer
+            refused += answer
     if wrong is not None:
         raise wrong
-    return left
+    return refused
 
 
 def apply_again(runtime: Runtime, route: Route, write: PutPostRow, again: Callable[[], PutPostRow]) -> bool:
-    """Writes one row by the rule of pairs; False where a newer pair, or no row, is there.
+    """Writes one row by the versions of both sides; False if the row is newer, or missing and only to be replaced.
 
-    again: makes the write of what both sides are by then. Raises ``Contended`` after ``ROUNDS_MAX`` rounds.
+    again: makes the write of both sides as they are then. Raises ``Contended`` after ``ROUNDS_MAX`` rounds.
     """
     for number in range(ROUNDS_MAX):
         if number:
@@ -400,11 +400,11 @@ def apply_again(runtime: Runtime, route: Route, write: PutPostRow, again: Callab
         if _is_done(route, write, reason):
             return False
         write = again()
-    raise Contended(f"Refused {ROUNDS_MAX} times in a row, because both sides of a pair change all the time.")
+    raise Contended(f"Refused {ROUNDS_MAX} times in a row, because post and edge change all the time.")
 
 
 def _is_done(route: Route, write: PutPostRow, reason: Reason) -> bool:
-    """Whether the row needs no write. Raises ``HandlerError`` for a row that is none of this feed."""
+    """Whether the row needs no write. Raises ``HandlerError`` for a row that is not of this feed."""
     row = reason.item
     if row is None:
         return write.replaces

@@ -1,9 +1,9 @@
-"""Spreads a change of a post or of an edge: mirrors it, *then* reads the other side, and visits the pairs.
+"""Spreads a change of a post or of an edge: stores its copy, *then* reads the other side, and visits the rows.
 
-Whatever is final is mirrored before the other side is read, so the later of two changes sees the other. After that the
-own mirror is read again: a change that was overtaken meanwhile writes nothing. Only a change
-that leaves an item there passes over items of the other side that are gone: a removal visits all pairs that may have a
-row, because the other side may be gone too, and may have passed over this one.
+The final state is stored before the other side is read, so the later of two changes sees the other. After that the own
+copy is read again: a change that was overtaken meanwhile writes nothing. Only a change that leaves an existing item
+skips gone items of the other side. A removal visits all rows that may exist, because the other side may be gone too,
+and may have skipped this one.
 """
 
 import json
@@ -46,49 +46,58 @@ from streamfold.writes.guarded import PutPostRow, RowKey, StateKey
 
 Mode = Literal["push", "flipping", "pull", "returning"]
 PULL = RESERVED_PREFIX + "pull#"
-"""Begins the partition of the rows that tell a reader whom to pull: no key of an application begins so."""
+"""The begin of the partition of rows that have a reader pull an author: no key of an application begins so."""
 EDGE = "edge"
-"""The attribute of such a row that holds the edge, as one text: the function gets it beside each pulled post."""
+"""The attribute of such a row with the edge, as one text: the function gets it beside each pulled post."""
 UNTIL = "until"
-"""The attribute that says up to which post a reader pulls; absent while all posts are pulled."""
+"""The attribute with the last post that a reader pulls; absent while all posts are pulled."""
 KEEP = "keep"
-"""The attribute that says for how many seconds a pulled post is shown, by the option when the author was switched."""
+"""The attribute with the seconds for which a pulled post is shown, by the option when the author was switched."""
 REVISION_DIGITS = 10
 BACK_BELOW = 0.8
 """The share of ``pull_above`` below which an audience is pushed to again."""
 COUNTED_SECONDS = SECONDS_A_DAY
-"""How often the audience of a pulled author is counted, at most."""
+"""The shortest time between two counts of a pulled author's audience."""
 PULLED_AHEAD_SECONDS = 2 * SECONDS_A_DAY
-"""How far ahead of the time at which posts are pushed again they are pulled too: longer than readers are being told."""
+"""How far beyond the switch back to pushing posts are pulled too: longer than it takes to notify all readers."""
 FAR = 253_402_300_799
-"""The end of the year 9999: what a reader is to pull does not expire while its author is pulled."""
+"""The end of the year 9999: a pulling row does not expire while its author is pulled."""
 
 PUSH, VISIT, TELL, COUNT = "push", "visit", "tell", "count"
-"""A post to all edges; an edge to all posts; the audience's mode to all edges; the edges are counted."""
+"""A post to all edges; an edge to all posts; the audience's mode to all edges; a count of the edges."""
 OF_AUDIENCE = (TELL, COUNT)
 
 SAMPLED = 5
-"""Edges for which it is told which attributes a post's rows had before."""
+"""Edges of which the earlier attributes of a post's rows are sampled."""
 
 
 class Audience(NamedTuple):
-    """How the audience of one author is reached."""
+    """How the posts of one author reach the audience.
+
+    The modes follow one another:
+
+    - *push*: rows are written for each edge. Above ``pull_above`` edges, the author is *flipping*.
+    - *flipping*: rows are still pushed, while all readers are notified to pull. Then the mode is *pull*.
+    - *pull*: readers read the author's posts; no rows are written. Below ``BACK_BELOW``, the author is *returning*.
+    - *returning*: posts are pushed and pulled, until ``until`` is known. Then the mode is *push*, and readers are
+      notified to pull up to ``until`` only.
+    """
 
     mode: Mode = "push"
-    revision: int = 0  # 0: it was pushed to ever since
-    until: str = ""  # the place of the last post that is pulled; "": none is, or all
+    revision: int = 0  # 0: always pushed so far
+    until: str = ""  # the sort position of the last pulled post; "": none is pulled, or all are
     counted: int = 0  # when its edges were last counted, epoch seconds
-    tells: bool = False  # readers are being told of the mode
+    tells: bool = False  # readers are being notified of the mode
     keep_seconds: int | None = None  # how long posts are shown, by the option when the mode was last changed
 
     @property
     def pulls(self) -> bool:
-        """Whether readers are told to pull all posts."""
+        """Whether readers are notified to pull all posts."""
         return self.mode != "push"
 
     @property
     def version(self) -> str:
-        """The revision as one of the versions of a pair."""
+        """The revision as one of a row's two versions."""
         return f"{self.revision:0{REVISION_DIGITS}}"
 
 
@@ -101,7 +110,7 @@ class Audiences:
         self.runtime = copies.runtime
 
     def read(self, fields: Fields) -> Audience:
-        """How the audience of an author is reached now."""
+        """The present audience of an author."""
         if options_of(self.route).pull_above is None:
             return Audience()
         key = self._key(fields)
@@ -109,7 +118,7 @@ class Audiences:
         return Audience() if found is None else _audience(found["s"])
 
     def change(self, fields: Fields, before: Audience, after: Audience) -> Audience:
-        """Changes an audience that was read; returns what it is then, by this change or by another."""
+        """Changes an audience that was read; returns the stored one, which another process may have changed."""
         after = after._replace(revision=before.revision + 1)
         stored = self.runtime.engine.swap_state(self._key(fields), {"s": json.dumps(after._asdict())}, before.revision)
         return after if stored else self.read(fields)
@@ -121,40 +130,40 @@ class Audiences:
         return self.change(fields, audience, self._switched(audience, mode="flipping", until="", tells=True))
 
     def back(self, fields: Fields, audience: Audience) -> Audience:
-        """Has the posts of an author pushed again: first beside pulling, so that none is in between."""
+        """Has the posts of an author pushed again: first beside pulling, so that no post is missed in between."""
         if audience.mode == "pull":
             audience = self.change(fields, audience, self._switched(audience, mode="returning"))
         if audience.mode != "returning":
             return audience
         newest = self.copies.page(POSTS, self.copies.partition(POSTS, fields), Entries("", 1, descending=True))
         ahead = self.copies.post_from(self.runtime.clock() + PULLED_AHEAD_SECONDS)
-        until = max([ahead, *(place for place, _ in newest)])
+        until = max([ahead, *(position for position, _ in newest)])
         return self.change(fields, audience, self._switched(audience, mode="push", until=until, tells=True))
 
-    def redacted(self, fields: Fields, audience: Audience) -> Audience:
-        """Notes that all readers were told of the mode."""
+    def notified(self, fields: Fields, audience: Audience) -> Audience:
+        """Notes that all readers were notified of the mode."""
         mode: Mode = "pull" if audience.mode == "flipping" else audience.mode
         if not audience.tells:
             return audience
         counted = int(self.runtime.clock())
         return self.change(fields, audience, audience._replace(mode=mode, counted=counted, tells=False))
 
-    def tell(self, edges: list[StoredCopy], audience: Audience) -> int:
-        """Tells readers by their edges whether they are to pull an author; returns how many rows were written.
+    def notify(self, edges: list[StoredCopy], audience: Audience) -> int:
+        """Notifies readers, by their edges, whether to pull an author; returns how many rows were written.
 
         The audience is read after the edges, so that the later of two changes sees the other.
         """
         if not audience.revision:
             return 0
-        redacted = {(row := self._row(edge, audience)).key: (row, edge) for edge in edges}
+        rows = {(row := self._row(edge, audience)).key: (row, edge) for edge in edges}
 
         def again(key: RowKey) -> PutPostRow:
-            item = redacted[key][1].item
+            item = rows[key][1].item
             sided = Sided(EDGES, item, self.copies.fields_of(EDGES, item))
             (newest,) = self.copies.read([sided])
             return self._row(newest, self.read(sided.fields))
 
-        return write_rows(self.runtime, self.route, [row for row, _ in redacted.values()], again)
+        return write_rows(self.runtime, self.route, [row for row, _ in rows.values()], again)
 
     def _switched(self, audience: Audience, **changed: Any) -> Audience:
         return audience._replace(keep_seconds=options_of(self.route).keep_seconds, **changed)
@@ -163,7 +172,7 @@ class Audiences:
         return audience_key(self.copies.application, self.route.name, joined_text(self.route, fields))
 
     def _row(self, edge: StoredCopy, audience: Audience) -> PutPostRow:
-        """The row that tells one reader whether to pull one author."""
+        """The row that notifies one reader whether to pull one author."""
         fields = self.copies.fields_of(EDGES, edge.item)
         pulled = not edge.gone and (audience.pulls or bool(audience.until))
         values: dict[str, Any] | None = {EDGE: to_json(edge.raw)} if pulled else None
@@ -179,39 +188,39 @@ class Audiences:
 
 
 def pull_partition(name: str, reader: str) -> str:
-    """The partition of the rows that tell a reader whom to pull, in the table of the feed."""
+    """The partition of a reader's pulling rows, in the table of the feed."""
     partition = f"{PULL}{name}#{reader}"
     if len(partition.encode()) <= PARTITION_BYTES_MAX:
         return partition
-    return f"{PULL}{name}#sha256:{sha256(reader.encode()).hexdigest()}"  # a reader's key may have as many bytes
+    return f"{PULL}{name}#sha256:{sha256(reader.encode()).hexdigest()}"  # the prefix makes a long key too long
 
 
 def pull_key(route: Route, fields: Fields) -> RowKey:
-    """The key of the row that tells a reader whether to pull an author."""
+    """The key of the row that notifies a reader whether to pull an author."""
     (into,) = route.into
     reader = str(into.partition.compose(fields))
     return into.table.name, pull_partition(route.name, reader), joined_text(route, fields)
 
 
 def _audience(text: str) -> Audience:
-    """The audience of its text, without what newer code added. Raises ``EngineError`` for a damaged one."""
+    """The audience from its text, without fields of newer code. Raises ``EngineError`` for a damaged one."""
     try:
         return Audience(**{name: value for name, value in json.loads(text).items() if name in Audience._fields})
     except (AttributeError, TypeError, ValueError):
-        raise damaged("How an audience is reached") from None
+        raise damaged("The audience of an author") from None
 
 
 class Task(NamedTuple):
-    """What a fan-out is for."""
+    """The work of a fan-out."""
 
     what: str
     sided: Sided  # the post or edge; for an audience any of its posts
     version: str  # of the change, or of the audience's mode
-    is_new: bool  # no rows are expected to be there
+    is_new: bool  # no rows are expected to exist
     names: tuple[str, ...] = ()  # attributes that rows may have from before
-    record: Mapping[str, Any] | None = None  # that asked for it, to be parked with a pair that fails
+    record: Mapping[str, Any] | None = None  # the cause, to be parked with a row that fails
     at: float = 0.0  # the time of that record, from which the age of posts counts, epoch seconds; 0: not known
-    copied_from: str = ""  # the place of the oldest post of which an edge makes a row where none is; "": of all
+    copied_from: str = ""  # sort position of the oldest post for which an edge makes a missing row; "": for all
 
     def job(self, route: Route, now: float) -> Job:
         """The job, the same for each attempt of one change."""
@@ -232,7 +241,7 @@ class Task(NamedTuple):
             what=self.what,
             handlers=(route.name,),
             table=self.sided.item[0],
-            segments=1 if self.what == VISIT else fan_outs.LANES,
+            segments=1 if self.what == VISIT else fan_outs.SEGMENTS,
             started=int(now),
             by="",
             options=options,
@@ -240,7 +249,7 @@ class Task(NamedTuple):
 
     @classmethod
     def of(cls, route: Route, job: Job) -> "Task":
-        """Raises ``EngineError`` for a job that is none of a feed."""
+        """The work of a job. Raises ``EngineError`` if the job is not of a feed."""
         try:
             given = job.options
             side, record = given["side"], given["record"]
@@ -259,23 +268,23 @@ class Task(NamedTuple):
 
 
 class Subscribed(NamedTuple):
-    """What the newest change of a batch says of a post or of an edge."""
+    """The newest change of a post or of an edge in a batch."""
 
     route: Route
     sided: Sided
     copy: StoredCopy
-    changes: tuple[Change, ...]  # that ask for it, oldest first
+    changes: tuple[Change, ...]  # its causes, oldest first
     at: float  # the time of the newest, epoch seconds; 0: not known
-    before: Image | None = None  # what the item was before the newest, if that is known
-    all_posts: bool = False  # none is passed over, nor one that was visited for the same version
+    before: Image | None = None  # the item before the newest change, if it is known
+    all_posts: bool = False  # none is skipped, not even one that was visited for the same version
 
     def __str__(self) -> str:
         what = "post" if self.sided.side == POSTS else "edge"
-        return f"lead the feeds that {what} {self.changes[-1].name} reaches to what it is"
+        return f"update the feeds that {what} {self.changes[-1].name} reaches"
 
     @property
     def is_new(self) -> bool:
-        """Whether the item was not there before."""
+        """Whether the item did not exist before."""
         return bool(self.changes) and self.changes[0].event == "INSERT"
 
 
@@ -293,10 +302,10 @@ class Spreading:
         self.fan_outs = FanOuts(copies.runtime)
 
     def spread(self, subscribed: Subscribed, fails: PostFails) -> None:
-        """Leads all rows that an item reaches to what it is, or hands that to a fan-out.
+        """Updates all rows of an item, or hands them to a fan-out.
 
-        Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time lies ahead, and
-        ``HandlerError`` for an item that is too large to be mirrored.
+        Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time is ahead, and
+        ``HandlerError`` for an item that is too large for its stored copy.
         """
         now = subscribed.at or self.runtime.clock()
         is_post = subscribed.sided.side == POSTS
@@ -304,27 +313,27 @@ class Spreading:
             seconds = post_seconds(self.route, subscribed.sided.fields)
             self._check(subscribed, max(now, self.runtime.clock()))
             if seconds + self.options.keep_seconds < now and not self._was_kept_longer(subscribed, now):
-                self.tallies.unchanged += 1  # its rows have expired, or are passed over by every reader
+                self.tallies.unchanged += 1  # its rows have expired, or every reader skips them
                 return
             subscribed = subscribed._replace(copy=subscribed.copy._replace(keep_seconds=self.options.keep_seconds))
         write = self.copies.write(subscribed.sided, subscribed.copy, self.runtime.clock())
         if send(self.runtime, [write]) is not None:
-            self.tallies.unchanged += 1  # a newer change is known, and whoever brought it spreads it
+            self.tallies.unchanged += 1  # a newer change is known, and its process spreads it
         elif is_post:
             self._post(subscribed, fails)
         else:
             self._edge(subscribed, now, fails)
 
     def _was_kept_longer(self, subscribed: Subscribed, now: float) -> bool:
-        """Whether a post that is too old by now may have rows that are not, because ``keep_days`` was lowered.
+        """Whether an old post may have rows that have not expired, because ``keep_days`` was lowered.
 
-        Readers pass over such rows, until it is raised again.
+        Readers skip such rows, until ``keep_days`` is raised again.
         """
         (known,) = self.copies.read([subscribed.sided])
         return known.keep_seconds is not None and not is_over(self.route, known, now)
 
     def _check(self, subscribed: Subscribed, now: float) -> None:
-        """Raises ``Unprocessable`` for a post that no reader is to be shown, whoever follows its author."""
+        """Raises ``Unprocessable`` for a post that no reader may see."""
         try:
             check_post(self.route, subscribed.sided.fields, now)
         except Unprocessable:
@@ -332,7 +341,7 @@ class Spreading:
                 raise
 
     def _post(self, subscribed: Subscribed, fails: PostFails) -> None:
-        audience = self.audiences.read(subscribed.sided.fields)  # after the mirror: see the audience's modes
+        audience = self.audiences.read(subscribed.sided.fields)  # after the copy was stored: see the audience's modes
         if audience.revision:
             self._go_on(subscribed, audience)
         if audience.mode == "pull":
@@ -353,16 +362,16 @@ class Spreading:
 
     def _edge(self, subscribed: Subscribed, now: float, fails: PostFails) -> None:
         edge = subscribed.copy
-        audience = self.audiences.read(subscribed.sided.fields)  # after the mirror: see the audience's modes
-        self.tallies.written += self.audiences.tell([edge], audience)
+        audience = self.audiences.read(subscribed.sided.fields)  # after the copy was stored: see the audience's modes
+        self.tallies.written += self.audiences.notify([edge], audience)
         if (edge.gone and self.options.keeps) or (audience.mode == "pull" and not edge.gone):
             return
         partition = self.copies.partition(POSTS, subscribed.sided.fields)
         after = self.copies.post_from(now - self.options.keep_seconds)
-        # An edge that was there before may have rows of older posts, from when ``keep_days`` was greater.
+        # An edge that existed before may have rows of older posts, from a time with a larger ``keep_days``.
         wanted = Entries("", self.options.inline + 1, after if subscribed.is_new else "", descending=True)
         found = self.copies.page(POSTS, partition, wanted)
-        posts = [post for place, post in found if place >= after or not is_over(self.route, post, now)]
+        posts = [post for position, post in found if position >= after or not is_over(self.route, post, now)]
         if len(found) > self.options.inline:
             names = self._names(subscribed, [PostAndEdge(post, edge) for post in posts[:SAMPLED]])
             self._open(subscribed, VISIT, names=names, copied_from=self._copied_from(subscribed, partition, after, now))
@@ -377,18 +386,18 @@ class Spreading:
         self._visit(subscribed, [PostAndEdge(post, edge) for post in taken], fails, copied)
 
     def _copied_from(self, subscribed: Subscribed, partition: str, after: str, now: float) -> str:
-        """The place of the oldest post that a follow copies; "" where all are.
+        """The sort position of the oldest post that a follow copies; "" if all are copied.
 
-        Posts that came after the follow do not count, nor those that are gone: nothing else is to fall behind them.
+        Later posts than the follow do not count, nor gone posts: else an older post would be left out behind them.
         """
-        place = self.copies.post_from(now + 1)
-        left, most = self.options.most, self.options.most
+        position = self.copies.post_from(now + 1)
+        remaining, most = self.options.most, self.options.most
         while subscribed.is_new:
-            found = self.copies.page(POSTS, partition, Entries("", most, after, descending=True, before=place))
-            for place, post in found:
-                left -= not post.gone
-                if not left:
-                    return place
+            found = self.copies.page(POSTS, partition, Entries("", most, after, descending=True, before=position))
+            for position, post in found:
+                remaining -= not post.gone
+                if not remaining:
+                    return position
             if len(found) < most:
                 break
         return ""
@@ -405,16 +414,16 @@ class Spreading:
         self.tallies.unchanged += not written
 
     def _is_overtaken(self, subscribed: Subscribed) -> bool:
-        """Whether a newer change of the item is known. Whoever brought that one spreads it.
+        """Whether a newer change of the item is known, which its own process spreads.
 
-        It is asked after the other side is read. An item of that side which came after the newer change was not paired
-        with this one. A row that was written for both now would never be visited again.
+        This is checked after the other side was read. An item of that side that came after the newer change was not
+        joined with this one: a row that was written for both now would never be visited again.
         """
         (newest,) = self.copies.read([subscribed.sided])
         return newest.version > subscribed.copy.version
 
     def _names(self, subscribed: Subscribed, posts: Sequence[PostAndEdge]) -> tuple[str, ...]:
-        """Attributes that rows may have from before the change, as far as its record tells."""
+        """Attributes that rows may have from before the change, as its record has them."""
         if not subscribed.before:
             return ()
         before = StoredCopy(subscribed.copy.version, subscribed.copy.item, subscribed.before.raw, gone=False)
@@ -425,7 +434,7 @@ class Spreading:
         return names_before(self.route, sampled)
 
     def _go_on(self, subscribed: Subscribed, audience: Audience) -> None:
-        """Goes on with a change of the audience's mode that was begun, and has a pulled audience counted."""
+        """Continues an unfinished change of the audience's mode, and has a pulled audience counted."""
         fields = subscribed.sided.fields
         if audience.mode == "returning":
             audience = self.audiences.back(fields, audience)
@@ -453,16 +462,16 @@ class Spreading:
 
 
 def is_over(route: Route, post: StoredCopy, now: float) -> bool:
-    """Whether a post was shown for as long as its mirror says: it may have been removed since, unheard."""
+    """Whether a post was shown for as long as its copy allows: it may have been removed since, without a visit."""
     fields = route.sources[0].match_values(*post.item[1:])
-    assert fields is not None, "a mirror is of its template"
+    assert fields is not None, "a stored copy is of its template"
     keep = options_of(route).keep_seconds if post.keep_seconds is None else post.keep_seconds
     return post_seconds(route, fields) + keep < now
 
 
 def takes(copy: StoredCopy, other: StoredCopy, *, keeps: bool = False) -> bool:
-    """Whether a change visits the pair with an item of the other side.
+    """Whether a change visits the row with an item of the other side.
 
-    keeps: the other side is edges, whose rows stay when they are gone.
+    keeps: the other side is edges, whose rows are kept when the edges are gone.
     """
     return copy.gone or not other.gone or keeps

@@ -1,7 +1,7 @@
 """Unique index items: the sort position of each claimant.
 
-A row that several items may claim keeps its claimants as entries. The winner is a function of that set, so it depends
-neither on the order of arrival nor on claimants that have left.
+A row that several items may claim has its claimants as entries. The winner is a function of that set, so it depends
+neither on the order of arrival nor on former claimants.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -43,7 +43,7 @@ def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
     value = image.get(unique.by)
     if value is None:
         raise HandlerError(
-            f"Index {name!r} orders those who claim a row by={unique.by!r}, which the item does not have: expected a "
+            f"Index {name!r} orders claims by={unique.by!r}, which the item does not have: expected a "
             "number, text, bytes, a date or a time. Yield no row for an item without it."
         )
     return value  # type: ignore[no-any-return]
@@ -60,7 +60,7 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
             )
     if CONFLICT in effect.values or CONFLICT in (effect.attributes or ()):
         raise HandlerError(
-            f"Index {name!r} gave {CONFLICT!r}, under which a unique row lists those who do not win: give the "
+            f"Index {name!r} gave {CONFLICT!r}, under which a unique row lists the losing claims: give the "
             "attribute another name."
         )
 
@@ -68,14 +68,14 @@ def check_claim(name: str, target: Key, effect: Row, fields: Mapping[str, Any]) 
 def claim_contribution(
     builder: RowBuilder, target: Target, unique: Unique, values: Mapping[str, Any], order: Moment
 ) -> RowContribution:
-    """What a claim contributes to its row: an entry beside those of other claimants."""
+    """The contribution of a claim to its row: an entry beside those of other claimants."""
     one = Claimed(values, order, unique.ordering, builder.route.name)
     note(builder, target, PLAIN_ENTRY, one)
     return RowContribution({}, None, "", {PLAIN_ENTRY: held(one)})
 
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
-    """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
+    """The contribution of an existing item. Raises ``HandlerError`` for rows that the declaration does not allow."""
     unique = unique_of(route)
 
     def row(builder: RowBuilder, effect: Row) -> tuple[RowKey, RowContribution]:
@@ -103,10 +103,10 @@ def _check_plain(route: Route, effect: Row, values: Mapping[str, Any]) -> None:
 
 
 def conflicts(engine: Engine, pending_work: "PendingWork") -> Iterator[Failed]:
-    """The newest change of every item that claims a row beside another item, whoever wins, each with what it meets.
+    """The newest change of every item that claims a row beside another item, winner or not, each with its conflict.
 
-    The stored claimants decide, not the record: a conflict is reported again when its record is delivered again, and
-    not once its item has left. If the store does not answer, the changes are returned with the store's error.
+    The stored claimants decide, not the record: a conflict is reported again when its record is redelivered, and not
+    after its item has left. If the store does not answer, the changes are returned with the store's error.
     """
     for row, changed in pending_work.changed_entries.items():
         for each in changed if row not in pending_work.wrong else ():
@@ -130,10 +130,10 @@ def _claims(row: RowKey, changed: ChangedEntries, causes: "Collection[Cause]") -
     if not claiming:
         return []
     newest = {change.item: (change, route) for change, route in causes if route in claiming}
-    places: dict[str, list[StateKey]] = {}
-    for place in changed.places:
-        places.setdefault(place.partition(BEHIND)[2], []).append(StateKey(changed.partition, place))
-    return [(change, route, places.get(source_text(item), [])) for item, (change, route) in newest.items()]
+    keys: dict[str, list[StateKey]] = {}
+    for position in changed.places:
+        keys.setdefault(position.partition(BEHIND)[2], []).append(StateKey(changed.partition, position))
+    return [(change, route, keys.get(source_text(item), [])) for item, (change, route) in newest.items()]
 
 
 def _is_reported(route: "Route") -> bool:
@@ -151,8 +151,8 @@ def _met(engine: Engine, changed: ChangedEntries, claims: Collection[RowClaim]) 
     """The changes of items that claim the row now, if at least two items do."""
     if not claims or len(engine.read_entries(Entries(changed.partition, 2))) < 2:
         return []
-    there = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
-    return [(change, route) for change, route, keys in claims if any(key in there for key in keys)]
+    stored = engine.read_state([key for _, _, keys in claims for key in keys], consistent=True)
+    return [(change, route) for change, route, keys in claims if any(key in stored for key in keys)]
 
 
 def claimed_twice(
@@ -163,18 +163,20 @@ def claimed_twice(
         return []
     own = source_text(item)
     return [
-        _conflict(route, row) for row, part in rows.items() if _others(engine, application, route, own, row, part.life)
+        _conflict(route, row)
+        for row, contribution in rows.items()
+        if _is_claimed_by_others(engine, application, route, own, row, contribution.life)
     ]
 
 
-def _others(engine: Engine, application: str, route: "Route", own: str, row: RowKey, life: str) -> bool:
-    """Whether another source than the item's own claims a row."""
+def _is_claimed_by_others(engine: Engine, application: str, route: "Route", own: str, row: RowKey, life: str) -> bool:
+    # Two entries are enough: one of them is of another item than the own.
     entries = engine.read_entries(Entries(partition(application, route.name, PLAIN_ENTRY, row, life), 2))
-    return any(place.partition(BEHIND)[2] != own for place, _ in entries)
+    return any(position.partition(BEHIND)[2] != own for position, _ in entries)
 
 
 def _conflict(route: "Route", row: RowKey) -> Unprocessable:
     return Unprocessable(
         f"The item claims row {redacted(joined_key(row[1:]))} of unique index {route.name!r}, and so does another; the "
-        "row shows who wins. That resolves itself when one of them claims it no more."
+        "row shows the winner. The conflict ends when one of them gives up its claim."
     )

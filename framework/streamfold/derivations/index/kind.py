@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from streamfold.routes.aggregates import Ordering, Ties
 OnConflict = Literal["report", "park"]
 SUFFIX = "_conflicts"
-"""Behind the name of a unique index: that of the index of its conflicts."""
+"""The suffix of the name of the index of a unique index's conflicts."""
 
 CONFLICTS = "conflicts"
 ORDER_OPTIONS = ("by", "smallest", "ties")
-"""The options of a unique index that say which claim wins: a state keeps to them."""
+"""The options of a unique index that decide which claim wins: a state requires them to be unchanged."""
 
 
 class Unique(NamedTuple):
     """The options of a unique index."""
 
     by: str | None  # the attribute whose largest value wins; None if only keys decide
-    on_conflict: OnConflict | Key  # what happens on a conflict
+    on_conflict: OnConflict | Key  # how a conflict is shown
     smallest: bool = False  # the smallest value of ``by`` wins
     ties: Ties = SMALLEST_KEY  # which source key wins among equal values
 
     @property
     def ordering(self) -> Ordering:
-        """How claims are ordered. Without ``by`` all are equal, and those that win are read first."""
+        """The order of claims. Without ``by`` all are equal, and the winning ones are read first."""
         smallest = self.smallest if self.by is not None else self.ties == SMALLEST_KEY
         return claims_in_order(smallest=smallest, ties=self.ties)
 
     @property
     def reported(self) -> bool:
-        """Whether records that lead to a conflict are reported; a conflict row shows the conflict itself."""
+        """Whether records with a conflict are reported; a conflict row shows the conflict itself."""
         return not isinstance(self.on_conflict, Key)
 
 
@@ -60,7 +60,7 @@ def unique_of(route: Route) -> Unique | None:
 def checked_unique(
     unique: Any, by: Any, on_conflict: Any, smallest: Any, ties: Any, targets: Sequence[Key], at: str
 ) -> Unique | None:
-    """The options of a unique index; None for a plain one. Raises ``DeclarationError`` where they contradict."""
+    """The options of a unique index; None for a plain one. Raises ``DeclarationError`` for contradictions."""
     if not isinstance(unique, bool):
         raise DeclarationError(f"The index at {at} has unique={unique!r}: expected True or False.")
     if not unique:
@@ -68,7 +68,7 @@ def checked_unique(
         for (name, value), default in zip(given.items(), (None, "report", False, SMALLEST_KEY), strict=True):
             if value != default:
                 raise DeclarationError(
-                    f"The index at {at} has {name}={value!r} without unique=True, which alone it belongs to."
+                    f"The index at {at} has {name}={value!r} without unique=True: it belongs to unique=True only."
                 )
         return None
     if len(targets) != 1:
@@ -89,13 +89,13 @@ def checked_unique(
     if on_conflict not in ("report", "park") and not isinstance(on_conflict, Key):
         raise DeclarationError(
             f'The index at {at} has on_conflict={on_conflict!r}: expected "report", "park", or the Key of a row that '
-            "is there as long as the conflict."
+            "exists as long as the conflict."
         )
     return Unique(by, on_conflict, smallest, ties)
 
 
 def conflict_routes(route: Route) -> list[Route]:
-    """The index of the conflicts of a unique index, which reads the rows of that, if ``on_conflict`` is a key."""
+    """The index of a unique index's conflicts, which reads the rows of that index, if ``on_conflict`` is a key."""
     unique = route.options
     if unique is None or not isinstance(unique.on_conflict, Key):
         return []
@@ -136,7 +136,7 @@ class Index(Contributing):
         target = super().target(route, key, alone=alone)
         if unique_of(route) is None:
             return target
-        return Target(key, owned=False, alone=alone)  # its rows are their claimants', be it one that the template names
+        return Target(key, owned=False, alone=alone)  # its rows are the claimants', even if the template names a source
 
     def check_targets(self, own: Sequence[Route]) -> None:
         for route in own:

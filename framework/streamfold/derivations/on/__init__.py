@@ -1,1 +1,1 @@
-"""What happens on every change: effects behind a claim, and external calls."""
+"""Effects of every change, each behind a claim."""

@@ -1,4 +1,4 @@
-"""What an ``on`` handler wants written for one change."""
+"""The writes of an ``on`` handler for one change."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,14 +19,14 @@ from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
 
 
 def claimed(application: str, work: Work, change: Change) -> list[Unit]:
-    """The unit of one change's effects behind a claim; none where it has no effects."""
+    """The unit of one change's effects behind a claim; none if there are no effects."""
     rows = effects(work.route, change, work.fields)
     key = claim_key(application, work.route.name, work.item, change.identity_text)
     return [claim_unit(key, work.route, change, rows)] if rows else []
 
 
 def effects(route: Route, change: Change, fields: Fields) -> list[RowWrite]:
-    """What an ``on`` handler wants written for one change. Raises as ``contribution``."""
+    """The writes of an ``on`` handler for one change. Raises as ``contribution``."""
     writes: dict[RowKey, RowWrite] = {}
     for effect in yielded(route, change, fields, Put, Add, Delete):
         target = target_of(route, effect)
@@ -52,7 +52,7 @@ def _write(
     owner = source_of(change.item) if target.multi_source else None
     if isinstance(effect, Delete):
         return GuardedPut(key, None, change.version_text, owner)
-    digest(encode(values)["M"])  # refuses here, with the row, what could not be stored
+    digest(encode(values)["M"])  # refuses a value that cannot be stored here, where the error names the row
     return GuardedPut(key, values, change.version_text, owner)
 
 

@@ -44,7 +44,7 @@ def filter_of(route: Route) -> Filter:
 
 
 class OnChanges(Derivation):
-    """A kind whose handlers see each change, in order: one that fails holds the later ones of its item."""
+    """A kind whose handlers see each change, in order: a failing change holds the later ones of its item."""
 
     def needs(self, route: Route) -> Needs:
         return "both" if filter_of(route).changed else "keys"
@@ -53,22 +53,22 @@ class OnChanges(Derivation):
         return filter_of(route).takes(change)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        parts: list[Planned] = []
+        plans: list[Planned] = []
         for work in works:
             for number, change in enumerate(work.changes):
                 try:
                     check_view(work.route, change)
                     own = change.as_written()
                     if own is not None and work.route.takes(own):
-                        parts.append(self.of_change(work, own, planning))
+                        plans.append(self.of_change(work, own, planning))
                 except Exception as error:  # noqa: BLE001 - fails this record, and holds the later ones
                     if planning.fails(change, work.route, error):
                         planning.hold(work.route, work.changes[number + 1 :])
                         break
-        return Planned.joined(parts)
+        return Planned.joined(plans)
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
-        """What one change comes to that the filters let through."""
+        """The plan for one change that passes the filters."""
         raise NotImplementedError(f"Kind {self} sees each change, and has no method of_change.")
 
 
@@ -112,7 +112,7 @@ class OnOptions(CommonOptions, total=False):
 
 
 def checked_filter(events: Collection[Event], changed: Collection[str], at: str, *, expired: bool | None) -> Filter:
-    """The changes that a handler wants. Raises ``DeclarationError`` for options that no change could meet."""
+    """The changes that a handler wants. Raises ``DeclarationError`` for options that match no change."""
     names = _names(events, "events", at)
     if not names or not names <= set(get_args(Event)):
         raise DeclarationError(
@@ -126,7 +126,7 @@ def checked_filter(events: Collection[Event], changed: Collection[str], at: str,
 
 
 def no_targets(into: Into, at: str) -> tuple[()]:
-    """The targets of an external handler: none. Raises ``DeclarationError`` where ``into`` names one."""
+    """The targets of an external handler: none. Raises ``DeclarationError`` if ``into`` names one."""
     if into != ():
         raise DeclarationError(
             f"The handler at {at} has into={into!r} and external=True: an external handler writes no rows."

@@ -1,8 +1,8 @@
-"""Which documents a mapping takes: what OpenSearch refuses with status 400, for the local index.
+"""The documents that a mapping takes, for the local index: OpenSearch refuses the others with status 400.
 
-Measured on OpenSearch 2.19.6 and 3.6.0, with which ``tests/search/test_accepts_on_servers.py`` compares it. What is not
-known here is taken: values of a type that is not listed, dates in a format that is not listed, and fields that
-``dynamic: true`` would make. So a server may refuse more, and never takes what is refused here.
+Measured on OpenSearch 2.19.6 and 3.6.0, with which ``tests/search/test_accepts_on_servers.py`` compares it. Values of
+unlisted types, dates in unlisted formats, and fields that ``dynamic: true`` would add are taken. So a server may refuse
+more documents, but never takes one that is refused here.
 """
 
 import re
@@ -45,7 +45,7 @@ MIN_NANOS, MAX_NANOS = 1970, 2262
 
 
 class Refusal(Exception):  # noqa: N818 - an outcome, not a mistake
-    """Why a document is refused, in words like the server's."""
+    """The reason why a document is refused, in words like the server's."""
 
 
 class Leaf(NamedTuple):
@@ -62,13 +62,13 @@ class Inner(NamedTuple):
 
     path: str
     fields: dict[str, "Leaf | Inner"]
-    dynamic: str | None  # as it says itself; None: as the object around it
+    dynamic: str | None  # its own option; None: as the object around it
     is_enabled: bool
     is_nested: bool
 
 
 class Accepts:
-    """Tells which documents the mapping and the settings of an index take. ``settings`` are by their whole names."""
+    """The documents that the mapping and the settings of an index take. ``settings`` are by their full names."""
 
     def __init__(self, mapping: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self.root = _inner("", mapping)
@@ -78,7 +78,7 @@ class Accepts:
         self.nested_max = int(settings.get("index.mapping.nested_objects.limit", NESTED_MAX))
 
     def refusal(self, document: Mapping[str, Any]) -> str | None:
-        """Why the server would refuse a document, numbers as ``int`` or ``Decimal``; None if it takes it."""
+        """The reason why the server would refuse a document, numbers as ``int`` or ``Decimal``; None if it takes it."""
         try:
             if self.root.is_enabled:
                 nested = self._object(self.root, document, self.root.dynamic or "true")
@@ -128,7 +128,7 @@ class Accepts:
 
     @staticmethod
     def _unmapped(inner: Inner, name: str, value: Any, dynamic: str) -> None:
-        """A field that the mapping lacks. What its type would be with ``dynamic: true`` is not looked at."""
+        """Checks a field that the mapping lacks, but not the type that ``dynamic: true`` would give it."""
         if (inner.dynamic if value is None else dynamic) in ("strict", "strict_allow_templates"):
             raise Refusal(
                 f"mapping set to strict, dynamic introduction of [{name}] within [{inner.path}] is not allowed"
@@ -188,7 +188,7 @@ def _inner(path: str, given: Mapping[str, Any]) -> Inner:
 
 
 def _add(inner: Inner, name: str, field: Mapping[str, Any]) -> None:
-    """Adds a field to an object. A dot in its name makes objects of what stands before it."""
+    """Adds a field to an object. A dot in its name makes an object of the name before the dot."""
     first, dot, rest = name.partition(".")
     path = f"{inner.path}.{first}" if inner.path else first
     if dot and first and rest:
@@ -219,7 +219,7 @@ def _is_false(value: object) -> bool:
 
 
 def _parts(name: str) -> list[str]:
-    """The objects and the field that a name with dots stands for. Raises ``Refusal`` for one that stands for none."""
+    """The objects and the field of a name with dots. Raises ``Refusal`` for an impossible name."""
     if not name:
         raise Refusal("field name cannot be an empty string")
     if "." not in name:
@@ -236,7 +236,6 @@ def _parts(name: str) -> list[str]:
 
 
 def _arrays(value: Any) -> int:
-    """How many arrays are directly inside of one another."""
     return 1 + max(map(_arrays, value), default=0) if isinstance(value, list) else 0
 
 
@@ -249,7 +248,7 @@ def _check_metadata(parts: list[str], value: Any) -> None:
 
 
 def _check_names(value: Any) -> None:
-    """Raises ``Refusal`` for a name, at any depth, of which no field can be made."""
+    """Raises ``Refusal`` for an impossible field name, at any depth."""
     if isinstance(value, Mapping):
         for name, member in value.items():
             if any(part.isspace() for part in _parts(name)):
@@ -267,7 +266,7 @@ Check = Callable[[Any, Mapping[str, Any]], str | None]
 
 
 def _values(leaf: Leaf, value: Any) -> Iterator[Any]:
-    """The values of a field, each alone: lists are flattened but for points."""
+    """The values of a field, one by one: lists are flattened, except points."""
     if not isinstance(value, list) or (leaf.type == "geo_point" and any(map(_is_number, value))):
         yield value
         return
@@ -281,7 +280,7 @@ def _is_number(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Checks whole numbers. A fraction is cut off before or after the range is looked at, as the server does."""
+    """Checks whole numbers. A fraction is cut off before or after the check of the range, as on the server."""
 
     minimum: int
     most: int
@@ -321,11 +320,11 @@ class Floating:
 DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+", re.ASCII)
 BLANKS = "".join(map(chr, range(0x21)))
-"""What Java's ``trim`` takes away."""
+"""The characters that Java's ``trim`` removes."""
 
 
 def _read_number(value: Any, options: Mapping[str, Any], *, floats: bool) -> tuple[Any, str | None]:
-    """A number, or why there is none; neither for an empty text."""
+    """A number, or the reason why there is none; neither for an empty text."""
     if _is_number(value):
         return value, None
     if not isinstance(value, str):
@@ -454,14 +453,14 @@ FORMATS = {
         "basic_date": r"(?P<y>\d{4})(?P<M>\d\d)(?P<d>\d\d)",
     }.items()
 }
-"""Formats of dates whose texts are known; the parts of a date have the letters of Java's patterns."""
+"""Formats of dates with known texts; the groups have the letters of Java's patterns."""
 LETTERS = {"yyyy": r"(?P<y>\d{4})", "uuuu": r"(?P<y>\d{4})"} | {
     letter * 2: rf"(?P<{letter}>\d\d)" for letter in ("M", "d", "H", "m", "s")
 }
 
 
 SORTED_DATE = re.compile(r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{3})?)?Z?)?)?)?", re.ASCII)
-"""Dates whose texts sort as their times, where they are of one length."""
+"""Dates of one length whose texts sort as their times."""
 
 
 def _date(value: Any, options: Mapping[str, Any]) -> str | None:
@@ -487,7 +486,7 @@ def _date_nanos(value: Any, options: Mapping[str, Any]) -> str | None:
 
 
 def _in_format(text: str, name: str) -> bool | None:
-    """Whether a text has a format; None for a format that is not known."""
+    """Whether a text has a format; None for an unknown format."""
     if name in ("epoch_millis", "epoch_second"):
         return EPOCH.fullmatch(text) is not None and abs(int(text.partition(".")[0])) < 2**63
     pattern = FORMATS.get(name) or _pattern(name)
@@ -498,7 +497,7 @@ def _in_format(text: str, name: str) -> bool | None:
 
 
 def _pattern(name: str) -> re.Pattern[str] | None:
-    """A pattern of Java's as a regular expression, if it has parts of fixed width only."""
+    """A pattern of Java's as a regular expression, if all of its fields have a fixed width."""
     parts = re.findall(r"([A-Za-z])(\1*)|'([^']*)'|(.)", name)
     texts = [
         LETTERS.get(letter + more) if letter else re.escape(quoted + other) for letter, more, quoted, other in parts
@@ -517,7 +516,7 @@ def _is_moment(parts: Mapping[str, str | None]) -> bool:
     hour, minute, second = (int(parts.get(name) or 0) for name in "Hms")
     zone = int(parts.get("zh") or 0) * 60 + int(parts.get("zm") or 0)
     try:
-        date(2000 + year % 400, month, day)  # leap years come again after 400 years
+        date(2000 + year % 400, month, day)  # leap years repeat after 400 years
     except ValueError:
         return False
     return hour <= 23 and minute <= 59 and second <= 59 and zone <= 18 * 60 and int(parts.get("zm") or 0) <= 59
@@ -544,8 +543,8 @@ class Range:
 
 
 def _crossed(bounds: Mapping[str, Any], bound: Check, options: Mapping[str, Any]) -> str | None:
-    """Whether a range ends before it begins: ``gt`` and ``lt`` leave their value out. Only two numbers, or two dates of
-    one form, are compared.
+    """Whether a range ends before it begins: ``gt`` and ``lt`` exclude their value. Only two numbers, or two dates in
+    one format, are compared.
     """
     minimum, most = (bounds.get(name, bounds.get(other)) for name, other in (("gte", "gt"), ("lte", "lt")))
     is_above, is_below = bounds.get("gte") is None, bounds.get("lte") is None
@@ -559,7 +558,7 @@ def _crossed(bounds: Mapping[str, Any], bound: Check, options: Mapping[str, Any]
 
 
 def _are_like_dates(one: Any, other: Any, options: Mapping[str, Any]) -> bool:
-    """Whether two texts are dates of one form, which sort as their times."""
+    # Such dates sort as their times.
     are_texts = isinstance(one, str) and isinstance(other, str) and len(one) == len(other)
     return are_texts and "format" not in options and all(map(SORTED_DATE.fullmatch, (one, other)))
 
@@ -577,7 +576,7 @@ def _ip_range(value: Any, options: Mapping[str, Any]) -> str | None:
 def _geo_point(value: Any, options: Mapping[str, Any]) -> str | None:
     del options
     if isinstance(value, Mapping):
-        if "type" in value or "geohash" in value:  # another way to say where it is
+        if "type" in value or "geohash" in value:  # other forms of a point, which are not checked
             return None
         if value.keys() != {"lat", "lon"}:
             return "field must be either [lat], [lon] or [geohash]"

@@ -1,4 +1,4 @@
-"""Documents as they are made: gathered strongly, composed by the function, encoded, and carried by roots."""
+"""Documents as they are made: gathered by consistent reads, composed by the function, encoded, and sent by roots."""
 
 import inspect
 import json
@@ -59,13 +59,13 @@ SEVERAL = (DOCUMENTS_MAX, "the most that one item may have")
 CODE_DIGITS = 16
 
 IDS_MAX = 500
-"""Ids that are kept of one item: those of its documents, and of documents that could not be hidden yet."""
+"""Ids that are kept of one item: of its documents, and of documents that could not be hidden yet."""
 
 
 def document_text(fields: Mapping[str, Any]) -> bytes:
     """The JSON of a document, in UTF-8.
 
-    Raises ``HandlerError`` for a name that is reserved or no text, and for a value that JSON cannot hold.
+    Raises ``HandlerError`` for a reserved name, for a name that is no text, and for a value that JSON cannot hold.
     """
     for name in fields:
         if name.startswith(RESERVED_PREFIX):
@@ -79,7 +79,7 @@ def document_text(fields: Mapping[str, Any]) -> bytes:
 
 
 def parsed(text: str | bytes) -> dict[str, Any]:
-    """A document of its JSON, numbers as ``int`` or ``Decimal``."""
+    """A document from its JSON, numbers as ``int`` or ``Decimal``."""
     found: dict[str, Any] = json.loads(text, parse_float=Decimal)
     return found
 
@@ -147,7 +147,7 @@ def _moment_or_bytes(value: Any) -> str:
 
 
 class Root(NamedTuple):
-    """An item whose documents are to be led to what the item is now; the changes are what asks for it."""
+    """An item whose documents are reconciled with the item as it is now; the changes are the cause."""
 
     route: Route
     item: ItemKey
@@ -160,17 +160,17 @@ class Root(NamedTuple):
         return any(change.event == "INSERT" and change.item == self.item for change in self.changes)
 
     @property
-    def place(self) -> str:
-        """The item's key for a person."""
+    def key_text(self) -> str:
+        """The item's key, for messages."""
         return joined_key(self.item[1:])
 
     def __str__(self) -> str:
         what = " and its parts" if options_of(self.route).parts else ""
-        return f"{self.route.name}: document of {self.place}{what}"
+        return f"{self.route.name}: document of {self.key_text}{what}"
 
 
 def root_of(work: Work) -> Root:
-    """The item whose document a change is of: the item itself, or the parent of a part."""
+    """The item whose document a change belongs to: the item itself, or the parent of a part."""
     if work.role == SOURCE:
         return Root(work.route, work.item, work.fields, tuple(work.changes))
     (source,) = work.route.sources
@@ -179,14 +179,14 @@ def root_of(work: Work) -> Root:
 
 
 class Gathered(NamedTuple):
-    """An item as it is, and its parts; the item is empty if there is none."""
+    """An item as it is now, and its parts; the item is empty if there is none."""
 
     image: Image
     parts: Parts
 
 
 def known_items(root: Root) -> Iterator[ItemKey]:
-    """The items of a document whose keys are known: the source, and parts without fields of their own."""
+    """The items of a document with known keys: the source, and parts without fields of their own."""
     yield root.item
     for key in options_of(root.route).parts:
         if set(key.types) <= set(root.fields):
@@ -194,7 +194,7 @@ def known_items(root: Root) -> Iterator[ItemKey]:
 
 
 def gathered(root: Root, engine: Engine, stored: StoredItems) -> Gathered:
-    """What a document is made of; ``stored`` has the items that ``known_items`` names.
+    """The item and parts of a document; ``stored`` has the items that ``known_items`` names.
 
     Raises ``Unprocessable`` for more parts than one document may have.
     """
@@ -250,14 +250,14 @@ def _items(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _
 
 
 class MadeDocuments(NamedTuple):
-    """What a handler gives for an item."""
+    """The documents of a handler for an item."""
 
     alias: str  # the real name that its documents are written through
     bodies: Mapping[str, bytes]  # documents as JSON, by id
 
 
 def made(root: Root, found: Gathered, settings: Settings) -> MadeDocuments:
-    """The documents of an item; none if the item is absent. Raises what the handler raises, and ``HandlerError``."""
+    """The documents of an item; none if the item is absent. Raises the errors of the handler, and ``HandlerError``."""
     index = index_of(root.route, root.fields, settings)
     documents = documents_of(root.route, found, root.fields) if found.image else ()
     bodies: dict[str, bytes] = {}
@@ -266,32 +266,32 @@ def made(root: Root, found: Gathered, settings: Settings) -> MadeDocuments:
         if name in bodies:
             raise HandlerError(
                 f"Handler {root.route.name!r} gave two documents with the id {shown(name)}: expected one, or an id= "
-                'with a field that tells them apart, id="{product_id}#{language}".'
+                'with a field that differs between them, id="{product_id}#{language}".'
             )
         bodies[name] = _with_code(document_text(document.fields), code_of(root.route.function))
     return MadeDocuments(index, bodies)
 
 
 def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document]:
-    """The documents that the function gives for an item that is there."""
+    """The documents that the function gives for an existing item."""
     more = (found.parts,) if options_of(route).parts else ()
     return yielded(route, found.image, fields, Document, more=more, most=SEVERAL)
 
 
 def index_of(route: Route, fields: Fields, settings: Settings) -> str:
-    """The real name of the alias that the documents of an item with these fields are written through."""
+    """The real name of the alias through which the documents of an item with these fields are written."""
     name = index_name(index_template(route, settings), fields)
     return name if options_of(route).replaces is None else name + NEXT
 
 
 def index_template(route: Route, settings: Settings) -> KeyComponent:
-    """The template of the real names of a search's index, as the settings have it."""
+    """The template of the real names of a search's index, by the settings."""
     index = options_of(route).index
     return real_template(index, settings.real_index(setting_name(index)))
 
 
 def document_id(route: Route, item: ItemKey, fields: Fields, document: Document) -> str:
-    """The id of a document. Raises ``HandlerError`` where the document lacks a field of the id."""
+    """The id of a document. Raises ``HandlerError`` if the document lacks a field of the id."""
     options = options_of(route)
     if options.id is None:
         return key_id(item, names_table=options.names_table)
@@ -302,23 +302,22 @@ def document_id(route: Route, item: ItemKey, fields: Fields, document: Document)
 
 
 def only_id(route: Route, item: ItemKey, fields: Fields) -> str:
-    """The id of an item's one document, where it follows from the item's key."""
+    """The id of an item's one document, if it follows from the item's key."""
     return document_id(route, item, fields, Document())
 
 
 def hidden(at_seconds: float) -> bytes:
-    """The document that stands for one that is gone."""
+    """The document in place of one that is gone."""
     return f'{{"{GONE}":true,"{GONE_AT}":{int(at_seconds * 1000)}}}'.encode()
 
 
 def _with_code(body: bytes, code: str) -> bytes:
-    """A document with the digest of the code that made it."""
     return body[:-1] + (b"," if len(body) > len(b"{}") else b"") + f'"{CODE}":"{code}"}}'.encode()
 
 
 @lru_cache(maxsize=1000)
 def code_of(function: Any) -> str:
-    """A digest of a handler's source, the same wherever the code lies; empty where there is none."""
+    """A digest of a handler's source, the same wherever the code is stored; empty without source."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):
@@ -329,8 +328,8 @@ def code_of(function: Any) -> str:
 def changes_nothing(root: Root) -> bool:
     """Whether each change of a root leads from documents to equal ones.
 
-    Every change is asked, not the first and the last: of changes that lead there and back, one may have been indexed
-    alone. A part, an image that is not known, or a handler that raises is no reason to skip.
+    Every change is compared, not the first and the last only: of two changes that cancel each other out, one may have
+    been indexed alone. With a part, an unknown image or a handler that raises, nothing is skipped.
     """
     if options_of(root.route).parts:
         return False
@@ -342,12 +341,12 @@ def _is_equal(root: Root, change: Change) -> bool:
         return False
     try:
         return _sent_documents(root, change.old) == _sent_documents(root, change.new)
-    except Exception:  # noqa: BLE001 - the run itself says what is wrong
+    except Exception:  # noqa: BLE001 - the run itself reports the error
         return False
 
 
 def _sent_documents(root: Root, image: Image) -> list[bytes]:
-    """The documents as they would be sent: Python takes a ``True`` for a 1, and an index does not."""
+    """The documents as text to be sent: for Python ``True`` equals 1, and for an index it does not."""
     if not image:
         return []
     return [
@@ -356,7 +355,7 @@ def _sent_documents(root: Root, image: Image) -> list[bytes]:
 
 
 def previewed(root: Root, settings: Settings) -> list[Preview]:
-    """What a run would send for an item; documents that are made of parts, or of an unknown image, are only named."""
+    """The documents that a run would send for an item; those of parts, or of an unknown image, are only named."""
     newest = max(root.changes, key=lambda change: change.version_text)
     if options_of(root.route).parts or newest.item != root.item or not newest.has_new:
         return [Preview(str(root))]
@@ -377,14 +376,14 @@ def _documents(root: Root, image: Image, settings: Settings) -> list[Preview]:
         return sent
     gone = "hide" if options_of(root.route).deletes == "kept" else "delete"
     if keeps_ids(root.route):
-        return [Preview(f"{name}: {gone} all documents of {root.place} of index {found.alias}")]
+        return [Preview(f"{name}: {gone} all documents of {root.key_text} of index {found.alias}")]
     own = only_id(root.route, root.item, root.fields)
     return [Preview(f"{name}: {gone} document {own} of index {found.alias}")]
 
 
 @dataclass(slots=True, eq=False)
 class RootRun:
-    """One root on its way: bumped, read, sent."""
+    """The progress of one root: raised, read, sent."""
 
     root: Root
     key: StateKey  # of its counter
@@ -392,11 +391,11 @@ class RootRun:
     ids: frozenset[str]  # that may be in the index, as the counter's item had them
     alias: str = ""  # that its documents belong to
     actions: list[Action] = field(default_factory=list)
-    gone: frozenset[str] = frozenset()  # ids of which no document is left
+    gone: frozenset[str] = frozenset()  # ids without a document any more
 
     @property
     def new_ids(self) -> frozenset[str]:
-        """The ids that are sent and not in the counter's item, where ids are kept."""
+        """The ids that are sent and not in the counter's item, if ids are kept."""
         if not keeps_ids(self.root.route):
             return frozenset()
         return frozenset(action.id for action in self.actions) - self.ids
@@ -405,10 +404,10 @@ class RootRun:
 def reconcile(
     each: RootRun, engine: Engine, stored: StoredItems, settings: Settings, gone: bytes | None, *, hides: bool = True
 ) -> None:
-    """Makes the documents of a root; they are its actions then. Raises what the handler raises.
+    """Makes the documents of a root, which are its actions then. Raises the errors of the handler.
 
-    gone: the body of a document that is not made any more; None: it is deleted.
-    hides: such documents are sent. Without it they are left as they are.
+    gone: the body in place of a document that is not made any more; None: the document is deleted.
+    hides: such bodies are sent; else these documents are left as they are.
     """
     root = each.root
     each.alias, bodies = made(root, gathered(root, engine, stored), settings)
@@ -422,7 +421,7 @@ def reconcile(
 
 
 def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
-    """The items of roots whose keys are known, read strongly: after the counters, whose numbers the runs have."""
+    """The items of roots with known keys, read consistently: after the counters, whose numbers the runs have."""
     items = dict.fromkeys(item for each in runs for item in known_items(each.root))
     return engine.read_sources(items) if items else {}
 
@@ -430,21 +429,21 @@ def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
 def noted(each: RootRun, engine: Engine, expires_at: int) -> bool:
     """Whether all ids that are sent are in the counter's item, so that every later run sees them.
 
-    A newer run that was not shown a new id would not hide it: it decides then, and this one begins again.
+    A newer run that did not see a new id would not hide its document. So a root without all ids begins again.
     """
     write = CounterWrite(each.key, each.number, added=each.new_ids, expires=False)
     return not each.new_ids or engine.transact([write], expires_at) is None
 
 
 def gone_body(root: Root, at_seconds: float) -> bytes | None:
-    """What stands for a document of a root that is gone; None if it is deleted."""
+    """The body in place of a root's document that is gone; None if the document is deleted."""
     return hidden(at_seconds) if options_of(root.route).deletes == "kept" else None
 
 
 def aliases_of(roots: Iterable[Root], settings: Settings) -> list[str]:
-    """The aliases that the documents of roots belong to, each once."""
+    """The aliases of the roots' documents, each once."""
     found: dict[str, None] = {}
     for root in roots:
-        with suppress(HandlerError):  # told when its documents are made
+        with suppress(HandlerError):  # reported when the root's documents are made
             found[index_of(root.route, root.fields, settings)] = None
     return list(found)

@@ -1,4 +1,4 @@
-"""Indexes: as they are declared, made, compared with their declaration, and named by aliases."""
+"""Indexes: declared, created, compared with their declaration, and named by aliases."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,32 +60,32 @@ GRANTED: Mapping[str, tuple[Any, ...]] = {
     "store": (False,),
     "type": ("object",),
 }
-"""What a mapping need not say (measured on 2.19.6 and 3.6.0). Where types differ in it, any of their values."""
+"""Defaults of a mapping (measured on 2.19.6 and 3.6.0). If types differ in a default, any of their values."""
 NOTHING = "nothing"
 INNER = ("properties", "fields")
-"""The parts of a field that hold fields."""
+"""The attributes of a field that hold fields."""
 
 GC_DELETES = "index.gc_deletes"
 REMEMBERED = {GC_DELETES: "1h"}
-"""How long an index knows the versions of deleted documents, where documents are deleted. OpenSearch's own is 60s."""
+"""How long an index keeps the versions of deleted documents, if documents are deleted. OpenSearch's own is 60s."""
 
 PROBE = "_sf_probe"
-"""The id of the document that tries an index."""
+"""The id of the document that tests an index."""
 PROBE_VERSION = 5
-FILTERED = "an alias of one index that hides what is gone"
+FILTERED = "an alias of one index that hides documents that are gone"
 
 OPENED = "search"
 """The name under which a run keeps its index (``Runtime.opened``)."""
 
 
 class IndexDifference(NamedTuple):
-    """One thing that differs. ``expected`` and ``found`` are as a person reads them; None where there is nothing."""
+    """One difference. ``expected`` and ``found`` are texts for a person; None if there is nothing."""
 
     what: str  # "field", "mapping", "setting" or "alias"
     name: str
     expected: str | None = None
     found: str | None = None
-    behind: str | None = None  # the index behind the alias, where there are several
+    behind: str | None = None  # the index behind the alias, if there are several
 
     def __str__(self) -> str:
         where = f" of {self.behind}" if self.behind else ""
@@ -94,7 +94,7 @@ class IndexDifference(NamedTuple):
 
 
 def mapping_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
-    """What differs between two mappings, field by field."""
+    """The differences between two mappings, field by field."""
     yield from _differences("mapping", _own(declared), _own(found))
     expected, there = dict(_fields(declared)), dict(_fields(found))
     for name, own in expected.items():
@@ -104,14 +104,15 @@ def mapping_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -
             yield IndexDifference("field", name, _type(own), _type(there[name]))
         else:
             yield from _differences("field", own, there[name], f"{name} ")
-    if not _grows(declared):
-        yield from (
-            IndexDifference("field", name, None, _type(own)) for name, own in there.items() if _is_more(name, expected)
-        )
+    # Documents add fields to a dynamic mapping: only without them an undeclared field is a difference.
+    if _text(declared.get("dynamic")) in ("false", "strict"):
+        for name, own in there.items():
+            if name not in expected and not any(each.startswith(f"{name}.") for each in expected):
+                yield IndexDifference("field", name, None, _type(own))
 
 
 def setting_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[IndexDifference]:
-    """What differs in the settings that are declared; an index has many more. Both are under their whole names."""
+    """The differences in the declared settings; an index has many more. Both are by their full names."""
     for name, value in declared.items():
         expected, there = _text(value), _text(found.get(name))
         if expected != there:
@@ -121,7 +122,7 @@ def setting_differences(declared: Mapping[str, Any], found: Mapping[str, Any]) -
 def _differences(
     what: str, declared: Mapping[str, Any], found: Mapping[str, Any], before: str = ""
 ) -> Iterator[IndexDifference]:
-    """What differs in what is said of a field, or of the whole mapping."""
+    """The differences in the options of a field, or of the whole mapping."""
     for name in sorted({*declared, *found}):
         if name == "search_analyzer" and declared.get(name) == declared.get("analyzer") and name not in found:
             continue
@@ -141,15 +142,14 @@ def _is_granted(name: str, value: Any) -> bool:
 
 
 def _fields(mapping: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All fields by their paths, inner ones too, with what is said of each alone."""
-    for part in INNER:
-        for name, field in mapping.get(part, {}).items():
+    """All fields by their paths, inner ones too, each with its own options."""
+    for inner in INNER:
+        for name, field in mapping.get(inner, {}).items():
             yield before + name, _own(field)
             yield from _fields(field, f"{before}{name}.")
 
 
 def _own(field: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of a field, or of a mapping, without its inner fields."""
     return {name: value for name, value in field.items() if name not in INNER}
 
 
@@ -157,18 +157,8 @@ def _type(own: Mapping[str, Any]) -> str:
     return str(own.get("type", "object"))
 
 
-def _is_more(name: str, expected: Mapping[str, Any]) -> bool:
-    """Whether a field of the server is not declared, not even as the beginning of a field's name."""
-    return name not in expected and not any(each.startswith(f"{name}.") for each in expected)
-
-
-def _grows(declared: Mapping[str, Any]) -> bool:
-    """Whether documents may add fields to the mapping."""
-    return _text(declared.get("dynamic")) not in ("false", "strict")
-
-
 def _text(value: Any) -> str | None:
-    """A value as the server would tell it: numbers alike however they are written, one value as a list of it."""
+    """A value as the server returns it: numbers in one spelling, a single value as a list of it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -188,7 +178,7 @@ class SearchIndex(NamedTuple):
 
     @property
     def first(self) -> str:
-        """The name of the index that the alias stands for at first."""
+        """The name of the first index behind the alias."""
         return NUMBERED.format(self.alias, 1)
 
     @property
@@ -197,7 +187,7 @@ class SearchIndex(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The declared settings under their whole names."""
+        """The declared settings by their full names."""
         options = options_of(self.route)
         remembered = REMEMBERED if options.deletes == "removed" else {}
         return {**remembered, **whole_names(options.settings)}
@@ -215,7 +205,7 @@ def searches_of(routes: Iterable[Route]) -> list[Route]:
 
 
 def check_real_indexes(own: Sequence[Route], settings: Settings) -> None:
-    """Raises ``SettingsError`` for a setting that does not fit its index, and where settings make one index of two."""
+    """Raises ``SettingsError`` for a setting that contradicts its index, and if settings give two indexes one name."""
     if not settings.indexes:  # declared names are compared when the application is built
         return
     real = {route: index_template(route, settings) for route in own}
@@ -231,9 +221,9 @@ def check_real_indexes(own: Sequence[Route], settings: Settings) -> None:
 
 
 def find_index(routes: Iterable[Route], name: str, settings: Settings) -> SearchIndex:
-    """The index that a person names: as it is declared, with a value for each field, or by its real name.
+    """The index of a name that a person gives: the declared name, with a value for each field, or the real name.
 
-    Raises ``SettingsError`` for a name that is none.
+    Raises ``SettingsError`` for an unknown name.
     """
     own = searches_of(routes)
     if not own:
@@ -248,14 +238,14 @@ def find_index(routes: Iterable[Route], name: str, settings: Settings) -> Search
 
 
 def _templates(routes: list[Route], settings: Settings) -> Iterator[tuple[Route, KeyComponent]]:
-    """The templates that a name may fit: declared ones before real ones, and the longer names first."""
+    """The templates that a name may match: declared ones before real ones, and longer names first."""
     longer_first = sorted(routes, key=lambda route: options_of(route).replaces is None)
     yield from ((route, options_of(route).index) for route in longer_first)
     yield from ((route, index_template(route, settings)) for route in longer_first)
 
 
 def index_fields(route: Route, template: KeyComponent, name: str) -> Fields | None:
-    """The fields of an index's name, which may be escaped in it; None for the name of another index."""
+    """The fields in an index's name, which may be escaped; None for the name of another index."""
     if options_of(route).replaces is not None:
         if not name.endswith(NEXT):
             return None
@@ -264,7 +254,7 @@ def index_fields(route: Route, template: KeyComponent, name: str) -> Fields | No
 
 
 def accepts_of(routes: Iterable[Route], settings: Settings) -> Callable[[str], Accepts | None]:
-    """What the index of a name takes, as it is declared; None for an index that no search declares."""
+    """The documents that the index of a name takes, by its declaration; None for an undeclared index."""
     own = [(route, index_template(route, settings)) for route in searches_of(routes)]
 
     def accepts(name: str) -> Accepts | None:
@@ -282,40 +272,40 @@ def _accepts(route: Route) -> Accepts:
 
 
 def whole_names(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by their whole names, ``index.number_of_shards``, however they are nested."""
+    """Settings by their full names, ``index.number_of_shards``, from any nesting."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
-        whole = prefix + name
+        full_name = prefix + name
         if isinstance(value, Mapping):
-            found |= whole_names(value, f"{whole}.")
+            found |= whole_names(value, f"{full_name}.")
         else:
-            found[whole if whole.startswith("index.") else f"index.{whole}"] = value
+            found[full_name if full_name.startswith("index.") else f"index.{full_name}"] = value
     return found
 
 
 class Tried(NamedTuple):
-    """Whether an index refuses older versions; if not, why that is thought."""
+    """Whether an index refuses older versions; if not, the reason."""
 
     holds: bool
     why: str = ""
 
 
 def create_index(index: SearchIndex, sink: OpenSearchIndex) -> None:
-    """Makes an index with its alias, in one request. Raises ``SettingsError`` where one of the names is taken."""
+    """Creates an index with its alias, in one request. Raises ``SettingsError`` if one of the names is taken."""
     if found := about(sink, index.alias):
         raise SettingsError(_taken(index, found))
     if about(sink, index.first):
         raise SettingsError(
-            f"Index {index.first!r} is there, and alias {index.alias!r} is not. Expected neither of them: delete the "
+            f"Index {index.first!r} exists, and alias {index.alias!r} does not. Expected neither of them: delete the "
             "index if nobody needs it, or give it the alias that --dry-run prints."
         )
     sink.calls.ask("PUT", f"/{in_path(index.first)}", index.body)
 
 
 def try_versions(index: SearchIndex, sink: OpenSearchIndex, now: float) -> Tried:
-    """Tries whether an index refuses a version that is older than what it holds. It leaves no document behind.
+    """Tests whether an index refuses a version that is older than the stored one. No document remains.
 
-    The document is hidden from the beginning: no search meets it.
+    The document is hidden from the beginning: no search finds it.
     """
     body = hidden(now)
     try:
@@ -342,7 +332,7 @@ def _bulk(sink: OpenSearchIndex, index: SearchIndex, version: int, body: bytes |
 
 
 def differences(index: SearchIndex, sink: OpenSearchIndex) -> list[IndexDifference]:
-    """What differs between the declaration of an index and the server."""
+    """The differences between the declaration of an index and the server."""
     found = about(sink, index.alias)
     if not found:
         return [IndexDifference("alias", index.alias, FILTERED)]
@@ -361,7 +351,7 @@ def differences(index: SearchIndex, sink: OpenSearchIndex) -> list[IndexDifferen
 
 
 def _alias_differences(index: SearchIndex, found: Mapping[str, Any]) -> Iterator[IndexDifference]:
-    """What is wrong with the alias: the same for which documents are not sent."""
+    """The problem of the alias that prevents the sending of documents."""
     if index.alias in found:
         yield IndexDifference("alias", index.alias, FILTERED, "an index")
         return
@@ -373,7 +363,7 @@ def _alias_differences(index: SearchIndex, found: Mapping[str, Any]) -> Iterator
 
 
 def about(sink: OpenSearchIndex, name: str) -> dict[str, Any]:
-    """What the server knows of an index, or of those behind an alias: mappings, settings, aliases. Empty: nothing."""
+    """The mappings, settings and aliases of an index, or of those behind an alias. Empty for an unknown name."""
     found: dict[str, Any] | None = sink.calls.ask("GET", f"/{in_path(name)}", flat_settings="true")
     return found or {}
 
@@ -385,35 +375,35 @@ def _taken(index: SearchIndex, found: Mapping[str, Any]) -> str:
             "gone. Delete the index, or give the search another name, and run the command again."
         )
     return (
-        f"Alias {index.alias!r} is there, for {', '.join(sorted(found))}: nothing was created. "
-        f"streamfold search diff {index.alias} tells whether they are as declared."
+        f"Alias {index.alias!r} exists, for {', '.join(sorted(found))}: nothing was created. "
+        f"streamfold search diff {index.alias} shows whether they are as declared."
     )
 
 
 class Aliases(Protocol):
-    """What a rebuild does to the indexes of an alias. Each method may be called again after a failure."""
+    """The operations of a rebuild on the indexes of an alias. Each method may be repeated after a failure."""
 
     @property
     def sink(self) -> Sink: ...
 
     def behind(self, alias: str) -> list[str]:
-        """The indexes that an alias stands for."""
+        """The indexes behind an alias."""
         ...
 
     def last(self, alias: str) -> int:
-        """The highest number of the indexes of an alias that are there."""
+        """The highest number of an alias's existing indexes."""
         ...
 
     def create(self, index: SearchIndex, name: str) -> None:
-        """Makes an index as it is declared, with an alias that it alone has."""
+        """Creates an index as declared, with an alias of its own."""
         ...
 
     def name_own(self, name: str) -> None:
-        """Gives an index the alias that it alone has."""
+        """Gives an index an alias of its own."""
         ...
 
     def point(self, alias: str, name: str) -> None:
-        """Makes an alias stand for an index and for no other, in one step: no reader sees both, or none."""
+        """Points an alias to one index only, in one step: no reader sees both, or none."""
         ...
 
     def delete(self, name: str) -> None:
@@ -421,16 +411,16 @@ class Aliases(Protocol):
         ...
 
     def refresh(self, name: str) -> None:
-        """Lets searches see what was written so far."""
+        """Makes earlier writes visible to searches."""
         ...
 
 
 def only_behind(aliases: Aliases, alias: str) -> str:
-    """The index that an alias stands for. Raises ``SettingsError`` where there are several."""
+    """The index behind an alias. Raises ``SettingsError`` if there are several."""
     found = aliases.behind(alias)
     if len(found) != 1:
         raise SettingsError(
-            f"Alias {alias!r} stands for {', '.join(found) or 'no index'}: expected one index. Remove the others from "
+            f"Alias {alias!r} points to {', '.join(found) or 'no index'}: expected one index. Remove the others from "
             "the alias."
         )
     return found[0]
@@ -466,14 +456,14 @@ class ServerAliases:
             self._aliases(*gone, _added(name, alias))
 
     def delete(self, name: str) -> None:
-        self.calls.ask("DELETE", f"/{in_path(name)}")  # None where it is gone
+        self.calls.ask("DELETE", f"/{in_path(name)}")  # None if it is gone already
 
     def refresh(self, name: str) -> None:
         self.calls.ask("POST", f"/{in_path(name)}/_refresh")
 
     def _aliases(self, *actions: Any) -> None:
         if self.calls.ask("POST", "/_aliases", {"actions": actions}) is None:
-            raise EngineError("An index or an alias of the rebuild is gone: streamfold search diff INDEX tells more.")
+            raise EngineError("An index or an alias of the rebuild is gone: streamfold search diff INDEX shows more.")
 
 
 def _added(name: str, alias: str) -> dict[str, Any]:
@@ -481,7 +471,7 @@ def _added(name: str, alias: str) -> dict[str, Any]:
 
 
 class LocalAliases:
-    """The indexes of a local state: they are there as soon as they have a document."""
+    """The indexes of a local state: an index exists as soon as it has a document."""
 
     def __init__(self, sink: LocalIndex) -> None:
         self.sink: Sink = sink
@@ -503,12 +493,12 @@ class LocalAliases:
         key = StateKey(ALIASES, alias)
         found = self.engine.read_state([key], consistent=True).get(key, {})
         if not self.engine.swap_state(key, {"s": name}, found.get("r", 0)):
-            raise Contended(f"Alias {alias!r} was moved by somebody else: the same command goes on.")
+            raise Contended(f"Alias {alias!r} was moved by somebody else: run the same command again.")
 
     def delete(self, name: str) -> None:
         wanted = Entries(PARTITION + name, ACTIONS_MAX)
         while page := self.engine.read_entries(wanted):
-            self.engine.transact([DeleteState(StateKey(wanted.partition, place)) for place, _ in page], 0)
+            self.engine.transact([DeleteState(StateKey(wanted.partition, position)) for position, _ in page], 0)
 
     def refresh(self, name: str) -> None:
         """Does nothing: readers see every write at once."""
@@ -520,9 +510,9 @@ def _last(alias: str, names: Iterable[str]) -> int:
 
 
 def sink_of(finishing: Finishing, *, asked_for: bool = False) -> Sink | None:
-    """The index of a run; None if it makes no documents: on a real table, where effects outside are not wanted.
+    """The index of a run; None if it makes no documents: on a real table without external effects.
 
-    ``asked_for``: documents are asked for, as a redrive or a repair does, so that the index of the settings is wanted.
+    ``asked_for``: a redrive or a repair makes documents, so that the index of the settings is needed.
     """
     runtime = finishing.runtime
     opened: Sink | None = runtime.opened.get(OPENED)

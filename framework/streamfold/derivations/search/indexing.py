@@ -1,14 +1,14 @@
-"""Documents by *bump, read, write*: a document's version is a counter, raised before its items are read strongly.
+"""Documents by *raise, read, write*: a document's version is a counter, raised before its items are read consistently.
 
 1. The counter of each root is raised, once for all of its records in a batch.
-2. Its items are read, strongly; so the read follows every change whose record is at hand.
+2. Its items are read consistently; so the read follows every change of the batch.
 3. Ids that were never sent are noted in the counter's item, on the condition that the counter is still this run's.
-4. Documents are sent with the counter as external version; ids that are known and not among them are hidden.
+4. Documents are sent with the counter as external version; documents of other known ids are hidden.
 
-The highest number that ever arrives at the index is of a run that read after every acknowledged change: either it is
-the number of the run that acknowledged, or it was raised after that. All lower ones are refused or overwritten. Order,
-duplicates, and runs that died change nothing. The one assumption is that the index remembers the highest version of an
-id, so that what is gone is hidden and not deleted (``deletes="kept"``).
+The highest number that arrives at the index is of a run that read after every acknowledged change: either it is the
+number of the run that acknowledged, or it was raised after that. All lower ones are refused or overwritten. Order,
+duplicates, and runs that died change nothing. The one assumption is that the index keeps the highest version of an id,
+so that a document that is gone is hidden and not deleted (``deletes="kept"``).
 """
 
 import json
@@ -43,7 +43,7 @@ from streamfold.writes.guarded import CounterWrite, DeleteState, PutState, State
 BUILDING, BOTH, SWAPPED, TAKEN = "building", "both", "swapped", "taken"
 
 BUILDING_TRIES = 1
-"""Times that a document is sent to an index that is being built: it is noted otherwise, and holds nobody up."""
+"""Times that a document is sent to an index that is being built: then it is noted, and does not hold its record."""
 
 MILLISECONDS = 1000
 Fails = Callable[[Root, Exception], None]
@@ -52,7 +52,7 @@ Fails = Callable[[Root, Exception], None]
 class IndexMark(NamedTuple):
     """The mark of an alias."""
 
-    live: str = ""  # the index that the alias stands for; "": the one that it always stood for
+    live: str = ""  # the index behind the alias; "": the original one
     building: str = ""  # the index that is built
     old: str = ""  # the index that the alias stood for before, which is written on
     phase: str = ""
@@ -63,12 +63,12 @@ class IndexMark(NamedTuple):
 
     @property
     def beside(self) -> str:
-        """The second index, "" for none."""
+        """The second index; "" for none."""
         return self.building or (self.old if self.phase == SWAPPED else "")
 
 
 class Targets(NamedTuple):
-    """Where documents are sent: the names that they are written through."""
+    """The aliases through which documents are written."""
 
     first: str
     beside: str | None = None
@@ -76,7 +76,7 @@ class Targets(NamedTuple):
 
 
 def targets(mark: IndexMark | None, alias: str, handler: str) -> Targets:
-    """Where a search sends the documents of an alias."""
+    """The targets of a search for the documents of an alias."""
     if mark is None or not mark.phase:
         return Targets(alias)
     if mark.phase == TAKEN:
@@ -87,23 +87,23 @@ def targets(mark: IndexMark | None, alias: str, handler: str) -> Targets:
 
 
 def read_marks(application: str, engine: Engine, aliases: Iterable[str]) -> dict[str, IndexMark]:
-    """The marks of aliases, read strongly in one call; those that have none are missing."""
+    """The marks of aliases, read consistently in one call, without aliases that have none."""
     keys = {index_key(application, alias): alias for alias in aliases}
     found = engine.read_state(keys, consistent=True) if keys else {}
     return {keys[key]: _mark(keys[key], item) for key, item in found.items()}
 
 
 def read_mark(application: str, engine: Engine, alias: str) -> IndexMark:
-    """The mark of one alias; an empty one where there is none."""
+    """The mark of one alias; an empty one if there is none."""
     return read_marks(application, engine, [alias]).get(alias, IndexMark())
 
 
 def write_mark(application: str, engine: Engine, alias: str, mark: IndexMark) -> IndexMark:
-    """Writes a mark over the revision that it was made of. Raises ``Contended`` where another one is there."""
+    """Writes a mark over the revision that was read. Raises ``Contended`` if another process has written it."""
     fields = {name: value for name, value in mark._asdict().items() if name != "revision"}
     text = json.dumps(fields, sort_keys=True)
     if not engine.swap_state(index_key(application, alias), {"s": text}, mark.revision):
-        raise Contended(f"The rebuild of index {alias!r} was led on by somebody else: the same command goes on.")
+        raise Contended(f"The rebuild of index {alias!r} was continued by somebody else: run the same command again.")
     return mark._replace(revision=mark.revision + 1)
 
 
@@ -139,21 +139,21 @@ class Dirty:
         self.index = index
 
     def note(self, roots: Iterable[DirtyRoot]) -> None:
-        """Notes roots. Raises ``EngineUnavailable`` where it is not known whether they all are noted."""
+        """Notes roots. Raises ``EngineUnavailable`` if it is unknown whether all of them are noted."""
         self._write([PutState(self._key(root), _text(root)) for root in roots])
 
     def notes(self, most: int, after: str = "") -> list[DirtyNote]:
-        """Some notes behind a place; those of one root follow each other."""
+        """Some notes behind a sort key; the notes of one root follow each other."""
         found = self.engine.read_entries(Entries(dirty_partition(self.application, self.index), most, after))
-        return [DirtyNote(place, _root(self.index, text)) for place, text in found]
+        return [DirtyNote(sort, _root(self.index, text)) for sort, text in found]
 
     def remove(self, notes: Iterable[DirtyNote]) -> None:
-        """Removes these notes, and no later one of the same roots."""
+        """Removes these notes, but no later note of the same roots."""
         partition = dirty_partition(self.application, self.index)
         self._write([DeleteState(StateKey(partition, note.place)) for note in notes])
 
     def clear(self) -> None:
-        """Removes all notes: nobody needs the index any more."""
+        """Removes all notes, because the index is not needed any more."""
         while notes := self.notes(ACTIONS_MAX):
             self.remove(notes)
 
@@ -164,7 +164,7 @@ class Dirty:
     def _write(self, writes: Sequence[PutState | DeleteState]) -> None:
         for start in range(0, len(writes), ACTIONS_MAX):
             if self.engine.transact(writes[start : start + ACTIONS_MAX], 0) is not None:
-                raise Contended("Others write the notes of a rebuild; the records come again.")
+                raise Contended("Others write the notes of a rebuild; the records are redelivered.")
 
 
 def _text(root: DirtyRoot) -> str:
@@ -181,12 +181,12 @@ def _root(index: str, text: str) -> DirtyRoot:
 
 
 class RootSent(NamedTuple):
-    """What became of a root's documents."""
+    """The result for a root's documents."""
 
     first: Sequence[Sent]  # in the index of the alias
     second: Sequence[Sent] = ()
     is_behind: bool = False  # the second index may lack them, which is noted
-    refused: Exception | None = None  # of the second index, where that holds the record
+    refused: Exception | None = None  # of the second index, if that holds the record
 
     @property
     def error(self) -> Exception | None:
@@ -194,7 +194,7 @@ class RootSent(NamedTuple):
 
     @property
     def held(self) -> int:
-        """The highest version that an index holds instead of what was sent; 0 if all was taken."""
+        """The highest version that an index holds above the sent ones; 0 if all documents were taken."""
         answers = (one.answer for one in (*self.first, *self.second))
         return max((each.held or 0 for each in answers if each is not None and each.status == CONFLICT), default=0)
 
@@ -208,7 +208,7 @@ class Sender:
         self.marks = marks
 
     def send(self, ready: Sequence[RootRun]) -> list[RootSent]:
-        """Sends the documents of roots; returns what became of each root's. Raises as ``bulk.send``."""
+        """Sends the documents of roots; returns the result for each root. Raises as ``bulk.send``."""
         places = [targets(self.marks.get(each.alias), each.alias, each.root.route.name) for each in ready]
         first = self._through(ready, [place.first for place in places])
         found = [RootSent(sent) for sent in first]
@@ -225,7 +225,7 @@ class Sender:
     def _second(
         self, ready: Sequence[RootRun], places: Sequence[Targets], numbers: Sequence[int], found: list[RootSent]
     ) -> None:
-        """Sends some roots to their second index, and enters what became of them."""
+        """Sends some roots to their second index, and enters the results."""
         runs, holds = [ready[number] for number in numbers], places[numbers[0]].holds
         fatal: EngineError | None = None
         try:
@@ -243,7 +243,7 @@ class Sender:
     def _failed(
         self, ready: Sequence[RootRun], failed: Sequence[int], found: list[RootSent], fatal: EngineError | None
     ) -> None:
-        """Notes roots that the second index lacks, or has their records held; nothing if nobody wants it any more."""
+        """Notes roots that the second index lacks, or has their records held; does nothing if the rebuild has ended."""
         now = read_marks(
             self.runtime.application.name, self.runtime.engine, dict.fromkeys(ready[number].alias for number in failed)
         )
@@ -264,7 +264,7 @@ class Sender:
             Dirty(self.runtime.application.name, self.runtime.engine, index).note(roots)
 
     def _through(self, runs: Sequence[RootRun], names: Sequence[str], tries: int = TRIES) -> list[list[Sent]]:
-        """Sends the documents of roots through an alias each; returns what became of each root's."""
+        """Sends the documents of roots through an alias each; returns the result for each root."""
         for name in dict.fromkeys(names):
             self.sink.check(name)
         actions = [
@@ -281,10 +281,10 @@ def _error(sent: Sequence[Sent]) -> Exception | None:
 
 
 class Indexing:
-    """Leads the documents of roots to what their items are now, until the deadline of the run.
+    """Reconciles the documents of roots with their items as they are now, until the deadline of the run.
 
-    ``fails`` is told of each root that could not be led there, and why. Raises the error of a store or an index that
-    is missing or forbidden.
+    ``fails`` is called with each root that failed, and the error. Raises the error of a store or an index that is
+    missing or forbidden.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class Indexing:
         fails: Fails,
         marks: Mapping[str, IndexMark] | None = None,
     ) -> None:
-        """``marks``: those of all aliases of the batch, if they were read already."""
+        """``marks``: of all aliases of the batch, if they were read already."""
         self.runtime = runtime
         self.sink = sink
         self.fails = fails
@@ -302,18 +302,21 @@ class Indexing:
         self.outcome = Outcome()
 
     def index(self, roots: Iterable[Root]) -> Outcome:
-        """Indexes roots, each of them once; those that others overtook begin again."""
+        """Indexes roots, each once; a root that another run overtook begins again."""
         waiting = list(roots)
         try:
             if self.marks is None:
                 self.marks = read_marks(
                     self.runtime.application.name, self.runtime.engine, aliases_of(waiting, self.runtime.settings)
                 )
+            # Another run may raise a counter in between: its documents are newer, so this one reads and sends again.
             for number in self.runtime.tries():
                 waiting = self._round(waiting, again=number > 0)
                 if not waiting:
                     return self.outcome
-            error: Exception = Contended("Others changed the documents' counters at every try; the records come again.")
+            error: Exception = Contended(
+                "Others changed the documents' counters at every try; records are redelivered."
+            )
         except EngineUnavailable as unavailable:
             error = unavailable
         for root in waiting:
@@ -322,30 +325,30 @@ class Indexing:
 
     def _round(self, roots: Sequence[Root], *, again: bool) -> list[Root]:
         """Raises the counters, reads and sends; returns the roots that have to begin again."""
-        left: list[Root] = []
+        overtaken: list[Root] = []
         runs = self._raised(roots, again=again)
         try:
             stored = self._stored(runs)
         except EngineUnavailable as error:
             self._fail_all(runs, error)
-            return left
+            return overtaken
         ready: list[RootRun] = []
         size = 0
         for each in runs:
             if not self._made(each, stored):
                 continue
             if not self._noted(each):
-                left.append(each.root)
+                overtaken.append(each.root)
                 continue
             ready.append(each)
             size += sum(len(action.body or b"") for action in each.actions)
             if size >= BYTES_MAX:  # so that one batch's documents are never held at once
-                left += self._sent(ready)
+                overtaken += self._sent(ready)
                 ready, size = [], 0
-        return left + self._sent(ready)
+        return overtaken + self._sent(ready)
 
     def _raised(self, roots: Sequence[Root], *, again: bool) -> list[RootRun]:
-        """The roots with their counters raised; the others are reported."""
+        """The roots with their raised counters; the others are reported."""
         keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
         counters = [
             Counter(key, new=root.is_new and not again, expires=not keeps_ids(root.route)) for key, root in keys.items()
@@ -362,7 +365,7 @@ class Indexing:
             if key in found:
                 runs.append(RootRun(root, key, int(found[key]["n"]), frozenset(found[key].get("ids", ()))))
             else:
-                self.fails(root, EngineUnavailable("The counter of a document is busy; the record comes again."))
+                self.fails(root, EngineUnavailable("The counter of a document is busy; the record is redelivered."))
         return runs
 
     def _stored(self, runs: Sequence[RootRun]) -> StoredItems:
@@ -396,7 +399,7 @@ class Indexing:
         sender = Sender(self.runtime, self.sink, self.marks or {})
         own = list(zip(ready, sender.send(ready), strict=True))
         counters = self._counters([each for each, sent in own if sent.held >= each.number])
-        left = []
+        overtaken = []
         for each, sent in own:
             if sent.error is not None:
                 self.fails(each.root, sent.error)
@@ -405,10 +408,10 @@ class Indexing:
                 if self._is_applied(each, sent.held, counters):
                     self._finish(each, sent)
                 else:
-                    left.append(each.root)
+                    overtaken.append(each.root)
             except Unprocessable as refused:
                 self.fails(each.root, refused)
-        return left
+        return overtaken
 
     def _counters(self, runs: Sequence[RootRun]) -> dict[StateKey, int]:
         """The counters of runs whose index holds their number or a higher one, read again."""
@@ -418,10 +421,10 @@ class Indexing:
         return {each.key: int(found.get(each.key, {}).get("n", 0)) for each in runs}
 
     def _is_applied(self, each: RootRun, held: int, counters: Mapping[StateKey, int]) -> bool:
-        """Whether the index holds what this run sent, or what a later run did; else the root begins again.
+        """Whether the index holds this run's documents, or those of a later run; else the root begins again.
 
-        A version in the index that no counter explains is of a state that was lost or restored, or somebody else's: the
-        counter is raised to it. Raises ``Unprocessable`` where no version is greater.
+        A version in the index above the counter is of a lost or restored state, or of another writer: the counter is
+        raised to it. Raises ``Unprocessable`` if there is no greater version.
         """
         if held < each.number:
             return True
@@ -444,7 +447,7 @@ class Indexing:
         return False
 
     def _finish(self, each: RootRun, sent: RootSent) -> None:
-        """Counts what was done, and forgets ids that are hidden now."""
+        """Counts the results, and removes the ids of documents that are hidden now."""
         tally = self.outcome.tally(each.root.route.name)
         live = len(each.actions) - len(each.gone)
         tally.written += sum(one.is_done for one in sent.first[:live])
@@ -455,9 +458,9 @@ class Indexing:
                 self._forget(each, expires=None if live else True)
 
     def _forget(self, each: RootRun, *, expires: bool | None) -> None:
-        """Forgets ids that are hidden, unless a rebuild began meanwhile: the new index may show them.
+        """Removes the ids of hidden documents, unless a rebuild began meanwhile: the new index may show them.
 
-        A rebuild that begins after the look raises the counter before it sends, so that nothing is forgotten then.
+        A rebuild that begins after this check raises the counter before it sends, so that no id is removed then.
         """
         if read_marks(self.runtime.application.name, self.runtime.engine, [each.alias]).get(each.alias) == (
             self.marks or {}

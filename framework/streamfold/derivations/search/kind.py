@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streamfold.writes.guarded import RowKey
 
 NOT_INDEXED = "not_indexed"
-"""Counts items whose documents were sent nowhere."""
+"""Counts items whose documents were not sent."""
 PART = "part"
 """The role of an item that is gathered into its parent's document."""
 
@@ -85,8 +85,8 @@ class Search(Derivation):
 
     def identity(self, route: Route) -> dict[str, Any]:
         options = options_of(route)
-        form = options.id.text if options.id else "table and key" if options.names_table else "key"
-        return {"kind": self.name, "index": options.index.text, "id": form}
+        identity = options.id.text if options.id else "table and key" if options.names_table else "key"
+        return {"kind": self.name, "index": options.index.text, "id": identity}
 
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for option, word in (("index", "to"), ("id", "id")):
@@ -111,7 +111,7 @@ class Search(Derivation):
         return Planned(deferred=[root for root in roots.values() if not _is_equal(root)])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        """Indexes the roots of a batch, search by search. An index that is missing starves no other's documents."""
+        """Indexes the roots of a batch, search by search. A missing index does not delay the documents of others."""
         from streamfold.commit.outcome import Outcome
         from streamfold.derivations.search.indexes import sink_of
 
@@ -144,7 +144,7 @@ class Search(Derivation):
         return previewed(deferred, settings)
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
-        """Leads the documents of an item, or of the parent that it is a part of, to what the items are now."""
+        """Reconciles the documents of an item, or of the item's parent, with the items as they are now."""
         from streamfold.derivations.search.documents import root_of
         from streamfold.derivations.search.indexes import sink_of
 
@@ -186,7 +186,7 @@ class Search(Derivation):
 
 
 def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
-    """The marks of all aliases of a batch, in one read; None where it was not answered, so that each search asks."""
+    """The marks of all aliases of a batch, in one read; None without an answer, so that each search reads its own."""
     from streamfold.derivations.search.documents import Root, aliases_of
     from streamfold.derivations.search.indexing import read_marks
 
@@ -199,7 +199,7 @@ def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
 
 
 def _is_equal(root: Root) -> bool:
-    """Whether the documents of both images are equal for every change, where that is asked for."""
+    """Whether the documents of both images are equal for every change, if ``skip_equal`` is set."""
     if not options_of(root.route).skip_equal:
         return False
     from streamfold.derivations.search.documents import changes_nothing

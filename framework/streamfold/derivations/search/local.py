@@ -16,15 +16,15 @@ from streamfold.writes.guarded import StateKey
 PAGE_DOCUMENTS = 250
 """Documents that are read at once."""
 PARTITION = "search#"
-"""Begins the partition of an index in the state."""
+"""The begin of an index's partition in the state."""
 
 
 ALIASES = "search"
-"""The partition of what aliases stand for. An alias without an item stands for an index of its own name."""
+"""The partition of aliases. An alias without an item points to an index of its own name."""
 
 
 def local_indexes(engine: Engine) -> list[str]:
-    """The names of the indexes in a local state, as readers use them: aliases before what they stand for."""
+    """The names of the indexes in a local state, as readers use them: aliases before their indexes."""
     keys = [(item["pk"]["S"], item["sk"]["S"]) for item in engine.state_items()]
     aliases = {name for partition, name in keys if partition == ALIASES}
     behind = set(resolved(engine, aliases).values())
@@ -33,14 +33,14 @@ def local_indexes(engine: Engine) -> list[str]:
 
 
 def resolved(engine: Engine, names: Collection[str]) -> dict[str, str]:
-    """The indexes that names stand for."""
+    """The indexes behind names."""
     keys = [StateKey(ALIASES, name) for name in names if not name.endswith(OWN)]
     found = {key.sk: str(item["s"]) for key, item in engine.read_state(keys, consistent=True).items()} if keys else {}
     return {name: name.removesuffix(OWN) if name.endswith(OWN) else found.get(name, name) for name in names}
 
 
 class HeldDocument(NamedTuple):
-    """What the index holds under an id."""
+    """The version and document that the index holds under an id."""
 
     version: int
     body: dict[str, Any] | None  # None: deleted
@@ -49,11 +49,11 @@ class HeldDocument(NamedTuple):
 class LocalIndex:
     """A sink that keeps documents as state items, one for each id.
 
-    A deleted document keeps its version for ever. With ``forgets`` it is as if it never was: so it is in OpenSearch
-    after ``index.gc_deletes``, which proofs need.
+    A deleted document keeps its version for ever. With ``forgets`` no version is kept, as in OpenSearch after
+    ``index.gc_deletes``, which proofs need.
 
-    ``accepts`` gives what the index of a name takes: a document that it does not take is refused with status 400. None
-    for an index that nobody declares, which takes every object.
+    ``accepts`` returns the check of an index by its name: a document that the check refuses gets status 400. None for
+    an undeclared index, which takes every object.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LocalIndex:
         self.forgets = forgets
 
     def check(self, index: str) -> None:
-        """Does nothing: what is gone is hidden whatever the name."""
+        """Does nothing: documents that are gone are hidden under every name."""
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         for action in actions:
@@ -100,7 +100,7 @@ class LocalIndex:
             answer = self._answer(action, held)
             if answer.status == CONFLICT or self.engine.swap_state(key, {"s": _text(action)}, item["r"] if item else 0):
                 return answer
-        raise Contended(f"Others wrote the same document at {TRIES_MAX} tries; the record comes again.")
+        raise Contended(f"Others wrote the same document at {TRIES_MAX} tries; the record is redelivered.")
 
     def _refusal(self, action: Action) -> Answer | None:
         """The answer to an action whose document or id OpenSearch refuses."""
@@ -135,7 +135,7 @@ def _check(action: Action) -> None:
     if (size := len(action.id.encode(errors="replace"))) > ID_BYTES_MAX:
         raise EngineError(f"The id {redacted(action.id)} has {size} bytes: expected {ID_BYTES_MAX} at most.")
     if not 0 <= action.version <= VERSION_MAX:
-        raise EngineError(f"The version {action.version} does not fit: expected 0 to {VERSION_MAX}.")
+        raise EngineError(f"The version {action.version} is out of range: expected 0 to {VERSION_MAX}.")
 
 
 def _decode(text: str | bytes) -> Any:
@@ -166,7 +166,7 @@ def _key(index: str, name: str) -> StateKey:
 
 
 def _text(action: Action) -> str:
-    """The document with its version; the digits of its numbers stay as they are."""
+    # The body is inserted as text: parsing it would change the digits of its numbers.
     body = action.body.decode() if action.body is not None else "null"
     return f'{{"v":{action.version},"body":{body}}}'
 

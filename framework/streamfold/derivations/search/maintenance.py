@@ -63,10 +63,10 @@ ANSWER = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason
 class Copying:
     """Sends roots to one index.
 
-    start: the number of a root without a counter, below all that a counter will begin with.
-    hides: documents that are not made any more are hidden. A scan need not hide them: whoever sent them to this index
-    knew of the rebuild, and so does everybody who is told of a later change. Those under ids that are kept are hidden
-    always: other code may have sent them.
+    start: the number of a root without a counter, below the first number of every counter.
+    hides: documents that are not made any more are hidden. A scan need not hide them: the run that sent them to this
+    index knew of the rebuild, and so does every run of a later change. Documents of kept ids are always hidden: other
+    code may have sent them.
     """
 
     runtime: Runtime
@@ -79,20 +79,21 @@ class Copying:
     def copy(self, roots: Sequence[Root]) -> int:
         """Sends these roots; returns how many documents were taken.
 
-        A root that cannot be sent is noted and told to ``fails``. Raises ``EngineUnavailable`` where the store or the
-        index does not answer: then all are to be sent again.
+        A root that cannot be sent is noted and passed to ``fails``. Raises ``EngineUnavailable`` if the store or the
+        index does not answer: then all roots have to be sent again.
         """
         taken, waiting = 0, list(roots)
+        # A root that a live run overtakes is read again: the newer documents must not be replaced by older ones.
         for _ in self.runtime.tries():
             runs = self._numbered(waiting)
             ready, waiting = self._made(runs)
             taken += self._sent(ready)
             if not waiting:
                 return taken
-        raise Contended("Others changed the documents' counters at every try: the page comes again.")
+        raise Contended("Others changed the documents' counters at every try: the page is retried.")
 
     def _numbered(self, roots: Sequence[Root]) -> list[RootRun]:
-        """The roots with the numbers of their counters, which are raised where ids are kept."""
+        """The roots with the numbers of their counters, which are raised if ids are kept."""
         keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
         kept = [key for key, root in keys.items() if keeps_ids(root.route)]
         found = self.runtime.engine.read_state(keys.keys() - kept, consistent=True) if len(kept) < len(keys) else {}
@@ -102,7 +103,7 @@ class Copying:
                 counters, int(self.runtime.clock() * MILLISECONDS), self.runtime.expires_at
             )
         if any(key not in found for key in kept):
-            raise EngineUnavailable("The counter of a document is busy: the page comes again.")
+            raise EngineUnavailable("The counter of a document is busy: the page is retried.")
         return [self._run(root, key, found.get(key, {})) for key, root in keys.items()]
 
     def _run(self, root: Root, key: StateKey, item: dict[str, object]) -> RootRun:
@@ -111,10 +112,10 @@ class Copying:
         return RootRun(root, key, int(str(item.get("n", self.start))), frozenset(ids))
 
     def _made(self, runs: Sequence[RootRun]) -> tuple[list[RootRun], list[Root]]:
-        """The roots whose documents may be sent, and those that others overtook."""
+        """The roots whose documents may be sent, and those that other runs overtook."""
         stored = known_sources(self.runtime.engine, runs)  # after the counters
         ready: list[RootRun] = []
-        left: list[Root] = []
+        overtaken: list[Root] = []
         for each in runs:
             gone = gone_body(each.root, self.runtime.clock())
             with ItemFault(EngineUnavailable) as fault:
@@ -126,11 +127,11 @@ class Copying:
             if noted(each, self.runtime.engine, self.runtime.expires_at):
                 ready.append(each)
             else:
-                left.append(each.root)
-        return ready, left
+                overtaken.append(each.root)
+        return ready, overtaken
 
     def _sent(self, ready: Sequence[RootRun]) -> int:
-        """Sends documents; a newer version that is there is as good."""
+        """Sends documents; a newer stored version is as good."""
         name = own_alias(self.index)
         self.sink.check(name)
         actions = [replace(action, index=name) for each in ready for action in each.actions]
@@ -153,7 +154,7 @@ class Copying:
 
 
 class ShownRoot(NamedTuple):
-    """One root: the number of its counter, its documents as they should be, and as the index shows them."""
+    """One root: the number of its counter, its right documents, and those in the index."""
 
     root: Root
     number: int
@@ -161,7 +162,7 @@ class ShownRoot(NamedTuple):
     found: Mapping[str, Mapping[str, Any]]
 
     def differences(self) -> Iterator[tuple[str, str]]:
-        """What is wrong, with the id of each document."""
+        """The problem of each wrong document, with its id."""
         for name in sorted(self.expected.keys() | self.found.keys()):
             if name not in self.found:
                 yield MISSING, name
@@ -179,7 +180,7 @@ class Compared(NamedTuple):
 
 
 class Comparing:
-    """Reads counters, *then* items, then documents: what the index lacks then is on its way, or never comes."""
+    """Reads counters, *then* items, then documents: a document that is missing then is on its way, or never comes."""
 
     def __init__(self, application: str, engine: Engine, sink: Sink, index: str, settings: Settings) -> None:
         self.application = application
@@ -189,7 +190,7 @@ class Comparing:
         self.settings = settings
 
     def compare(self, roots: Sequence[Root], more: Mapping[ItemKey, Collection[str]]) -> Compared:
-        """Compares roots. ``more``: ids of documents that the index shows, by the item that they seem to be of."""
+        """Compares roots. ``more``: ids of documents in the index, by the item that their ids name."""
         runs, failed = self._made(roots)
         ids = {
             each.root.item: {*(action.id for action in each.actions), *more.get(each.root.item, ())} for each in runs
@@ -227,16 +228,16 @@ def _is_visible(found: Found) -> bool:
 
 
 def root_of(route: Route, name: str) -> Root | None:
-    """The root that the id of a document seems to be of; None where that cannot be told, as of an id that was cut."""
+    """The root that a document's id names; None if it names none, as an id that was cut."""
     template = options_of(route).id
     if template is not None:
         (source,) = route.sources
         found = template.match(name)
         fields = None if found is None else {field: found[field] for field in source.types}
         return None if fields is None else Root(route, (source.table.name, *source.compose(fields)), fields)
-    parts = [unquote(part) for part in name.split("|")]
+    values_of_id = [unquote(text) for text in name.split("|")]
     for source in route.sources:
-        values = parts[1:] if options_of(route).names_table else parts
+        values = values_of_id[1:] if options_of(route).names_table else values_of_id
         if 1 <= len(values) <= 2:
             item: ItemKey = (source.table.name, values[0], values[1] if len(values) > 1 else None)
             fields = source.match_values(*item[1:])
@@ -258,9 +259,9 @@ def expected(route: Route, history: History) -> Expected:
 
 
 class _Partitions:
-    """The items that are there, by partition, where the parts of a document lie beside its root: they are declared so.
+    """The existing items by partition: the parts of a document are declared in the partition of its root.
 
-    Looked for among all items, they would take a proof of many items most of its time.
+    Looking for parts among all items would take most of the time of a proof with many items.
     """
 
     def __init__(self, history: History) -> None:
@@ -270,7 +271,7 @@ class _Partitions:
                 self._items[item[:2]].append((item, image))
 
     def parts(self, key: Key, root: ItemKey, fields: Fields) -> list[Part]:
-        """The items of a root's partition that fit the template, in the order of their sort keys."""
+        """The items of a root's partition that match the template, in the order of their sort keys."""
         beside = sorted(self._items[root[:2]], key=lambda entry: sortable(entry[0][2]))
         found = ((image, child_fields(key, fields, *item[1:])) for item, image in beside)
         return [Part(image, own_fields) for image, own_fields in found if own_fields is not None]
@@ -289,7 +290,7 @@ def _with_parts(route: Route, partitions: _Partitions, root: ItemKey, fields: Fi
 
 
 def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
-    """The documents that the local indexes of a store show to a search, hidden ones left out."""
+    """The documents that the local indexes of a store show to a search, without hidden ones."""
     local = LocalIndex(place.store)
     return {
         (_place(route, index), found.id, None): own_fields(found.body)
@@ -300,12 +301,11 @@ def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:
 
 
 def _place(route: Route, index: str) -> str:
-    """Where a document stands among rows."""
     return f"index {index} of {route.name}"
 
 
 class PurgedPage(NamedTuple):
-    """What became of some hidden documents."""
+    """The results for hidden documents."""
 
     removed: int
     changed: int  # written or removed by somebody else since they were found
@@ -320,7 +320,7 @@ def count_hidden(sink: OpenSearchIndex, alias: str, before_ms: int) -> int:
 def purge(sink: OpenSearchIndex, alias: str, before_ms: int) -> Iterator[PurgedPage]:
     """Removes documents that were hidden before a time, page by page.
 
-    Raises ``EngineUnavailable`` where the server is busy: what was removed stays so.
+    Raises ``EngineUnavailable`` if the server is busy: documents that were removed remain removed.
     """
     path = _path(sink, alias)
     body = {
@@ -336,12 +336,12 @@ def purge(sink: OpenSearchIndex, alias: str, before_ms: int) -> Iterator[PurgedP
         hits = found["hits"]["hits"] if found else []
         page = _remove(sink, hits) if hits else PurgedPage(0, 0)
         yield page
-        if not page.removed:  # the rest was changed meanwhile, or a server without refresh still shows what is gone
+        if not page.removed:  # the rest has changed, or a server without refresh still shows removed documents
             return
 
 
 def _path(sink: OpenSearchIndex, alias: str) -> str:
-    """The indices behind an alias, whose filter would hide what is sought."""
+    """The indices behind an alias, whose filter would hide the documents to find."""
     sink.check(alias)
     found = sink.calls.ask("GET", f"/{in_path(alias)}/_alias") or {}
     return "/" + ",".join(map(in_path, sorted(found)))
@@ -353,7 +353,7 @@ def _hidden(before_ms: int) -> dict[str, Any]:
 
 
 def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
-    """Removes documents that are still what was found."""
+    """Removes documents that have not changed since they were found."""
     lines = "".join(f"{json.dumps(_deletion(hit))}\n" for hit in hits)
     answer = sink.calls.send("POST", "/_bulk", lines.encode(), ANSWER)
     items = [item["delete"] for item in answer.get("items", ())]
@@ -366,6 +366,5 @@ def _remove(sink: OpenSearchIndex, hits: list[Any]) -> PurgedPage:
 
 
 def _deletion(hit: Any) -> dict[str, Any]:
-    """The line of a bulk that removes a document, if it is still what was found."""
     found = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
     return {"delete": {"_index": hit["_index"], "_id": hit["_id"], **found}}

@@ -1,7 +1,7 @@
 """The documents of an OpenSearch server, versions 2.19 and 3.6 alike.
 
-opensearch-py carries the requests. It is imported when a connection is opened (``connection.py``), never by this
-module. Bodies are encoded here, because its serializer would turn decimals to floats.
+opensearch-py sends the requests. It is imported when a connection is opened (``connection.py``), never by this module.
+Bodies are encoded here, because its serializer would turn decimals to floats.
 """
 
 import json
@@ -25,7 +25,7 @@ from streamfold.settings.readers import PREFIX
 
 PUT, ALREADY = "PUT", "resource_already_exists_exception"
 COMMAND_TRIES = 7
-"""Of a request of a command that works for hours: with its pauses it waits half a minute for a server."""
+"""Tries of a request of a command that runs for hours: with its pauses it waits half a minute for a server."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.5, 10.0
 TOO_LARGE = 413
 TIMED_OUT = 408
@@ -35,12 +35,12 @@ REFUSED_FOR_GOOD = {
     f"{PREFIX}SEARCH_SERVICE=es or aoss.",
     403: "Expected permissions for this index: the access policy has to name the function's role, and so has the "
     "mapping of roles where the domain has fine-grained access control.",
-    404: f"Expected an index that is there: streamfold search create INDEX makes it. {PREFIX}SEARCH names the server.",
+    404: f"Expected an existing index: streamfold search create INDEX makes it. {PREFIX}SEARCH names the server.",
 }
-"""What to do about a status of a whole request that no other try helps."""
+"""The remedy for a status of a whole request that no retry helps."""
 
 BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by"}
-"""What the answer to a bulk has to tell; the rest would be most of it."""
+"""The fields of a bulk's answer that are needed; the others would be most of it."""
 HELD = re.compile(r"current version \[(\d+)\]")
 """The version that the index holds, in the reason of a conflict (OpenSearch, VersionConflictEngineException)."""
 NO_WRITE_INDEX = "no write index is defined for alias"
@@ -53,31 +53,31 @@ KEEP = "2m"
 CREATE = "streamfold search create"
 REMEDY = "Expected an alias of one open index that may be written."
 FOR_GOOD = {
-    "index_not_found_exception": f"Expected an alias that is there: {CREATE} INDEX makes it.",
+    "index_not_found_exception": f"Expected an existing alias: {CREATE} INDEX makes it.",
     "cluster_block_exception": "Expected an index that may be written: take its block away (index.blocks.write, "
     "index.blocks.read_only).",
     "security_exception": "Expected permissions for this index: the access policy has to name the function's role.",
     "index_closed_exception": "Expected an open index: open it.",
 }
-"""Errors of a document that concern its whole index, with what to do about them."""
+"""Errors of a document that concern its whole index, with their remedies."""
 
 CONNECT_SECONDS_MAX = 2
 READ_SECONDS_MAX = CALL_SECONDS_MAX - CONNECT_SECONDS_MAX
-"""A bulk takes longer than a call of DynamoDB; it is sent once, so that the two together are the time of one call."""
+"""A bulk takes longer than a call of DynamoDB. It is sent once, so that both together fit the time of one call."""
 SERVICE_HOSTS = {".es.amazonaws.com": "es", ".aoss.amazonaws.com": "aoss"}
-"""How the hosts of domains and of Serverless collections end."""
+"""The ends of the hosts of domains and of Serverless collections."""
 REGION = re.compile(r"\.([a-z0-9-]+)\.(?:es|aoss)\.amazonaws\.com$")
 UNSIGNED = "none"
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
 class SearchCalls:
-    """Takes requests; their failures are the errors of a sink."""
+    """Sends requests; failures are the errors of a sink."""
 
     def __init__(self, transport: Any, url: str) -> None:
         self.transport = transport
         self.url = url
-        self.tries = 1  # in a function: the record comes again
+        self.tries = 1  # in a function: the record is redelivered
         self.pause: Callable[[float], None] = sleep
 
     def send(self, method: str, path: str, body: bytes, params: Mapping[str, str]) -> Any:
@@ -90,7 +90,7 @@ class SearchCalls:
         return self._tried(method, once)
 
     def ask(self, method: str, path: str, body: Any = None, **params: str) -> Any:
-        """Sends a small request; None where the server answers 404."""
+        """Sends a small request; None if the server answers 404."""
         text = None if body is None else json.dumps(body).encode()
 
         def once() -> Any:
@@ -103,10 +103,10 @@ class SearchCalls:
         return self._tried(method, once)
 
     def _tried(self, method: str, once: Callable[[], Any]) -> Any:
-        """Sends a request again whose connection broke, or that the server is too busy for.
+        """Sends a request again if its connection broke, or if the server is too busy for it.
 
-        It may have taken effect. Documents have versions, so writing one twice changes nothing; an index that is there
-        when it is made again was made by the try before.
+        The first try may have taken effect. Documents have versions, so a second write changes nothing; an index that
+        exists at the second try was made by the first.
         """
         for number in range(self.tries):
             try:
@@ -170,7 +170,7 @@ class SearchCalls:
 
 
 def _read(error: Any) -> tuple[int, str, str]:
-    """Status, name and marked reason of a refused request. The name is the server's, the reason may quote anything."""
+    """Status, name and marked reason of a refused request. The name is the server's; the reason may quote content."""
     status = error.status_code if isinstance(error.status_code, int) else 500
     found = error.info.get("error") if isinstance(error.info, dict) else None
     if isinstance(found, dict):
@@ -223,8 +223,8 @@ class OpenSearchIndex:
     def documents(self, index: str, *, hidden: bool = False) -> Iterator[Found]:
         """In the order of their last writes.
 
-        A scan holds a point in time and pages by ``_seq_no``, which needs no memory for ids as sorting by ``_id``
-        does. Numbers are counted in each shard: the documents of the last one are asked for twice, and left out once.
+        A scan holds a point in time and pages by ``_seq_no``, which needs no memory for ids as sorting by ``_id`` does.
+        Numbers are counted in each shard: the documents of the last number are read twice, and left out once.
         """
         names = ",".join(sorted(self._behind(index))) if hidden else index
         opened = self.calls.ask("POST", f"/{quote(names)}/_search/point_in_time", keep_alive=KEEP)
@@ -248,7 +248,7 @@ class OpenSearchIndex:
             )
         if len(found) > 1 and not any(alias.get("is_write_index") for alias in found.values()):
             raise EngineError(
-                f"Alias {index!r} stands for the indices {', '.join(sorted(found))}, and none is the one to write to. "
+                f"Alias {index!r} points to the indices {', '.join(sorted(found))}, and none is the one to write to. "
                 "Expected one index: remove the others from the alias."
             )
         if unfiltered := sorted(name for name, alias in found.items() if not hides(alias.get("filter"))):
@@ -277,13 +277,12 @@ class OpenSearchIndex:
             body["search_after"] = [last - 1]
 
     def _behind(self, index: str) -> Mapping[str, Mapping[str, Any]]:
-        """The indices behind an alias, with what the alias says of each; of an index itself nothing."""
         found = self._there(index, self.calls.ask("GET", f"/{quote(index)}/_alias"))
         return {name: about["aliases"].get(index, {}) for name, about in found.items()}
 
     def _there(self, index: str, answer: Any) -> Any:
         if answer is None:
-            raise EngineError(f"Alias {index!r} is not there. Expected one: {CREATE} INDEX makes it.")
+            raise EngineError(f"Alias {index!r} does not exist. Expected one: {CREATE} INDEX makes it.")
         return answer
 
     def _answer(self, action: Action, item: Mapping[str, Any]) -> Answer:
@@ -320,12 +319,12 @@ def encoded(actions: Sequence[Action]) -> bytes:
 def _head(action: Action) -> str:
     verb = "delete" if action.body is None else "index"
     index, name = encode_basestring_ascii(action.index), encode_basestring_ascii(action.id)
-    place = f'"_index":{index},"_id":{name},"require_alias":true'
-    return f'{{"{verb}":{{{place},"version":{action.version},"version_type":"external"}}}}'
+    target = f'"_index":{index},"_id":{name},"require_alias":true'
+    return f'{{"{verb}":{{{target},"version":{action.version},"version_type":"external"}}}}'
 
 
 def hides(found: Any) -> bool:
-    """Whether the filter of an alias leaves out what is gone; it may leave out more."""
+    """Whether the filter of an alias hides documents that are gone; it may hide more."""
     clauses = found.get("bool", {}).get("must_not", []) if isinstance(found, dict) else []
     if isinstance(clauses, dict):
         clauses = [clauses]
@@ -337,7 +336,7 @@ def _found(document: Mapping[str, Any]) -> Found:
 
 
 def _whole(error: Mapping[str, Any]) -> str:
-    """The reason of an item's error with its innermost cause, which tells what is wrong with the document."""
+    """The reason of an item's error with its innermost cause, which describes the problem of the document."""
     reasons = [str(error.get("reason", error.get("type", "")))]
     while isinstance(error := error.get("caused_by", {}), dict) and error:
         reasons.append(str(error.get("reason", "")))
@@ -345,7 +344,7 @@ def _whole(error: Mapping[str, Any]) -> str:
 
 
 def open_search(settings: Settings) -> OpenSearchIndex:
-    """The server that the settings name. Raises ``SettingsError`` where they do not fit, or opensearch-py is missing.
+    """The server of the settings. Raises ``SettingsError`` for wrong settings, or if opensearch-py is missing.
 
     No request is made.
     """
@@ -356,7 +355,7 @@ def open_search(settings: Settings) -> OpenSearchIndex:
 
 
 def service_of(settings: Settings) -> str:
-    """What requests are signed for: ``es``, ``aoss`` or ``none``."""
+    """The service for which requests are signed: ``es``, ``aoss`` or ``none``."""
     if settings.search_service is not None:
         return settings.search_service
     if settings.search_user is not None:
@@ -391,7 +390,7 @@ def _transport(settings: Settings, url: str) -> Any:
         ) from None
 
     class ExactNumbers(JSONSerializer):
-        """Reads numbers with all their digits. Bodies are handed over as bytes, which it passes on."""
+        """Reads numbers with all their digits. Bodies are bytes, which it passes on."""
 
         def loads(self, s: str) -> Any:
             try:
@@ -412,12 +411,12 @@ def _transport(settings: Settings, url: str) -> Any:
 
 
 def _host(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
+    split = urlsplit(url)
     return {
-        "host": parts.hostname,
-        "port": parts.port or DEFAULT_PORTS[parts.scheme],
-        "use_ssl": parts.scheme == "https",
-        "url_prefix": parts.path,
+        "host": split.hostname,
+        "port": split.port or DEFAULT_PORTS[split.scheme],
+        "use_ssl": split.scheme == "https",
+        "url_prefix": split.path,
     }
 
 
@@ -440,7 +439,7 @@ def _encryption(settings: Settings) -> Any:
 
 
 def _user(settings: Settings) -> dict[str, str]:
-    """The header of a user. opensearch-py knows only passwords in Latin letters."""
+    """The header of a user: opensearch-py takes only passwords in Latin letters."""
     if settings.search_user is None:
         return {}
     user = f"{settings.search_user}:{settings.search_password}"
@@ -448,7 +447,7 @@ def _user(settings: Settings) -> dict[str, str]:
 
 
 def _signer(settings: Settings, url: str) -> Any:
-    """What signs requests with the role of the function; None where they are not signed."""
+    """The signer of requests with the role of the function; None if requests are not signed."""
     service = service_of(settings)
     if service == UNSIGNED:
         return None

@@ -1,4 +1,4 @@
-"""A search as it is declared: its options, its mapping, the names of its indexes, and its documents."""
+"""A declared search: its options, its mapping, the names of its indexes, and its documents."""
 
 import json
 import re
@@ -24,25 +24,25 @@ from streamfold.routes.route import Route
 from streamfold.settings import INDEX_PREFIX, environment_name
 
 GONE = "_sf_gone"
-"""The field that hides a document whose item is gone: the alias filters it out."""
+"""The field that hides a document whose item is gone: the alias filters the document out."""
 GONE_AT = "_sf_at"
-"""The field of a hidden document that says when it was hidden, in epoch milliseconds."""
+"""The field of a hidden document with the time of the hiding, in epoch milliseconds."""
 CODE = "_sf_h"
 """The field that holds a digest of the handler's code."""
 MADE = "~"
-"""Begins what the framework adds to the name of an index. No search, setting or tenant can have it in a name: templates
-may not hold it (``check_index``), and in the value of a field it is escaped."""
+"""The begin of the framework's suffix of an index's name. No search, setting or tenant can have it in a name: templates
+must not hold it (``check_index``), and in the value of a field it is escaped."""
 NEXT = MADE + "next"
-"""Ends the alias of a search that is to take over the index of another (``replaces=``)."""
+"""The end of the alias of a search that takes over the index of another (``replaces=``)."""
 NUMBERED = "{}" + MADE + "{:06}"
 """The name of an index behind an alias. A rebuild counts on."""
 OWN = MADE + "write"
-"""Ends the alias that only one index has: documents are sent to that index through it, and never to one that a server
-would make by itself because it is gone."""
+"""The end of the alias that only one index has: documents are sent to that index through the alias. If the index is
+gone, a server then makes no other one by itself."""
 NAME_BYTES_MAX = 255
 """Length of an index's name (OpenSearch, CreateIndexRequest; ``MetadataCreateIndexService``)."""
 INDEX_BYTES_MAX = NAME_BYTES_MAX - len(OWN) - len(NUMBERED.format("", 1)) - len(NEXT)
-"""Length of the name that a search gives: what the framework adds to it has to fit too."""
+"""Length of the name that a search gives: the framework's suffix has to fit too."""
 LITERAL = re.compile(r"[a-z0-9._-]*")
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 FIRST = re.compile(r"[a-z0-9{]")
@@ -51,7 +51,7 @@ ID_BYTES_WHOLE = 480
 ID_BYTES_KEPT = 400
 
 FieldTypes = Mapping[str, str | Mapping[str, Any]]
-"""The fields of a mapping by name: a type, "text", or all that OpenSearch has to know of the field."""
+"""The fields of a mapping by name: a type, "text", or all of a field's options in OpenSearch."""
 OWN_FIELDS: Mapping[str, Any] = {
     GONE: {"type": "boolean"},
     GONE_AT: {"type": "date", "format": "epoch_millis"},
@@ -59,18 +59,18 @@ OWN_FIELDS: Mapping[str, Any] = {
 }
 """The framework's own fields. Unmapped, the alias's filter would find nothing and every hidden document would show."""
 DETAILS: Mapping[str, Mapping[str, Any]] = {"scaled_float": {"scaling_factor": 100}}
-"""What a type needs beside its name, where ``fields=`` gives the name alone."""
+"""The options of a type beside its name, for ``fields=`` with the name alone."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Deletes = Literal["kept", "removed"]
-"""What becomes of a document whose item is gone. ``kept``: it is hidden, and wins for ever; ``removed``: it is deleted,
-and a request that lands later than the index remembers deletions brings it back."""
+"""What happens to a document whose item is gone. ``kept``: it is hidden, and its version wins for ever; ``removed``: it
+is deleted, and a request that lands after the index has dropped the version brings it back."""
 TEMPLATE_BYTES_MAX = 10_000
 
 
 def check_index(index: KeyComponent, at: str) -> None:
-    """Raises ``DeclarationError`` for a template whose names an index cannot have."""
+    """Raises ``DeclarationError`` for a template with names that an index cannot have."""
     literals = [piece for piece in index.pieces if isinstance(piece, str)]
     if not FIRST.match(index.text) or not all(map(LITERAL.fullmatch, literals)):
         raise DeclarationError(
@@ -80,13 +80,12 @@ def check_index(index: KeyComponent, at: str) -> None:
 
 
 def setting_name(index: KeyComponent) -> str:
-    """The name of an index in settings, STREAMFOLD_INDEX_<NAME>: its template without fields and what is left over."""
+    """The name of an index in settings, STREAMFOLD_INDEX_<NAME>: its template without fields and their delimiters."""
     literals = (piece for piece in index.pieces if isinstance(piece, str))
     return "".join(literals).strip("-_.") or index.fields[0].name
 
 
 def setting_variable(index: KeyComponent) -> str:
-    """The environment variable that gives an index its real name."""
     return INDEX_PREFIX + environment_name(setting_name(index))
 
 
@@ -99,7 +98,7 @@ def real_template(index: KeyComponent, real: str | None) -> KeyComponent:
         check_index(template, "a setting")
     except DeclarationError as error:
         raise SettingsError(f"{setting_variable(index)}={real!r} names no index: {error}") from None
-    mine, theirs = ({field.name for field in part.fields} for part in (index, template))
+    mine, theirs = ({field.name for field in name.fields} for name in (index, template))
     if mine != theirs:
         wanted = ", ".join(f"{{{name}}}" for name in sorted(mine)) or "none"
         raise SettingsError(
@@ -111,7 +110,7 @@ def real_template(index: KeyComponent, real: str | None) -> KeyComponent:
 def index_name(index: KeyComponent, fields: Mapping[str, Any]) -> str:
     """The name of the index for an item with these fields.
 
-    Values are escaped, so that two values never give one name: capital letters, and what an index's name cannot hold.
+    Values are escaped, so that two values never give one name: capital letters, and letters that a name cannot hold.
     Raises ``HandlerError`` for a name that is too long.
     """
     safe = "" if len(index.fields) > 1 else "-"
@@ -122,12 +121,11 @@ def index_name(index: KeyComponent, fields: Mapping[str, Any]) -> str:
 
 
 def own_alias(index: str) -> str:
-    """The alias that one index alone has."""
     return index + OWN
 
 
 def alias_of(name: str) -> str:
-    """The alias that a name belongs to: that of an index behind it, one that only such an index has, or an alias."""
+    """The alias of a name: of an index behind it, of an index's own alias, or the alias itself."""
     index = name.removesuffix(OWN)
     alias, mark, number = index.rpartition(MADE)
     return alias if mark and number.isdecimal() else index
@@ -145,10 +143,10 @@ def _escaped(letter: str) -> str:
 
 
 def key_id(item: ItemKey, *, names_table: bool) -> str:
-    """The id of the document of an item: its key, with ``|`` between the parts and ``%`` and ``|`` escaped in them."""
+    """The id of an item's document: its key, with ``|`` between the components and ``%`` and ``|`` escaped in them."""
     table, *values = item
-    parts = [_key_text(value) for value in values if value is not None]
-    return shortened_id("|".join([table, *parts] if names_table else parts))
+    components = [_key_text(value) for value in values if value is not None]
+    return shortened_id("|".join([table, *components] if names_table else components))
 
 
 def _key_text(value: KeyValue) -> str:
@@ -166,14 +164,14 @@ def shortened_id(text: str) -> str:
 
 
 def in_path(text: str) -> str:
-    """A name or an id as a part of an URL."""
+    """A name or an id as a component of an URL."""
     return quote(text, safe="")
 
 
 def index_mapping(path: str | None, fields: FieldTypes | None, at: str) -> Mapping[str, Any]:
-    """The mapping of an index. Nothing is inferred from documents unless it says so: ``dynamic`` is false.
+    """The mapping of an index. Nothing is inferred from documents unless the mapping asks for it: ``dynamic`` is false.
 
-    Raises ``DeclarationError`` for a file that is no mapping, and where neither or both are given.
+    Raises ``DeclarationError`` for a file that is no mapping, and if neither or both are given.
     """
     if (path is None) == (fields is None):
         raise DeclarationError(
@@ -219,7 +217,7 @@ def _field(name: str, given: object, at: str) -> Mapping[str, Any]:
 
 
 def _read(path: object, what: str, at: str) -> dict[str, Any]:
-    """The object in a JSON file, which lies beside the file of the declaration or below it."""
+    """The object in a JSON file, which is beside the file of the declaration or below it."""
     if not isinstance(path, str) or not path:
         raise DeclarationError(f'search at {at} has {what}={path!r}: expected a file, {what}="{what}s/products.json".')
     file = Path(at.rpartition(":")[0]).parent / path
@@ -305,7 +303,7 @@ class Parts:
         return list(self._by_key[key])
 
     def one(self, key: Key) -> Part:
-        """The only part of this key; an empty one where there is none. Raises ``HandlerError`` for several."""
+        """The only part of this key; an empty one if there is none. Raises ``HandlerError`` for several."""
         found = self(key)
         if len(found) > 1:
             raise HandlerError(f"parts.one({key!r}): expected one part, found {len(found)}. parts({key!r}) gives all.")
@@ -322,7 +320,7 @@ def _part(given: GivenPart) -> Part:
 
 @dataclass(eq=False, repr=False)
 class SearchOptions:
-    """What a search declares beside its sources. It never changes."""
+    """The options of a search beside its sources."""
 
     index: KeyComponent  # the template of the alias that readers use, by its logical name
     id: KeyComponent | None  # the template of a document's id; None: the item's key
@@ -347,7 +345,7 @@ def options_of(route: Route) -> SearchOptions:
 
 
 def shown_index(route: Route) -> str:
-    """The name of a search's index as it is declared; fields stand in it."""
+    """The declared name of a search's index, with its fields."""
     options = options_of(route)
     return options.index.text + (NEXT if options.replaces is not None else "")
 
@@ -358,7 +356,7 @@ def keeps_ids(route: Route) -> bool:
 
 
 class IndexOptions(NamedTuple):
-    """The options of a search about its index, as they are given."""
+    """The options of a search about its index, as given."""
 
     mapping: str | None
     fields: FieldTypes | None
@@ -376,7 +374,7 @@ def checked_search(
     id: str | None,  # noqa: A002 - the word of the index
     given: IndexOptions,
 ) -> SearchOptions:
-    """The options of a declaration. Raises ``DeclarationError`` for what cannot be."""
+    """The options of a declaration. Raises ``DeclarationError`` for impossible options."""
     if given.deletes not in get_args(Deletes):
         expected = " or ".join(get_args(Deletes))
         raise DeclarationError(f"search at {at} has deletes={given.deletes!r}: expected {expected}.")
@@ -417,19 +415,19 @@ def _checked_id(sources: Sequence[Key], template: object, at: str) -> KeyCompone
             f"search at {at} has id={template!r} and several sources: two items could make one document. Leave id= "
             "out, the id is then the item's key, or declare a handler for each source."
         )
-    part, (source,) = KeyComponent(template, sources[0].table.delimiter, TEMPLATE_BYTES_MAX), sources
-    names = {field.name for field in part.fields}
+    template_of_id, (source,) = KeyComponent(template, sources[0].table.delimiter, TEMPLATE_BYTES_MAX), sources
+    names = {field.name for field in template_of_id.fields}
     if missing := [name for name in source.fields if name not in names]:
         raise DeclarationError(
             f"search at {at} has id={template!r}, which several items of {source!r} would share: it must hold every "
             f"field of the source's key. Missing: {', '.join(missing)}."
         )
-    if is_ambiguous(part.pieces, source.table.delimiter):
+    if is_ambiguous(template_of_id.pieces, source.table.delimiter):
         raise DeclarationError(
             f"search at {at} has id={template!r}: two fields need a {source.table.delimiter!r} between them, or two "
             "documents could get one id."
         )
-    return part
+    return template_of_id
 
 
 def _checked_parts(sources: Sequence[Key], parts: Any, at: str) -> tuple[Key, ...]:
@@ -444,7 +442,7 @@ def _checked_parts(sources: Sequence[Key], parts: Any, at: str) -> tuple[Key, ..
 
 
 def check_searches(own: Sequence[Route]) -> None:
-    """Raises ``DeclarationError`` where two searches would write one index."""
+    """Raises ``DeclarationError`` if two searches would write one index."""
     for one, other in independent(own):
         mine, theirs = options_of(one).index, options_of(other).index
         if overlaps(mine.atoms, theirs.atoms):
@@ -477,7 +475,7 @@ def check_searches(own: Sequence[Route]) -> None:
 
 
 def independent(own: Sequence[Route]) -> Iterator[tuple[Route, Route]]:
-    """The pairs of searches of which neither takes the index of the other over."""
+    """The pairs of searches of which neither takes over the index of the other."""
     for one, other in combinations(own, 2):
         if options_of(one).replaces != other.name and options_of(other).replaces != one.name:
             yield one, other

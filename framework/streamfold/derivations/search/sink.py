@@ -1,4 +1,4 @@
-"""What search needs of an index: a few calls, each answered for every document, with external versions.
+"""The interface of an index for search: a few calls, each answered for every document, with external versions.
 
 ``LocalIndex`` keeps documents in a local state, ``OpenSearchIndex`` sends them to a server. One contract test runs over
 both (``tests/search/test_sinks.py``).
@@ -14,26 +14,26 @@ from streamfold.engines.deadline import Deadline
 from streamfold.errors import EngineUnavailable, EngineUnreachable, Unprocessable, redacted, shortened
 
 ID_BYTES_MAX = 512
-"""Length of a document's id. One that is longer fails its whole request (OpenSearch, RestIndexAction; measured on
+"""Length of a document's id. A longer one fails its whole request (OpenSearch, RestIndexAction; measured on
 2.19.6 and 3.6.0)."""
 VERSION_MAX = 2**63 - 1
 """The largest external version (OpenSearch, ``version_type=external``)."""
 CONFLICT = 409
-"""The status of a document that the index holds in the same version or a newer one."""
+"""The status of a document of which the index holds the same version or a newer one."""
 BUSY = 429
-"""The status of a document, or of a request, that the server is too busy for."""
+"""The status of a document, or of a request, for which the server is too busy."""
 VISIBLE = {"bool": {"must_not": [{"exists": {"field": GONE}}]}}
-"""The filter of an alias that hides what is gone."""
+"""The filter of an alias that hides documents that are gone."""
 
 TRIES = 8
-"""Times that a document is sent which the server refuses because it is busy, and that a server is asked which does not
-answer; then the records come again."""
+"""Times that a document is sent to a busy server, and that a server without an answer is called; then the records are
+redelivered."""
 ACTIONS_MAX = 1000
 """Documents of one request."""
 BYTES_MAX = 5_000_000
 """Size of one request: half of the smallest limit of a domain's instances. One over the limit is halved."""
 LINE_BYTES = 128
-"""At least what is sent beside a document, its id and its index (``opensearch.encoded``)."""
+"""A lower bound of the bytes sent beside a document, its id and its index (``opensearch.encoded``)."""
 SETTLED = (200, 201, 404, CONFLICT)
 
 
@@ -42,12 +42,12 @@ class TooLarge(Exception):  # noqa: N818 - an outcome, not a mistake
 
 
 class IndexBusy(EngineUnavailable):  # an outcome, not a mistake
-    """A server that is busy refused a whole request (HTTP 429): nothing of it was written. A smaller one may pass."""
+    """A busy server refused a whole request (HTTP 429): nothing of it was written. A smaller one may be taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One document that is to be written, or deleted, in one version."""
+    """The write or deletion of one document in one version."""
 
     index: str  # the real name of the alias or index
     id: str
@@ -56,9 +56,9 @@ class Action:
 
 
 class Answer(NamedTuple):
-    """What became of one action."""
+    """The answer to one action."""
 
-    status: int  # as HTTP has it: 200 and 201 written, 404 nothing to delete, 409 a newer version is there
+    status: int  # as in HTTP: 200 and 201 written, 404 nothing to delete, 409 a newer version is stored
     reason: str = ""  # why it was refused, in the server's words
     held: int | None = None  # in conflict: the version that the index holds
 
@@ -76,18 +76,18 @@ class Found(NamedTuple):
 
 
 class Sink(Protocol):
-    """Where documents go."""
+    """The target of documents."""
 
     def check(self, index: str) -> None:
-        """Raises ``EngineError`` unless this is an alias that hides what is gone. What passed is not asked again."""
+        """Raises ``EngineError`` unless this is an alias that hides gone documents. A good alias is checked once."""
         ...
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
         """Writes documents in one request; the answers are in the order of the actions.
 
         An action takes effect if its version is greater than the one that the index holds. Raises ``TooLarge``;
-        ``EngineUnavailable`` where the outcome is unknown or the server is busy (429, 5xx, no answer); ``EngineError``
-        where no other try helps: refused credentials, a missing index.
+        ``EngineUnavailable`` if the outcome is unknown or the server is busy (429, 5xx, no answer); ``EngineError`` if
+        no retry helps: refused credentials, a missing index.
         """
         ...
 
@@ -101,7 +101,7 @@ class Sink(Protocol):
 
 
 class Sent(NamedTuple):
-    """What became of an action: an answer or an error."""
+    """The result of an action: an answer or an error."""
 
     answer: Answer | None = None
     error: Exception | None = None  # Unprocessable: never taken; EngineUnavailable: not known, or not begun
@@ -115,7 +115,7 @@ class Sent(NamedTuple):
 def send(
     sink: Sink, actions: Sequence[Action], deadline: Deadline, bytes_max: int = BYTES_MAX, tries: int = TRIES
 ) -> list[Sent]:
-    """Sends actions until each is settled, or the time is over; returns what became of each, in order.
+    """Sends actions until each is done, or the time is over; returns the results, in order.
 
     ``bytes_max`` is the size of one request. Raises ``EngineError`` if no retry helps.
     """
@@ -134,7 +134,7 @@ class _Sending:
         self.actions_max = ACTIONS_MAX  # the same
         self.sent: dict[int, Sent] = {}
         self.uncertain: set[int] = set()
-        self.refused: dict[int, Answer] = {}  # the last answers of a server that is busy
+        self.refused: dict[int, Answer] = {}  # the last answers of a busy server
         self.failures = 0  # requests in a row that had no answer
 
     def send(self) -> list[Sent]:
@@ -146,7 +146,7 @@ class _Sending:
         return [self._outcome(number, error) for number in range(len(self.actions))]
 
     def _rounds(self) -> None:
-        """Sends all actions, then those again that the server was too busy for."""
+        """Sends all actions, then again those for which the server was too busy."""
         waiting = list(range(len(self.actions)))
         for number in range(self.tries):
             if number:
@@ -174,7 +174,7 @@ class _Sending:
                     self._settle(number, answer)
 
     def _taken(self, queue: deque[int]) -> list[int]:
-        """The next actions that one request takes: one at least."""
+        """The next actions for one request: at least one."""
         bulk = [queue.popleft()]
         size = _bytes(self.actions[bulk[0]])
         while queue and len(bulk) < self.actions_max:
@@ -185,7 +185,7 @@ class _Sending:
         return bulk
 
     def _shrink(self, bulk: list[int], queue: deque[int], refused: TooLarge) -> None:
-        """After a request that was too large; a single document is given up."""
+        """Halves a request that was too large; a single document is given up."""
         if len(bulk) > 1:
             queue.extendleft(reversed(bulk))
             self._halve(bulk)
@@ -200,7 +200,7 @@ class _Sending:
         )
 
     def _failed(self, bulk: list[int], error: EngineUnavailable) -> None:
-        """After a request without an answer. Raises the error after so many of them in a row."""
+        """Notes a request without an answer. Raises the error after several of them in a row."""
         if isinstance(error, IndexBusy):
             self._halve(bulk)
         elif not isinstance(error, EngineUnreachable):
@@ -229,12 +229,12 @@ class _Sending:
         self.sent[number] = Sent(error=error, uncertain=number in self.uncertain)
 
     def _outcome(self, number: int, error: Exception | None) -> Sent:
-        """What became of an action; of one that is not settled, why."""
+        """The result of an action; the reason if it is not done."""
         if number in self.sent:
             return self.sent[number]
         if (answer := self.refused.get(number)) is not None:
             reason = f"{answer.status}: {redacted(shortened(answer.reason))}"
-            error = EngineUnavailable(f"OpenSearch was too busy for the document ({reason}); the record comes again.")
+            error = EngineUnavailable(f"OpenSearch was too busy for the document ({reason}); it is redelivered.")
         return Sent(error=error, uncertain=number in self.uncertain)
 
 
@@ -245,5 +245,4 @@ ADVICE = (
 
 
 def _bytes(action: Action) -> int:
-    """About the size of an action in a request."""
     return LINE_BYTES + len(action.index) + len(action.id) + len(action.body or b"")

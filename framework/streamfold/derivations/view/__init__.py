@@ -1,1 +1,1 @@
-"""Views: rows that add up what their source items contribute."""
+"""Views: rows that are sums of their source items' contributions."""

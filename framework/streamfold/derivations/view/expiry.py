@@ -1,4 +1,4 @@
-"""Shared rows that expire with their contributors. The row expires last: a contributor must find it to take back."""
+"""Shared rows that expire with their contributors. A row expires last: contributors must find it to take back."""
 
 import json
 from copy import copy
@@ -28,32 +28,32 @@ def postponed(target: "Target", name: str, value: Ordered) -> Ordered:
 
 
 def outlived(route: "Route", change: Change, after: "Contribution") -> bool:
-    """Whether an item contributes to a row that may expire before it: that says an earlier time, or expires alone.
+    """Whether an item contributes to a row that may expire first: with an earlier time, or if only the row expires.
 
-    What the item says of the row counts, with the grace that a shared row has.
+    The item's value for the row counts, with the grace of a shared row.
     """
     names = None
     for target in route.targets:
-        if (ttl := target.key.table.ttl) and any(part.ordered for part in after.values()):
+        if (ttl := target.key.table.ttl) and any(each.ordered for each in after.values()):
             names = {**(names or {}), target.key.table.name: ttl}
     if not names:
         return False
     own = change.new.get(change.table.ttl) if change.table.ttl else None
     if isinstance(own, bool) or not isinstance(own, Number):
         own = None
-    return any(_is_before(part, names.get(key[0], ""), own) for key, part in after.items())
+    return any(_is_before(each, names.get(key[0], ""), own) for key, each in after.items())
 
 
-def _is_before(part: "RowContribution", name: str, own: Number | None) -> bool:
-    """Whether what an item says of a row's time to live is earlier than its own; None: it has none."""
-    if name not in part.ordered:
+def _is_before(contribution: "RowContribution", name: str, own: Number | None) -> bool:
+    """Whether an item gives a row an earlier time to live than its own; None: the item has none."""
+    if name not in contribution.ordered:
         return False
-    message = (json.loads(entry.content or "{}") for entry in part.ordered[name].entries.values())
-    return own is None or any("N" in value and decode_number(value["N"]) < own for value in message)
+    texts = (json.loads(entry.content or "{}") for entry in contribution.ordered[name].entries.values())
+    return own is None or any("N" in value and decode_number(value["N"]) < own for value in texts)
 
 
 def with_grace(route: "Route", share: "Share") -> "Share":
-    """A share of a row, as proofs expect it: if several sources share the row, it expires later than they say."""
+    """A share of a row, as proofs expect it: if several sources share the row, it expires later than their values."""
     target = route.target_of(share.key)
     name = None if target is None or target.whole else target.key.table.ttl
     given = share.values.get(name) if name else None

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 class ViewOptions(NamedTuple):
-    """What a view declares beside its keys."""
+    """The options of a view beside its keys."""
 
     shards: int = 0  # how many rows a row is spread over; 0 for none
 
 
 def spread_over(route: Route) -> int:
-    """How many rows a row of a route is spread over; 0 for none."""
+    """The number of shards of a route's rows; 0 for none."""
     return route.options.shards if isinstance(route.options, ViewOptions) else 0
 
 
 class View(Expiring):
-    """Rows that add up what their source items contribute."""
+    """Rows that are sums of their source items' contributions."""
 
     name = "view"
     yields = (Row,)

@@ -1,7 +1,7 @@
-"""What one source contributes to its rows: from the rows that a handler yields to amounts, content and entries.
+"""The contribution of one source to its rows: amounts, content and entries, from the rows that a handler yields.
 
-``contributed`` is that of a view. The kinds ``index`` and ``attributes`` make parts of rows in their own way, and
-``fold`` them as a view does.
+``contributed`` is the contribution of a view. The kinds ``index`` and ``attributes`` make row contributions in their
+own way, and ``fold`` them as a view does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,18 +39,18 @@ from streamfold.writes.guarded import RowKey
 
 NO_SCHEMA: Mapping[str, str] = {}
 COUNTED: Mapping[type, str] = {Sum: SUM, Count: SUM}
-"""The forms of the commonest values, which their types tell."""
+"""The aggregations of the commonest values, by type."""
 
 
 @dataclass(slots=True)
 class RowBuilder:
-    """What the rows of one call are made with."""
+    """The means to make the rows of one call."""
 
     route: Route
-    schema: Schema  # what is known of attributes
+    schema: Schema  # the known aggregations of attributes
     fields: Fields  # of the rows' keys, beside those that a row gives
-    seen: dict[tuple[Key, str], str] = field(default_factory=dict)  # what this call adds to it
-    mark: str = ""  # begins the names of attributes, and is not part of what the handler yielded
+    seen: dict[tuple[Key, str], str] = field(default_factory=dict)  # aggregations that this call adds to the schema
+    mark: str = ""  # the begin of attributes' names, which the handler did not yield
     spread: bool = False  # a row is spread over several, whose readers put ordered values together
 
     def shown(self, name: str) -> str:
@@ -59,7 +59,7 @@ class RowBuilder:
 
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
-    """What an existing item contributes. Raises ``HandlerError`` for rows that the declaration does not allow."""
+    """The contribution of an existing item. Raises ``HandlerError`` for rows that the declaration does not allow."""
     effects: list[Row] = yielded(route, image, fields, Row)
     if may_expire(route):
         schema.note_expiry(route, effects)
@@ -87,7 +87,7 @@ def _check_shards(route: Route, effects: Iterable[Row]) -> None:
 
 
 def _sums_only(route: Route, effects: Iterable[Row], fields: Fields, schema: Schema) -> Contribution | None:
-    """Rows of nothing but sums that are known of their handler, as most are; None if more has to be looked at."""
+    """Rows of nothing but known sums of their handler, as most rows are; None if more has to be checked."""
     template = _plain_target(route)
     known = None if template is None else schema.by_target.get(template)
     known_schema = None if known is None else known.get(route.name)
@@ -110,7 +110,7 @@ def _sums_only(route: Route, effects: Iterable[Row], fields: Fields, schema: Sch
             partition, sort = template.compose(
                 fields if not keyed else given if keyed == len(template.types) else {**fields, **given}
             )
-        except KeyValueError:  # ``split`` says it in the words of the handler
+        except KeyValueError:  # ``split`` raises the error with the handler's row
             return None
         key = template.table.name, partition, sort
         if key in rows:
@@ -121,7 +121,7 @@ def _sums_only(route: Route, effects: Iterable[Row], fields: Fields, schema: Sch
 
 @lru_cache(ROUTES_KEPT_MAX)
 def _plain_target(route: Route) -> Key | None:
-    """The target of a route, if it has one, and nothing that a row gives has to be compared with its source."""
+    """The target of a route, if it has one, and if no value of a row has to be compared with the row's source."""
     target = route.targets[0]
     checked = target.multi_source or target.owned or target.tenant is not None
     return None if checked or len(route.targets) > 1 else target.key
@@ -130,10 +130,10 @@ def _plain_target(route: Route) -> Key | None:
 def fold(
     builder: RowBuilder, image: Image, fields: Fields, row: Callable[[RowBuilder, Row], tuple[RowKey, RowContribution]]
 ) -> Contribution:
-    """What an item contributes: each row that the handler yields is made a part of a contribution by ``row``.
+    """The contribution of an item: ``row`` makes a row contribution of each row that the handler yields.
 
-    The forms of attributes are learnt once all rows are accepted. Raises ``HandlerError`` for what may not be written
-    as declared; errors of the handler itself come as they are.
+    The aggregations of attributes are learnt once all rows are accepted. Raises ``HandlerError`` for rows that the
+    declaration does not allow; errors of the handler itself are not changed.
     """
     return folded(builder, yielded(builder.route, image, fields, Row), row)
 
@@ -141,15 +141,15 @@ def fold(
 def folded(
     builder: RowBuilder, effects: Iterable[Row], row: Callable[[RowBuilder, Row], tuple[RowKey, RowContribution]]
 ) -> Contribution:
-    """``fold`` of rows that a handler has yielded already."""
+    """``fold`` of rows that a handler has already yielded."""
     rows: Contribution = {}
     route = builder.route
     for effect in effects:
-        key, part = row(builder, effect)
-        rows[key] = merged(route, key, rows[key], part) if key in rows else part
-    for key, part in rows.items():
-        if part.plain is not None or part.ordered:
-            rows[key] = complete(route, key, part)
+        key, contribution = row(builder, effect)
+        rows[key] = merged(route, key, rows[key], contribution) if key in rows else contribution
+    for key, contribution in rows.items():
+        if contribution.plain is not None or contribution.ordered:
+            rows[key] = complete(route, key, contribution)
     if builder.seen:
         builder.schema.learn(route.name, builder.seen)
     return rows
@@ -158,7 +158,7 @@ def folded(
 def row_contribution(
     builder: RowBuilder, target: Target, values: Mapping[str, Any], wins: Moment | None
 ) -> RowContribution:
-    """What the attributes of one gave row contribute. Raises ``HandlerError`` for what the row may not have."""
+    """The contribution of one row's attributes. Raises ``HandlerError`` for values that the row may not have."""
     amounts, ordered, plain = _divided(builder, target, values)
     note_all(builder, target, values)
     shared = not target.whole or (wins is not None and target.multi_source)
@@ -168,13 +168,13 @@ def row_contribution(
         ordered[PLAIN_ENTRY], plain = held(one), {}
     if plain and shared:
         raise _not_whole(builder, target, next(iter(plain)))
-    # Only what is stored decides whether a row is put whole: a view of aggregates alone may get a neighbour any day.
-    whole = not shared and (plain or target.multi_source)
-    return RowContribution(amounts, plain if whole else None, "", ordered)
+    # Only stored facts decide whether one item replaces a row: a view of aggregates alone may get a neighbour any day.
+    replaces = not shared and (plain or target.multi_source)
+    return RowContribution(amounts, plain if replaces else None, "", ordered)
 
 
 def note_all(builder: RowBuilder, target: Target, values: Mapping[str, Any]) -> None:
-    """Notes what all attributes of a row are made of."""
+    """Notes the aggregations of all attributes of a row."""
     seen_before = builder.schema.of(target.key).get(builder.route.name, NO_SCHEMA)
     for name, value in values.items():
         if not builder.seen and seen_before.get(name) == COUNTED.get(type(value), ""):
@@ -187,7 +187,7 @@ def note_all(builder: RowBuilder, target: Target, values: Mapping[str, Any]) -> 
 def _divided(
     builder: RowBuilder, target: Target, values: Mapping[str, Any]
 ) -> tuple[dict[str, Number], dict[str, HeldEntries], dict[str, Any]]:
-    """What is added up, what is ordered, and the plain attributes."""
+    """The amounts, the ordered values, and the plain attributes."""
     amounts: dict[str, Number] = {}
     ordered: dict[str, HeldEntries] = {}
     plain: dict[str, Any] = {}
@@ -213,7 +213,7 @@ def _divided(
 def _checked_amount(
     builder: RowBuilder, target: Target, name: str, value: Added, attribute: str, amount: Number
 ) -> Number:
-    """An amount of a class that may not be the framework's: it must not count contributors, or change a key."""
+    """An amount of an aggregate of a user: it must not change the count of contributors, or a key."""
     if is_ours(target.key.table, checked_attribute_name(attribute)):
         raise HandlerError(
             f"Handler {builder.route.name!r} gave {redacted(builder.shown(name))}={shown(value)}, which adds to "
@@ -245,29 +245,29 @@ def _raise_kept_twice(route: Route, name: str, value: Added, attribute: str) -> 
 
 
 def note(builder: RowBuilder, target: Target, name: str, value: Any) -> None:
-    """Notes the form of an attribute. Raises ``HandlerError`` if a handler has given it another form before."""
-    form, known_schema, handler = type_of(value), builder.schema.of(target.key), builder.route.name
+    """Notes the aggregation of an attribute. Raises ``HandlerError`` if a handler has given it another one before."""
+    aggregation, known_schema, handler = type_of(value), builder.schema.of(target.key), builder.route.name
     before = builder.seen.get((target.key, name), known_schema.get(handler, {}).get(name))
-    if before == form:
+    if before == aggregation:
         return
-    if before is not None and not follows(before, form):
+    if before is not None and not follows(before, aggregation):
         raise _another_type(builder, target, name, value, handler, before)
     for other, schema in known_schema.items():
-        if other != handler and name in schema and not shares(known(schema[name]), form):
+        if other != handler and name in schema and not shares(known(schema[name]), aggregation):
             raise _another_type(builder, target, name, value, other, schema[name])
-    builder.seen[target.key, name] = form
+    builder.seen[target.key, name] = aggregation
 
 
 def _another_type(
     builder: RowBuilder, target: Target, name: str, value: Any, handler: str, before: str
 ) -> HandlerError:
-    """Why an attribute is refused that another handler yields, or that had another form, and the remedy."""
+    """The message for an attribute that another handler yields, or that had another aggregation, and the remedy."""
     own = builder.route.name
     what, it = (shown(builder.shown(name)), value) if name else ("wins=", value.by)
     message = f"Handler {own!r} gave {what} of {target.key!r} as {in_words(type_of(value))} ({shown(it)})"
     if before == RETIRED:
         return HandlerError(
-            f"{message}, and rows still hold what the retired handler {handler!r} made of it: both would be mixed. Was "
+            f"{message}, and rows still hold the values of the retired handler {handler!r}: both would be mixed. Was "
             f'it renamed? Then keep its identity, name="{handler}", and take it out of retired=. Otherwise give the '
             "attribute another name, or the handler another target."
         )
@@ -320,21 +320,22 @@ def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> 
     return ordered
 
 
-def complete(route: Route, key: RowKey, part: RowContribution) -> RowContribution:
-    """The part of a row after all of its rows are merged. A row that is put whole has its content and its digest."""
-    if part.plain is None:
-        if len(part.ordered) == 1 and len(next(iter(part.ordered.values())).entries) == 1:  # as nearly always
-            return part
-        if (count := sum(len(found.entries) for found in part.ordered.values())) > ENTRIES_MAX:
+def complete(route: Route, key: RowKey, contribution: RowContribution) -> RowContribution:
+    """The contribution to a row after all of its rows are merged; a row of one item gets its content and digest."""
+    if contribution.plain is None:
+        ordered = contribution.ordered
+        if len(ordered) == 1 and len(next(iter(ordered.values())).entries) == 1:  # nearly always
+            return contribution
+        if (count := sum(len(found.entries) for found in ordered.values())) > ENTRIES_MAX:
             raise HandlerError(
                 f"Handler {route.name!r} gave {count} ordered values for row {shown(key[1:])}, {ENTRIES_MAX} at "
                 "most from one item: they move in one transaction. Spread them over several rows."
             )
-        return part
-    plain = part.plain
-    if part.ordered:
-        plain = plain | {name: alone(found) for name, found in part.ordered.items()}
-    return RowContribution(part.amounts, plain, digest(encode(plain | part.amounts)["M"]), names=tuple(sorted(plain)))
+        return contribution
+    plain, amounts = contribution.plain, contribution.amounts
+    if contribution.ordered:
+        plain = plain | {name: alone(found) for name, found in contribution.ordered.items()}
+    return RowContribution(amounts, plain, digest(encode(plain | amounts)["M"]), names=tuple(sorted(plain)))
 
 
 def _plus(route: Route, one: Number, other: Number) -> Number:

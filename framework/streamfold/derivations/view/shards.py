@@ -1,8 +1,8 @@
-"""Shards of a hot row: which shard a source item contributes to, and what the declaration needs.
+"""Shards of a hot row: the shard of a source item, and the requirements of the declaration.
 
 The target's template has a field ``{shard:02d}``, which the framework fills with a hash of the source's key. An item's
 hash never changes, so its contribution is found again. The number of shards may be changed at any time: the ledger
-holds the row that an item contributed to.
+holds the row of each contribution.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from streamfold.routes.aggregates import Ordered
 from streamfold.routes.route import Fields, Route
 
 SHARD = "shard"
-"""The field of the target's template that holds the number of the shard."""
+"""The field of the target's template with the number of the shard."""
 FIELD = f"{{{SHARD}:02d}}"
-"""The recommended form of the field: two digits fit every number of shards, so the template never changes."""
+"""The recommended field: two digits hold every number of shards, so the template never changes."""
 NOT_IN_SHARDS = (
     "leave shards= out, or give the class in_shards = True, so that each shard's row keeps the values that count"
 )
@@ -35,7 +35,7 @@ def shard_of(fields: Fields, shards: int) -> int:
 
 
 def checked_shards(shards: Any, sources: tuple[Key, ...], targets: tuple[Key, ...], at: str) -> int:
-    """The number of shards, 0 for none. Raises ``DeclarationError`` for a number or templates that do not fit."""
+    """The number of shards, 0 for none. Raises ``DeclarationError`` for a wrong number or template."""
     if shards is None:
         return 0
     if isinstance(shards, bool) or not isinstance(shards, int) or not 2 <= shards <= SHARDS_MAX:
@@ -55,9 +55,10 @@ def checked_shards(shards: Any, sources: tuple[Key, ...], targets: tuple[Key, ..
 
 
 def check_aggregates(route: Route) -> None:
-    """Raises ``DeclarationError`` for a view with shards that names an aggregate which no reader puts together.
+    """Raises ``DeclarationError`` for a view with shards that names an aggregate which no reader can merge.
 
-    A reader would show the value of one shard. What a handler gets at in another way is refused when it yields it.
+    A reader would show the value of one shard. An aggregate that a handler reaches by other names is refused when the
+    handler yields it.
     """
     for value in _named(route.function):
         if isinstance(value, type) and issubclass(value, Ordered) and not value.in_shards:
@@ -69,7 +70,7 @@ def check_aggregates(route: Route) -> None:
 
 
 def _named(function: Any) -> Iterator[Any]:
-    """What the code of a function names: globals, what it encloses, and attributes of modules among them."""
+    """The names in the code of a function: also globals, enclosed names, and attributes of modules."""
     function = getattr(function, "__wrapped__", function)
     if (code := getattr(function, "__code__", None)) is None:
         return
@@ -92,10 +93,10 @@ def _names_in(code: CodeType) -> Iterator[str]:
 def _check_target(shards: int, target: Key, at: str) -> None:
     field = target.types.get(SHARD)
     if field is None or field.python_type is not int:
-        form = f"{target.partition.text}{target.table.delimiter}{FIELD}"
+        example = f"{target.partition.text}{target.table.delimiter}{FIELD}"
         raise DeclarationError(
-            f"The view at {at} has shards={shards}, but {target!r} has no field {FIELD} that tells the rows apart. "
-            f"Give it one, for example in its partition: {form!r}."
+            f"The view at {at} has shards={shards}, but {target!r} has no field {FIELD} for the number of a shard. "
+            f"Give it one, for example in its partition: {example!r}."
         )
     try:
         field.write(shards - 1)
