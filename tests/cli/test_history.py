@@ -104,7 +104,7 @@ def test_the_item_as_it_was_is_one_json_object(state):
     ("arguments", "out", "err"),
     [
         ((*ORDER, "--at", "2026-03-01T08:59:59Z"), "", "Unknown before 2026-03-01T09:00:00.000000Z, the time of its"),
-        ((*ORDER, "--at", "2026-03-01T10:00:00Z"), "It was not there: removed at 2026-03-01T09:02:00.000000Z.", ""),
+        ((*ORDER, "--at", "2026-03-01T10:00:00Z"), "It did not exist: removed at 2026-03-01T09:02:00.000000Z.", ""),
         (("ORDER#2", *ORDER[1:], "--at", AT), "", "No rows: no change of ORDER#2 / METADATA was recorded"),
         (("ORDER#2", *ORDER[1:]), "", "No rows: no change of ORDER#2 / METADATA was recorded"),
         (("ORDER#1", "METADATA", *STATE, "--handler", "status", "--at", AT), "", "only status are recorded"),

@@ -63,7 +63,7 @@ def test_verify_of_rows_names_repair_for_a_row_of_another_handler(state):
 
     ran = state.run("verify", "--rows", *STATE)
 
-    assert "--rows --repair, mends them" in ran.out
+    assert "--rows --repair, corrects them" in ran.out
     assert "Next: streamfold backfill fresh" in ran.out
 
 

@@ -98,7 +98,7 @@ class TestCreate:
         assert body["aliases"] == {"products": {"filter": VISIBLE, "is_write_index": True}}
         assert ran.out == (
             f"Created index products~000001 with alias products on {URL}.\n"
-            "The server refuses older versions of a document: none will be older than its item.\n"
+            "The server refuses older versions of a document: no document will be older than its item.\n"
         )
 
     def test_the_document_that_tries_the_index_is_hidden_and_removed(self, folder, server):
@@ -263,7 +263,7 @@ class TestPurge:
         assert [each["delete"] for each in first] == [deletion(1), deletion(2)]
         assert [each["delete"] for each in second] == [deletion(3)]
         assert ran.out == (
-            "2 documents of index products were removed, hidden over 30 days ago. 1 were written meanwhile and stay.\n"
+            "2 documents of index products were removed, hidden over 30 days ago. 1 were written meanwhile and are kept.\n"
         )
         assert ran.err == f"This removes 3 documents of index products on {URL}, hidden over 30 days ago.\n"
 

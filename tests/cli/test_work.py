@@ -67,7 +67,7 @@ def test_parts_are_done_one_by_one_and_the_job_is_ended(full):
 def test_all_that_is_left_is_done_and_the_job_ended(full):
     told = begun(full)
     ran = full.run("work", told["job"], *STATE)
-    assert (ran.code, "4 parts of items written" in ran.out) == (0, True)
+    assert (ran.code, "4 contributions written" in ran.out) == (0, True)
     assert "order_total: done" in full.run("jobs", *STATE).out
 
 

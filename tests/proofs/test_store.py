@@ -30,13 +30,13 @@ def put(store, before, after, sequence):
 
 
 def told(store):
-    return [(each.event, own, each.old.get("total"), each.new.get("total")) for each, own, _ in store.told]
+    return [(each.event, own, each.old.get("total"), each.new.get("total")) for each, own, _ in store.delivered]
 
 
 def test_what_is_written_as_it_was_given_leaves_the_given_record(store):
     given = change(None, FIRST, 1)
     store.write_own(given, raw(FIRST))
-    assert store.told[0].change is given
+    assert store.delivered[0].change is given
 
 
 def test_record_has_the_images_that_the_table_had(store):
@@ -63,7 +63,7 @@ def test_what_handlers_write_is_told_behind_the_write_that_it_follows(store):
         ("REMOVE", False, 1, None),
         ("INSERT", True, None, 2),
     ]
-    versions = [each.version_text for each, *_ in store.told]
+    versions = [each.version_text for each, *_ in store.delivered]
     assert versions == sorted(set(versions))
     assert [BY_OURSELVES in version for version in versions] == [False, True, True, False]
     assert dict(store.sources()) == {KEY: raw(SECOND)}
@@ -71,7 +71,7 @@ def test_what_handlers_write_is_told_behind_the_write_that_it_follows(store):
 
 def test_update_of_an_item_that_is_not_there_makes_none(store):
     assert store.transact([UpdateSource(KEY, {}, ("lines",), {"lines": 3})], 0) is not None
-    assert (store.told, store.source(KEY)) == ([], None)
+    assert (store.delivered, store.source(KEY)) == ([], None)
 
 
 def test_archive_is_read_as_it_was_written(store):
