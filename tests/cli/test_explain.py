@@ -325,8 +325,8 @@ def test_an_item_that_only_bears_attributes_is_told_from_those_that_handlers_rea
         2,
         "",
         (
-            "Error: The item ORDER#1 / HEAD only has attributes that handlers derive from others: expected PARTITION and SORT of "
-            "ORDER#{order_id} / ITEM#{sku}.\n"
+            "Error: The item ORDER#1 / HEAD only has attributes that handlers derive from others: expected PARTITION "
+            "and SORT of ORDER#{order_id} / ITEM#{sku}.\n"
         ),
     )
     assert "No handler writes a row ORDER#1 / HEAD" in state.run("explain", "ORDER#1", "HEAD", *STATE).err

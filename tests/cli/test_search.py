@@ -263,7 +263,8 @@ class TestPurge:
         assert [each["delete"] for each in first] == [deletion(1), deletion(2)]
         assert [each["delete"] for each in second] == [deletion(3)]
         assert ran.out == (
-            "2 documents of index products were removed, hidden over 30 days ago. 1 were written meanwhile and are kept.\n"
+            "2 documents of index products were removed, hidden over 30 days ago. 1 were written meanwhile and are "
+            "kept.\n"
         )
         assert ran.err == f"This removes 3 documents of index products on {URL}, hidden over 30 days ago.\n"
 

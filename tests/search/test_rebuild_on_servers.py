@@ -34,7 +34,7 @@ def application(name):
 
 
 class World:
-    """Items on dictionaries, and their documents on a server. One lock names a store with atomic calls."""
+    """Items on dictionaries, and their documents on a server. One lock stands for a store with atomic calls."""
 
     def __init__(self, place):
         self.app, self.place, self.random = application(place.index), place, Random(5)

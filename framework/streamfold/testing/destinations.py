@@ -226,23 +226,23 @@ class GivingUp:
         self._metrics = metrics
 
     def take(
-        self, lane: PolledShard, batch: PolledBatch, count: int, condition: Condition, *, unhandled: bool = False
+        self, poller: PolledShard, batch: PolledBatch, count: int, condition: Condition, *, unhandled: bool = False
     ) -> None:
         """Hands over a batch's first records. A destination that fails loses them, for good (seen on AWS)."""
         given_up = PolledBatch(batch.records[:count], batch.request_id, batch.attempts)
         delivered = False
         if self._destination is not None:
             try:
-                self._destination.deliver(self._failed_batch(lane, given_up, condition, unhandled=unhandled))
+                self._destination.deliver(self._failed_batch(poller, given_up, condition, unhandled=unhandled))
                 delivered = True
             except Exception:  # noqa: BLE001 - whatever a destination raises is its refusal
                 self._metrics[NOT_DELIVERED] += 1
         self._metrics[DELIVERED if delivered else DROPPED] += count
         records = tuple(polled.record for polled in given_up.records)
-        self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
+        self.discarded.append(Discarded(poller.shard_id, records, condition, delivered))
 
     def _failed_batch(
-        self, lane: PolledShard, batch: PolledBatch, condition: Condition, *, unhandled: bool
+        self, poller: PolledShard, batch: PolledBatch, condition: Condition, *, unhandled: bool
     ) -> FailedBatch:
         first, last = batch.records[0], batch.records[-1]
         return FailedBatch(
@@ -252,7 +252,7 @@ class GivingUp:
             responded=condition == "RetryAttemptsExhausted",
             function_error="Unhandled" if unhandled else None,
             at=self._clock.now,
-            shard_id=lane.shard_id,
+            shard_id=poller.shard_id,
             sequences=(batch.sequences[0], batch.sequences[-1]),
             created=(first.created, last.created),
             records=len(batch.records),

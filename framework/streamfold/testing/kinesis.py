@@ -50,8 +50,8 @@ class KinesisTwin:
                 "with NEW_AND_OLD_IMAGES."
             )
         self._time = max(self._time + 1, int(body[TIME]) * MICROSECONDS)
-        message = {name: _encoded_again(body[name]) for name in PARTS if name in body}
-        change: dict[str, Any] = {TIME: self._time, **message, "SizeBytes": body.get("SizeBytes", 0)}
+        images = {name: _encoded_again(body[name]) for name in PARTS if name in body}
+        change: dict[str, Any] = {TIME: self._time, **images, "SizeBytes": body.get("SizeBytes", 0)}
         if self.precision == "MICROSECOND":
             change[PRECISION] = self.precision
         else:  # the field is then left out

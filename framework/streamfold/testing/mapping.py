@@ -41,14 +41,14 @@ def first_failed(response: Any, sequences: Sequence[str]) -> int | None:
     failures = response.get(FAILURES)
     if not failures:
         return None
-    places = {sequence: place for place, sequence in enumerate(sequences)}
+    positions = {sequence: position for position, sequence in enumerate(sequences)}
     entries = failures if isinstance(failures, list) else [failures]
-    return min(_place_of(entry, places) for entry in entries)
+    return min(_position_of(entry, positions) for entry in entries)
 
 
-def _place_of(entry: object, places: Mapping[str, int]) -> int:
+def _position_of(entry: object, positions: Mapping[str, int]) -> int:
     identifier = entry.get(IDENTIFIER) if isinstance(entry, Mapping) else None
-    return places.get(identifier, 0) if isinstance(identifier, str) else 0
+    return positions.get(identifier, 0) if isinstance(identifier, str) else 0
 
 
 Ended = Literal["success", "partial", "failure", "error", "timeout", "throttled"]
@@ -92,7 +92,7 @@ class Invocation:
     """
 
     shard_id: str
-    lane: int
+    poller: int
     request_id: str
     attempt: int
     records: tuple[TwinRecord, ...]
@@ -170,10 +170,10 @@ class MappingTwin:
 
         When every batch has to wait, for its window or its next try, the clock is advanced to the first that may go.
         """
-        while self.enabled and (lane := self._next_lane()) is not None:
-            batch = lane.batch(self.settings.batch_size, self.clock.now, self._new_id)
-            if not self._drop_old(lane, batch):  # what is dropped does not come again: the loop ends
-                return self._invoke(lane, batch)
+        while self.enabled and (poller := self._next_poller()) is not None:
+            batch = poller.batch(self.settings.batch_size, self.clock.now, self._new_id)
+            if not self._drop_old(poller, batch):  # what is dropped does not come again: the loop ends
+                return self._invoke(poller, batch)
         return None
 
     def run(self, invocations_max: int = INVOCATIONS_MAX) -> list[Invocation]:
@@ -216,16 +216,16 @@ class MappingTwin:
 
     # --- which batch is next ------------------------------------------------------------------------------------------
 
-    def _next_lane(self) -> PolledShard | None:
+    def _next_poller(self) -> PolledShard | None:
         self.expired += self._polling.poll(self.clock.now, self.metrics)
-        lanes = self._polling.lanes
-        waiting = [(due_at, lane) for lane in lanes if (due_at := lane.due_at(self.settings)) is not None]
+        pollers = self._polling.pollers
+        waiting = [(ready_at, poller) for poller in pollers if (ready_at := poller.ready_at(self.settings)) is not None]
         if not waiting:
             return None
-        first = min(due_at for due_at, _ in waiting)
+        first = min(ready_at for ready_at, _ in waiting)
         self.clock.advance(max(0.0, first - self.clock.now))
-        ready = [lane for due_at, lane in waiting if due_at <= max(first, self.clock.now)]
-        return self._random.choice(ready) if self._random else min(ready, key=lambda lane: lane.turn)
+        ready = [poller for ready_at, poller in waiting if ready_at <= max(first, self.clock.now)]
+        return self._random.choice(ready) if self._random else min(ready, key=lambda poller: poller.turn)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -233,14 +233,14 @@ class MappingTwin:
 
     # --- one invocation -----------------------------------------------------------------------------------------------
 
-    def _invoke(self, lane: PolledShard, batch: PolledBatch) -> Invocation:
+    def _invoke(self, poller: PolledShard, batch: PolledBatch) -> Invocation:
         self._turn += 1
-        lane.turn = self._turn
+        poller.turn = self._turn
         started = self.clock.now
         context = Context(batch.request_id, self.function_arn, self.clock, started + self._timeout_seconds)
         response, error = self._call(batch, context)
         records = tuple(polled.record for polled in batch.records)
-        invoked = partial(Invocation, lane.shard_id, lane.number, batch.request_id)
+        invoked = partial(Invocation, poller.shard_id, poller.number, batch.request_id)
         if isinstance(error, Throttled):
             self.metrics[FAILED_INVOKE] += len(records)
             self._wait(batch)
@@ -252,7 +252,7 @@ class MappingTwin:
         outcome: Ended = "timeout" if timed_out else "error" if error is not None else OUTCOMES.get(failed, "partial")
         if failed is not None:
             self.metrics[FAILED_INVOKE] += len(records)
-        then = self._settle(lane, batch, failed, unhandled=outcome in ("timeout", "error"))
+        then = self._advance(poller, batch, failed, unhandled=outcome in ("timeout", "error"))
         return invoked(batch.attempts, records, outcome, then, response, error)
 
     def _call(self, batch: PolledBatch, context: Context) -> tuple[Any, BaseException | None]:
@@ -267,55 +267,55 @@ class MappingTwin:
         """Responses are read only where the mapping says so (Developer Guide, services-ddb-batchfailurereporting)."""
         return first_failed(response, batch.sequences) if self.settings.report_item_failures else None
 
-    def _settle(self, lane: PolledShard, batch: PolledBatch, failed: int | None, *, unhandled: bool) -> Next:
+    def _advance(self, poller: PolledShard, batch: PolledBatch, failed: int | None, *, unhandled: bool) -> Next:
         """What becomes of a batch. The part from the checkpoint on, and each half, is a batch of its own: with a new
         request and all of its retries (seen on AWS), and splitting spends none (Developer Guide,
         services-dynamodb-errors). The left half is finished before the right one begins.
         """
-        if not lane.batches or lane.batches[-1] is not batch:
+        if not poller.batches or poller.batches[-1] is not batch:
             return "again"  # the function lost the checkpoint: whatever it answers, its records come again
         if failed is None:
-            lane.batches.pop()
+            poller.batches.pop()
             return "done"
         if failed:
-            lane.batches[-1] = PolledBatch(batch.records[failed:], self._new_id())
+            poller.batches[-1] = PolledBatch(batch.records[failed:], self._new_id())
             return "rest"
         if self.settings.bisect and len(batch.records) > 1:
             middle = len(batch.records) // 2
             halves = (batch.records[middle:], batch.records[:middle])
-            lane.batches[-1:] = [PolledBatch(half, self._new_id()) for half in halves]
+            poller.batches[-1:] = [PolledBatch(half, self._new_id()) for half in halves]
             return "halves"
         if FOREVER < self.settings.retries_max < batch.attempts:
-            lane.batches.pop()
-            self._giving_up.take(lane, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
+            poller.batches.pop()
+            self._giving_up.take(poller, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
             return "discarded"
         self._wait(batch)
         return "again"
 
     def _wait(self, batch: PolledBatch) -> None:
         batch.wait_seconds = min(max(BACKOFF_SECONDS, 2 * batch.wait_seconds), BACKOFF_SECONDS_MAX)
-        batch.due_at = self.clock.now + batch.wait_seconds
+        batch.ready_at = self.clock.now + batch.wait_seconds
 
     # --- records that are given up ------------------------------------------------------------------------------------
 
-    def _drop_old(self, lane: PolledShard, batch: PolledBatch) -> int:
+    def _drop_old(self, poller: PolledShard, batch: PolledBatch) -> int:
         """Gives up the records at a batch's beginning that are older than the age limit, or than the stream keeps;
         those behind them are a new batch. Returns how many.
         """
         limit = self.settings.age_seconds_max
         if limit != FOREVER and limit < RETENTION_SECONDS and (count := self._older(batch, limit)):
-            self._giving_up.take(lane, batch, count, "RecordAgeExceeded")
+            self._giving_up.take(poller, batch, count, "RecordAgeExceeded")
         elif count := self._older(batch, RETENTION_SECONDS):
             self.expired += count
         if count:
             rest = batch.records[count:]
-            lane.batches[-1:] = [PolledBatch(rest, self._new_id())] if rest else []
+            poller.batches[-1:] = [PolledBatch(rest, self._new_id())] if rest else []
         return count
 
     def _older(self, batch: PolledBatch, seconds: int) -> int:
         horizon = self.clock.now - seconds
         records = batch.records
-        return next((place for place, polled in enumerate(records) if polled.created > horizon), len(records))
+        return next((position for position, polled in enumerate(records) if polled.created > horizon), len(records))
 
 
 OUTCOMES: Mapping[int | None, Ended] = {None: "success", 0: "failure"}

@@ -87,10 +87,10 @@ def _object(pattern: Mapping[str, Any]) -> Test:
         if isinstance(value, list) and value:
             return any(test(entry) for entry in value)
         found = value if isinstance(value, Mapping) else NOTHING
-        for name, fits in members:
-            if not fits(found.get(name, ABSENT)):
+        for name, matches in members:
+            if not matches(found.get(name, ABSENT)):
                 return False
-        return all(any(fits(found) for fits in branch) for branch in branches)
+        return all(any(matches(found) for matches in branch) for branch in branches)
 
     return test
 
@@ -115,7 +115,7 @@ def _member(name: str, pattern: object) -> Test:
     entries = [_entry(entry) for entry in pattern]
 
     def test(value: Any) -> bool:
-        return any(fits(leaf) for leaf in _leaves(value) for fits in entries)
+        return any(matches(leaf) for leaf in _leaves(value) for matches in entries)
 
     return test
 
@@ -248,8 +248,8 @@ class MappingSettings:
     starting_position: StartingPosition = "TRIM_HORIZON"
 
     def __post_init__(self) -> None:
-        for name, (least, most) in RANGES.items():
-            _check_number(name, getattr(self, name), least, most)
+        for name, (minimum, maximum) in RANGES.items():
+            _check_number(name, getattr(self, name), minimum, maximum)
         if 0 <= self.age_seconds_max < AGE_SECONDS_MIN:
             raise SettingsError(
                 f"age_seconds_max={self.age_seconds_max} does not fit: expected {FOREVER} for no limit, or at least "
@@ -263,6 +263,6 @@ class MappingSettings:
         Filters(self.filters)
 
 
-def _check_number(name: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise SettingsError(f"{name}={value!r} does not fit: expected a whole number from {least} to {most}.")
+def _check_number(name: str, value: object, minimum: int, maximum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise SettingsError(f"{name}={value!r} does not fit: expected a whole number from {minimum} to {maximum}.")

@@ -37,7 +37,7 @@ def created_at(record: TwinRecord) -> float:
     return float(record["dynamodb"][CREATED])
 
 
-def lane_key(record: TwinRecord) -> str:
+def order_key(record: TwinRecord) -> str:
     """What the records have in common that keep their order: the item (Developer Guide, with-ddb), or in Kinesis the
     partition key (Developer Guide, services-kinesis-create), which DynamoDB makes of the item.
     """
@@ -78,7 +78,7 @@ class PolledBatch:
     request_id: str
     attempts: int = 0
     wait_seconds: float = 0.0
-    due_at: float = 0.0
+    ready_at: float = 0.0
 
     @property
     def sequences(self) -> list[str]:
@@ -111,10 +111,10 @@ class PolledShard:
         self.waiting.append(polled)
         self.waiting_bytes += size_bytes(polled.text)
 
-    def due_at(self, settings: MappingSettings) -> float | None:
+    def ready_at(self, settings: MappingSettings) -> float | None:
         """When the next batch may go: at once if full, by records or bytes, else when its window ends."""
         if self.batches:
-            return self.batches[-1].due_at
+            return self.batches[-1].ready_at
         if not self.waiting:
             return None
         full = len(self.waiting) >= settings.batch_size or self.waiting_bytes >= EVENT_BYTES_MAX
@@ -153,10 +153,10 @@ class PolledShard:
 class Reader:
     """One shard as the mapping reads it: ``position`` is the number of the last record polled."""
 
-    def __init__(self, shard: Shard, lanes: int) -> None:
+    def __init__(self, shard: Shard, pollers: int) -> None:
         self.shard = shard
         self.position = -1
-        self.lanes = [PolledShard(shard.id, number) for number in range(lanes)]
+        self.pollers = [PolledShard(shard.id, number) for number in range(pollers)]
 
     def skip(self) -> None:
         """Leaves out what the shard holds by now: LATEST."""
@@ -178,21 +178,21 @@ class Reader:
             if now - created >= RETENTION_SECONDS:
                 expired += 1
             elif filters(filtered_pattern(record)):
-                self._lane(record).add(Polled(record, self.position, created, TEXT(record)), now)
+                self._poller_of(record).add(Polled(record, self.position, created, TEXT(record)), now)
             else:
                 metrics[FILTERED_OUT] += 1
         return expired
 
     def checkpoint(self) -> int:
         """The sequence number up to which everything is through."""
-        remaining = [number for lane in self.lanes if (number := lane.remaining()) is not None]
+        remaining = [number for poller in self.pollers if (number := poller.remaining()) is not None]
         return min(remaining) - 1 if remaining else self.position
 
     def go_back(self, position: int) -> None:
         """Forgets what was polled behind a position, or behind the checkpoint where that is lower."""
         self.position = min(position, self.checkpoint())
-        for lane in self.lanes:
-            lane.clear()
+        for poller in self.pollers:
+            poller.clear()
 
     @property
     def drained(self) -> bool:
@@ -208,13 +208,13 @@ class Reader:
     @property
     def busy(self) -> bool:
         """Whether some of what was polled is not through."""
-        return any(lane.batches or lane.waiting for lane in self.lanes)
+        return any(poller.batches or poller.waiting for poller in self.pollers)
 
-    def _lane(self, record: TwinRecord) -> PolledShard:
+    def _poller_of(self, record: TwinRecord) -> PolledShard:
         """An item's records share a lane."""
-        if len(self.lanes) == 1:
-            return self.lanes[0]
-        return self.lanes[crc32(lane_key(record).encode()) % len(self.lanes)]
+        if len(self.pollers) == 1:
+            return self.pollers[0]
+        return self.pollers[crc32(order_key(record).encode()) % len(self.pollers)]
 
 
 def size_bytes(text: str) -> int:
@@ -227,9 +227,9 @@ TEXT: Callable[[TwinRecord], str] = json.JSONEncoder(separators=(",", ":"), ensu
 class Polling:
     """Readers of all shards of a stream, each with ``lanes`` of its own."""
 
-    def __init__(self, stream: StreamTwin | KinesisTwin, lanes: int, filters: Filters) -> None:
+    def __init__(self, stream: StreamTwin | KinesisTwin, pollers: int, filters: Filters) -> None:
         self.stream = stream
-        self._lanes = lanes
+        self._pollers = pollers
         self._filters = filters
         self._readers: dict[str, Reader] = {}
         self.find_shards()
@@ -238,7 +238,7 @@ class Polling:
         """Takes in the shards that the stream has by now."""
         for shard in self.stream.shards:
             if shard.id not in self._readers:
-                self._readers[shard.id] = Reader(shard, self._lanes)
+                self._readers[shard.id] = Reader(shard, self._pollers)
 
     def poll(self, now: float, metrics: Counter[str]) -> int:
         """Reads every shard that may be read; returns how many records had expired before."""
@@ -250,9 +250,9 @@ class Polling:
         return expired
 
     @property
-    def lanes(self) -> Iterator[PolledShard]:
+    def pollers(self) -> Iterator[PolledShard]:
         """The lanes of all shards."""
-        return (lane for reader in self._readers.values() for lane in reader.lanes)
+        return (poller for reader in self._readers.values() for poller in reader.pollers)
 
     @property
     def caught_up(self) -> bool:

@@ -106,7 +106,7 @@ class StreamTwin:
         self.enabled = True
         self.shards: list[Shard] = []
         self._salt = _hash(f"{seed}/{self.arn}".encode())
-        self._lead = 1 + self._salt % 3
+        self._leading = 1 + self._salt % 3
         self._position = 0
         self._has_old, self._has_new = view in HAS_OLD, view in HAS_NEW
         self._shard_of: dict[str | bytes, Shard] = {}
@@ -232,7 +232,9 @@ class StreamTwin:
 
     def _shard_id(self, low: int) -> str:
         """An id as AWS makes them: a time, and something random."""
-        return f"shardId-{int(self.clock.now * 1000):020d}-{_hash(f'{self.arn}/{self._lead}/{low}'.encode()) >> 32:08x}"
+        return (
+            f"shardId-{int(self.clock.now * 1000):020d}-{_hash(f'{self.arn}/{self._leading}/{low}'.encode()) >> 32:08x}"
+        )
 
     def _close(self, shard: Shard) -> None:
         shard.ending = self._next_number()
@@ -240,9 +242,9 @@ class StreamTwin:
         self._shard_of.clear()
 
     def _find_shard(self, partition: str | bytes) -> Shard:
-        place = _hash(partition.encode() if isinstance(partition, str) else partition)
+        position = _hash(partition.encode() if isinstance(partition, str) else partition)
         for shard in self.shards:
-            if not shard.closed and shard.low <= place < shard.high:
+            if not shard.closed and shard.low <= position < shard.high:
                 self._shard_of[partition] = shard
                 return shard
         raise TwinError(f"Stream {self.arn} is switched off: it takes no more records.")
@@ -251,9 +253,9 @@ class StreamTwin:
         return next((repr(shard.id) for shard in self.shards if not shard.closed), "none; the stream is switched off")
 
     def _next_number(self) -> str:
-        self._lead += 1 + ((self._lead + self._salt) * TAIL_STEP >> 12) % 3
-        tail = (self._lead * TAIL_STEP + self._salt) % 10**16
-        return f"{self._lead}{tail:0{TAIL_DIGITS}d}"
+        self._leading += 1 + ((self._leading + self._salt) * TAIL_STEP >> 12) % 3
+        tail = (self._leading * TAIL_STEP + self._salt) % 10**16
+        return f"{self._leading}{tail:0{TAIL_DIGITS}d}"
 
 
 def label_after(before: str, now: float) -> str:

@@ -86,7 +86,7 @@ class Write(NamedTuple):
 def key_types(history: Iterable[Write], table: str) -> dict[str, KeyType]:
     """The types of those key attributes of a table that are not text."""
     keys = {write.key for write in history if write.key.table.name == table}
-    parts = [pair for key in keys for pair in zip(key.table.attributes, key.parts, strict=True)]
+    parts = [each for key in keys for each in zip(key.table.attributes, key.parts, strict=True)]
     return {name: part.attribute_type for name, part in parts if part.attribute_type != "S"}
 
 
