@@ -128,7 +128,7 @@ def test_code_of_a_revision_is_laid_out_beside_the_files_that_changed(shop):
         (["--old", "handlers:app@./nowhere"], "There is no folder ./nowhere"),
         (["--old", "handlers:app@main"], "git knows no revision 'main' here"),
         (["--old", "handlers:nothing@./before"], "the module has no 'nothing'"),
-        ([*OLD, "--new", "handlers:app@main"], "--old takes a place too"),
+        ([*OLD, "--new", "handlers:app@main"], "--old takes a revision too"),
         (["missing", *OLD], "'missing'"),
     ],
 )

@@ -341,7 +341,7 @@ def test_the_state_on_dynamodb_is_read_only_when_asked_for(on_aws, records):
 
     assert ran.code == 1
     assert ran.out.splitlines()[-1] == (
-        "Only 0 of 3 contributions are known without reading all of the state: --scan reads it."
+        "Only 0 of 3 contributions are known without reading the whole state: --scan reads it."
     )
     assert scanned.code == 0, scanned.out
     assert "order_total  ORDER#1 / ITEM#a" in scanned.out

@@ -162,16 +162,16 @@ def test_open_fan_outs_are_listed_and_rung_for_again(killed):
     assert {(each["lanes"], each["lanes_done"], each["rows"]) for each in listed} == {(16, 0, 0)}
     ran = killed.run("jobs", *STATE, "--ring")
     assert (ran.code, ran.out) == (0, "There are no jobs.\n")
-    assert "Worked on 48 lanes: 15 rows written." in ran.err
+    assert "Processed 48 segments: 15 rows written." in ran.err
     assert feed_rows(killed) == 3 * READERS
 
 
 def test_one_fan_out_is_rung_for_by_its_id(killed):
     first, *_ = killed.run("jobs", *STATE).out.split()
     ran = killed.run("jobs", *STATE, "--ring", first)
-    assert "Worked on 16 lanes: 5 rows written." in ran.err
+    assert "Processed 16 segments: 5 rows written." in ran.err
     assert len(ran.out.splitlines()) == 2
-    assert "0 of 16 lanes, 0 rows, for" in ran.out
+    assert "0 of 16 segments, 0 rows, for" in ran.out
 
 
 def test_the_next_replay_goes_on_with_what_a_killed_one_left(killed):

@@ -139,7 +139,7 @@ def stopped(folder, dies_once):
 def test_a_run_that_goes_on_says_that_code_may_have_changed_since(stopped):
     ran = stopped.run("backfill", "all_lines", *STATE)
     assert ran.code == 0
-    assert "derived by the code of then. If that has changed, begin anew: streamfold jobs --end " in ran.err
+    assert "derived by the code of that time. If the code has changed, start over: streamfold jobs --end " in ran.err
 
 
 @pytest.mark.parametrize(("given", "rate"), [((), 700), (("--write-units", 900), 900)])

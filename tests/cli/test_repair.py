@@ -221,7 +221,7 @@ def test_keys_that_no_handler_reads_are_counted(changed):
 
     ran = changed.run("repair", "--keys", file, *STATE)
 
-    assert (ran.code, ran.err) == (0, "1 of the keys are read by none of the handlers.\n")
+    assert (ran.code, ran.err) == (0, "No handler reads 1 of the keys.\n")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_keys_that_no_handler_reads_are_counted(changed):
             "Error: Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export",
         ),
         (("--key", "ORDER#1", "ITEM#a", "--keys", "keys"), "Error: Say which items: either"),
-        (("ITEM#a",), "Error: 'ITEM#a' stands alone: a key is given with --key PARTITION [SORT].\n"),
+        (("ITEM#a",), "Error: 'ITEM#a' has no --key before it: give a key with --key PARTITION [SORT].\n"),
         (
             ("--key", "USER#1", "X"),
             "Error: No handler reads the item USER#1 / X: expected PARTITION and SORT of ORDER#{order_id}",

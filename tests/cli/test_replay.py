@@ -662,7 +662,7 @@ def test_handler_that_was_renamed_over_a_state_is_refused_with_the_remedy(folder
     assert "Handler 'order_total' (view into main: ORDER#{order_id} / TOTAL) is known to the state" in ran.err
     assert 'name="order_total"' in ran.err
     assert 'retired=["order_total"]' in ran.err
-    assert "--fresh starts over" in ran.err
+    assert "--fresh starts anew" in ran.err
 
 
 def test_summary_says_what_became_of_every_handler(folder, source):
@@ -1009,7 +1009,7 @@ def test_dry_run_says_what_it_writes_behind_transactions_and_what_it_does_not_co
 
 def test_dry_run_that_names_a_state_is_refused_because_it_would_not_read_it(folder, records):
     ran = folder.run("replay", folder.records(*records), *STATE, "--dry-run")
-    assert (ran.code, "--dry-run plans what an empty state would get, and reads no --state" in ran.err) == (2, True)
+    assert (ran.code, "--dry-run plans the writes to an empty state, and reads no --state" in ran.err) == (2, True)
     assert not (folder.path / "state.db").exists()
 
 

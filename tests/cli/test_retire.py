@@ -39,8 +39,10 @@ def test_what_a_handler_contributed_is_taken_back_and_its_parts_go(state):
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "Handler everything: 3 ledger items, 3 with a contribution; 4 writes of rows, 3 removed from the state, "
-        "0 kept.",
+        (
+            "Handler everything: 3 ledger items, 3 with a contribution; 4 writes of rows, 3 removed from the state, "
+            "0 kept."
+        ),
         'Next: take the handler out of the code, App(..., retired=["everything"]).',
     ]
     assert [key for key in state.rows(*STATE) if "ORDER" not in key] == ["CHANGES / TOTAL"]

@@ -129,7 +129,7 @@ def test_a_handler_that_is_new_to_a_state_is_told(folder):
     assert folder.run("replay", folder.records(Source().put("A#1", "X")), "--state", "shop.db").code == 0
     folder.app(COUNTS + MORE + 'app = App("shop", routers=[router])')
     ran = folder.run("routes", "--state", "shop.db")
-    assert "New to this state: two. Items that were there before count from their next change on" in ran.out
+    assert "New to this state: two. Older items count from their next change on" in ran.out
     assert "No handler is partial" not in ran.out
 
 

@@ -264,7 +264,7 @@ def test_documents_that_are_wrong_are_mended(shop):
     planted(shop)
     ran = shop.run(*VERIFY, "--full", "--repair")
     assert (ran.code, "All differences were corrected." in ran.out) == (0, True)
-    assert "1 documents do not tell their item by their id, and were not compared." in ran.out
+    assert "The ids of 1 documents do not name their items; these were not compared." in ran.out
     assert "0 different, 0 missing, 0 ghost" in shop.run(*VERIFY, "--full").out
     with shop.index() as index:
         index.engine.transact([DeleteState(StateKey("search#products", "somebody's"))], 0)

@@ -255,7 +255,9 @@ def test_a_handler_that_keeps_nothing_in_the_ledger_is_refused(folder, source):
     ran = folder.run("verify", "orders", *STATE)
 
     assert ran.code == 2
-    assert "Error: Handler 'orders' is of kind search: what it made of an item is not in the state" in ran.err
+    assert (
+        "Error: Handler 'orders' is of kind search: the state holds no contributions of it, so it cannot be" in ran.err
+    )
 
 
 def test_a_state_without_sources_is_refused(state):
@@ -310,7 +312,10 @@ def test_a_row_that_differs_is_shown_as_its_attributes_with_what_to_do(state):
         "  shown     lines=1  total=9",
         "  expected  lines=1  total=2",
         "3 rows: 1 different, 0 moving; a handler failed on 0 items.",
-        "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, corrects them.",
+        (
+            "Next: streamfold explain shows the sources of one; verify --full --repair, then --rows --repair, corrects "
+            "them."
+        ),
     ]
     assert "Next:" not in state.run("verify", "--rows", "--repair", *STATE).out
 
@@ -534,4 +539,4 @@ def test_an_attribute_that_somebody_changed_is_different(board):
 def test_exports_are_not_compared_with_a_store(state, option):
     ran = state.run("verify", "--export", "manifest-files.json", *option)
     assert ran.code == 2
-    assert f"{option[0]} names a store, which is not looked at" in ran.err
+    assert f"{option[0]} names a store, which is not read" in ran.err

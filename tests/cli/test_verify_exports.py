@@ -41,7 +41,7 @@ def test_a_moment_that_agrees_is_equal(folder, moment):
         [
             "3 rows: 0 different, 0 moving; a handler failed on 0 items.",
             "30 items: 30 equal, 0 different, 0 moving, 0 failed.",
-            "The exports are of 2026-03-01T09:00:00.000Z: what the stream had not brought by then differs.",
+            "The exports are of 2026-03-01T09:00:00.000Z: records that were not delivered by then differ.",
         ],
     )
 

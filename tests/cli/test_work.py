@@ -221,7 +221,7 @@ def test_a_part_that_kills_every_process_stops_the_run(tmp_path):
 
 @pytest.mark.parametrize(
     ("trouble", "text"),
-    [("sys.exit(2)", "with code 2 at part"), ("print('hello', flush=True)", "no line of it: hello")],
+    [("sys.exit(2)", "with code 2 at part"), ("print('hello', flush=True)", "a line that is no JSON object: hello")],
 )
 def test_a_process_that_ends_by_itself_stops_the_run(tmp_path, trouble, text):
     found, _ = workers(tmp_path, trouble)

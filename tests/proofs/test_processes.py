@@ -72,12 +72,12 @@ def prove(module, **more):
 
 @pytest.mark.parametrize("handler", [SET, HASH], ids=["set", "hash"])
 def test_handler_that_goes_by_hashes_of_text_is_named_as_such(module, handler):
-    with pytest.raises(NotDeterministic, match=r"in two processes it gives two things: .* order of a set"):
+    with pytest.raises(NotDeterministic, match=r"in two processes it gives two results: .* order of a set"):
         prove(module(handler))
 
 
 def test_handler_that_remembers_in_an_object_of_its_own_is_named_as_such(module):
-    with pytest.raises(NotDeterministic, match=r"'relative'.* a new process gives another thing"):
+    with pytest.raises(NotDeterministic, match=r"'relative'.* a new process gives another result"):
         prove(module(FIRST), processes=1)
 
 

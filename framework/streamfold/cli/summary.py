@@ -342,8 +342,8 @@ def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
     behind = f" and {planned.writes_behind:,} behind {them}" if planned.writes_behind else ""
     yield (
         f"Dry run: {counted(records, 'record')} would make {counted(within, 'write')} in "
-        f"{counted(planned.transactions, 'transaction')}{behind}, onto an empty store and without chains; nothing was "
-        "written."
+        f"{counted(planned.transactions, 'transaction')}{behind}; nothing was written. Chains were not followed, and "
+        "the store was taken to be empty."
     )
     left_out = (
         (planned.made_of_entries, "row", "to be computed from entries"),

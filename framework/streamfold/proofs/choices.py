@@ -31,7 +31,7 @@ class Choices:
     def choose(self, point: str, options: Sequence[str]) -> str | None:
         """One of the options, or None for the undisturbed way."""
         self.number += 1
-        option = self._option(point, options)
+        option = self._choice(point, options)
         if option is not None:
             self.taken.append(TakenChoice(self.number, point, option))
         return option
@@ -41,7 +41,7 @@ class Choices:
         """The choices so far."""
         return {taken.number: taken.option for taken in self.taken}
 
-    def _option(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - subclasses decide by them
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - subclasses decide by them
         return None
 
 
@@ -59,7 +59,7 @@ class Drawn(Choices):
         self.offered: set[str] = set()
         self._points: set[tuple[str, int]] = set()
 
-    def _option(self, point: str, options: Sequence[str]) -> str | None:
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:
         if (point, len(options)) not in self._points:
             self._points.add((point, len(options)))
             names = {option.partition(" ")[0] for option in options}
@@ -78,7 +78,7 @@ class Scripted(Choices):
         super().__init__()
         self._script = script
 
-    def _option(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - the number decides
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - the number decides
         option = self._script.get(self.number)
         return option if option in options else None
 
