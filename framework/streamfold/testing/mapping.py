@@ -92,7 +92,7 @@ class Invocation:
     """
 
     shard_id: str
-    poller: int
+    lane: int
     request_id: str
     attempt: int
     records: tuple[TwinRecord, ...]
