@@ -179,11 +179,11 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
             lines = [
                 _contributed_text(
                     row,
-                    contribution,
-                    entry_values(by, each.route, item, row, contribution),
-                    other.get(row, contribution),
+                    given,
+                    entry_values(by, each.route, item, row, given),
+                    other.get(row, given),
                 )
-                for row, contribution in rows.items()
+                for row, given in rows.items()
             ]
             if what == "stored" or each.error is None:
                 yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
@@ -192,8 +192,8 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
 def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
     def contributions(route: Route, rows: Contribution) -> list[dict[str, Any]]:
         return [
-            {"row": row_object(by.app, row), **_contribution_object(by, route, item, row, contribution)}
-            for row, contribution in rows.items()
+            {"row": row_object(by.app, row), **_contribution_object(by, route, item, row, given)}
+            for row, given in rows.items()
         ]
 
     handlers = [
@@ -217,19 +217,17 @@ def contribution_text(rows: Contribution, other: Contribution) -> str:
 
     other: the contribution that it is compared with.
     """
-    return "; ".join(
-        _contributed_text(row, contribution, {}, other.get(row, contribution)) for row, contribution in rows.items()
-    )
+    return "; ".join(_contributed_text(row, given, {}, other.get(row, given)) for row, given in rows.items())
 
 
 def _contributed_text(
-    row: RowKey, contribution: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
+    row: RowKey, given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
 ) -> str:
-    return f"{row_text(row)}  {'  '.join(_contribution_texts(contribution, entries, other))}".rstrip()
+    return f"{row_text(row)}  {'  '.join(_contribution_texts(given, entries, other))}".rstrip()
 
 
 def _contribution_texts(
-    contribution: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
+    given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
 ) -> list[str]:
     def listed(name: str, held: HeldEntries) -> str:
         """Entries; with their order and number if the other side has a different one."""
@@ -237,23 +235,23 @@ def _contribution_texts(
         head, values = f"{name_text(name) or 'the row'}{f' by {held.ordering}' * differs}", entries.get(name, ())
         return f"{head}: {', '.join(map(text, values))}" if values else f"{head} (entries)"
 
-    amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(contribution.amounts.items())]
-    plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((contribution.plain or {}).items())]
-    names = [f"{name_text(name)} (plain)" for name in contribution.names] if contribution.plain is None else []
-    ordered = [listed(name, held) for name, held in contribution.ordered.items()]
-    is_whole = contribution.digest and contribution.plain is None and not (names or ordered)
+    amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(given.amounts.items())]
+    plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((given.plain or {}).items())]
+    names = [f"{name_text(name)} (plain)" for name in given.names] if given.plain is None else []
+    ordered = [listed(name, held) for name, held in given.ordered.items()]
+    is_whole = given.digest and given.plain is None and not (names or ordered)
     return [*amounts, *plain, *names, *ordered, *(["(a whole row)"] if is_whole else [])]
 
 
 def _contribution_object(
-    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, contribution: RowContribution
+    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, given: RowContribution
 ) -> dict[str, Any]:
-    entries = entry_values(by, route, item, row, contribution)
+    entries = entry_values(by, route, item, row, given)
     return {
-        "adds": encode(contribution.amounts)["M"],
-        "plain": sorted(contribution.names) if contribution.plain is None else encode(contribution.plain)["M"],
+        "adds": encode(given.amounts)["M"],
+        "plain": sorted(given.names) if given.plain is None else encode(given.plain)["M"],
         "entries": {name: encode(values)["L"] for name, values in entries.items()},
-        "orderings": {name: held.ordering for name, held in contribution.ordered.items()},
+        "orderings": {name: held.ordering for name, held in given.ordered.items()},
     }
 
 

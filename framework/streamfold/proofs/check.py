@@ -151,7 +151,7 @@ def check(  # noqa: PLR0913 - one call with named options
     keys = {each.key for each in (writes or shapes)}
     handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
-    probed = _all(changes_of(app, writes or probes))
+    probed = [change for shard in changes_of(app, writes or probes) for change in shard]
     with Elsewhere(app, probed, processes) as elsewhere:
         handlers.yielded |= check_deterministic(app, probed, remembered)
         for number in range(histories):
@@ -282,10 +282,6 @@ def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str |
     lines = [f"  {joined_key(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
     more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
     return "\n".join(["Rows differ from the declarations:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
-
-
-def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:
-    return [change for shard in shards for change in shard]
 
 
 WIDTH = 100
