@@ -177,12 +177,7 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
         yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
         for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
             lines = [
-                _contributed_text(
-                    row,
-                    given,
-                    entry_values(by, each.route, item, row, given),
-                    other.get(row, given),
-                )
+                _contributed_text(row, given, entry_values(by, each.route, item, row, given), other.get(row, given))
                 for row, given in rows.items()
             ]
             if what == "stored" or each.error is None:
