@@ -197,7 +197,7 @@ def test_a_fan_out_of_a_retired_handler_is_listed_and_not_rung_for():
     run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
     ((_, line),) = fan_out_lines(run)
     identity, _, rest = line.partition("  ")
-    assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
+    assert rest.startswith("push of timeline: retired, 0 of 16 segments")
     with pytest.raises(SettingsError, match="no process would work on it"):
         enqueue_again(run, identity)
     assert [job.id for job in FanOuts(run).all()] == [identity]

@@ -303,5 +303,5 @@ def test_rows_are_compared_with_what_their_sources_add_up_to(old):
     assert json.loads(old.run("verify", "--rows", "--json", *STATE).out)["different"][0]["what"] == "different"
     assert "leave --full and --sample out" in old.run("verify", "--rows", "--full", *STATE).err
     ran = old.run("verify", "--rows", "--repair", *STATE)
-    assert (ran.code, "Led to what the state holds of their items: 1 row, 0 left." in ran.out) == (1, True)
+    assert (ran.code, "Corrected by the state: 1 row. Not corrected: 0." in ran.out) == (1, True)
     assert old.run("verify", "--rows", *STATE).code == 0
