@@ -59,7 +59,7 @@ def main() -> None:
             said.setdefault(name, []).append(line)
             print(f"{name}: {line}", flush=True)
     if not options.names or options.page:
-        performance.PLACE.write_text(performance.page(said), "utf-8")
+        performance.PAGE.write_text(performance.page(said), "utf-8")
 
 
 if __name__ == "__main__":

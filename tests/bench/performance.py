@@ -1,4 +1,4 @@
-"""Writes docs/performance.md: what every benchmark of one run said, and where it ran."""
+"""Writes docs/performance.md: the lines of every benchmark of one run, and its machine."""
 
 import os
 import platform
@@ -6,26 +6,27 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-PLACE = Path("docs/performance.md")
+PAGE = Path("docs/performance.md")
 HEAD = """# Performance
 
-What it costs to keep three counts a record exactly, beside what one would write oneself; then what each part costs.
+The cost of keeping three counts a record exactly, compared with code that one would write oneself; then the cost of
+each component.
 `make bench` measures all of it in one run and writes this page. Ratios within a run can be trusted, times cannot: the
 machine of this run had {processors} processors and a load of {load:.1f}.
-A *goal* is what the project aims at, met or not.
+A *goal* is an aim of the project, reached or not.
 Measured with {versions}; orjson comes with the extra
 `fast`, and functions run without it, too ([decision 63](decisions/0063-orjson-where-it-is-installed.md)).
 
 ## A batch of 1,000 records
 
-The service only takes its time (5 ms a write, 20 ms a transaction), and refuses a transaction that meets an item of
-another. Everything else of boto3 runs. The *bound* sends the sums of the batch alone, 8 requests in flight, encoded
-once. It is no rival: a batch that is cut otherwise when it comes again is counted twice.
+The service is simulated: a write takes 5 ms, a transaction 20 ms, and a transaction that meets an item of another is
+refused. Everything else of boto3 runs. The *bound* sends the sums of the batch alone, 8 requests in flight, encoded
+once. It is no alternative: it counts a redelivered batch twice if the batch is cut differently.
 
 """
 TITLES = {
     "core": "The batch without a store: instructions",
-    "redelivery": "A batch that comes again",
+    "redelivery": "A redelivered batch",
     "imports": "Importing an application",
     "cold": "A cold start",
     "routing": "Routing",
@@ -33,7 +34,7 @@ TITLES = {
     "instructions": "A replay in memory: instructions",
     "memory": "Memory of a replay",
     "shards": "A row that eight shards write to",
-    "scale": "Shards and lanes, simulated",
+    "scale": "Shards and call slots, simulated",
     "state": "A replay into a state",
     "search": "Documents",
     "exports": "Verifying an export",
@@ -47,25 +48,25 @@ WORKLOADS = {
         "*Memory of a replay*: the two are not to be compared."
     ),
 }
-"""What sections measure that a reader may compare with another, in a line above their figures."""
+"""Workloads of sections that a reader may compare with each other, printed above their figures."""
 INDENT = "   "
 PACKAGES = ("boto3", "aws-lambda-powertools", "orjson")
 
 
-def page(said: Mapping[str, Sequence[str]]) -> str:
-    """The page of a run: the table of strategies, then what the other benchmarks said."""
+def page(lines: Mapping[str, Sequence[str]]) -> str:
+    """The page of a run: the table of strategies, then the lines of the other benchmarks."""
     versions = ", ".join([f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in PACKAGES)])
     head = HEAD.format(processors=os.cpu_count(), load=os.getloadavg()[0], versions=versions)
-    parts = [head + "\n".join(line if line.startswith("|") else _folded(line, "") for line in said["strategies"])]
+    sections = [head + "\n".join(line if line.startswith("|") else _folded(line, "") for line in lines["strategies"])]
     for name, title in TITLES.items():
-        if name in said:
-            figures = "\n".join(_folded(line, INDENT) for line in said[name])
-            parts += [f"## {title}", *workload(name), f"```text\n{figures}\n```"]
-    return "\n\n".join(parts) + "\n"
+        if name in lines:
+            figures = "\n".join(_folded(line, INDENT) for line in lines[name])
+            sections += [f"## {title}", *workload(name), f"```text\n{figures}\n```"]
+    return "\n\n".join(sections) + "\n"
 
 
 def workload(name: str) -> list[str]:
-    """The paragraph about what a section measures, if it has one."""
+    """The paragraph about the workload of a section, if it has one."""
     return [_folded(WORKLOADS[name], "")] if name in WORKLOADS else []
 
 

@@ -1,7 +1,7 @@
 """Eight shards' batches at once on one row, with and without ``shards=``: throughput and conflicts.
 
-Latencies are simulated: a transaction holds the items that it writes while it is on its way, and one that meets an item
-held by another is refused with a conflict, as DynamoDB does. Processing itself is the real one.
+Latencies are simulated: a transaction locks the items that it writes until it ends, and a transaction that meets a
+locked item is refused with a conflict, as in DynamoDB. The processing is real.
 """
 
 import threading
@@ -38,7 +38,7 @@ def app_of(shards: int | None) -> App:
 
 
 class Slow:
-    """A store whose transactions take their time, and refuse each other where they meet."""
+    """A store with slow transactions, which refuse each other if they share an item."""
 
     def __init__(self, engine: MemoryEngine) -> None:
         self.engine = engine
@@ -70,32 +70,32 @@ class Slow:
 
 def run(*, large: bool) -> Iterator[str]:
     del large
-    plain, told = _told(None)
-    yield f"one row: {told}"
-    spread, told = _told(WORKERS)
-    yield f"{WORKERS} shards of the row: {told}; throughput {spread / plain:.1f} times that of one row"
+    plain, measured = _measured(None)
+    yield f"one row: {measured}"
+    spread, measured = _measured(WORKERS)
+    yield f"{WORKERS} shards of the row: {measured}; throughput {spread / plain:.1f} times that of one row"
 
 
-def _told(shards: int | None) -> tuple[float, str]:
+def _measured(shards: int | None) -> tuple[float, str]:
     app = app_of(shards)
     store = Slow(MemoryEngine(app.tables.values(), app.chains))
     count = WORKERS * BATCHES * BATCH_RECORDS
-    lanes: list[list[dict[str, Any]]] = [[] for _ in range(WORKERS)]
+    shards_records: list[list[dict[str, Any]]] = [[] for _ in range(WORKERS)]
     for record in records(count, count):  # an item's records come through one shard of the stream, in order
-        lanes[int(record["dynamodb"]["Keys"]["PK"]["S"].removeprefix("ORDER#")) % WORKERS].append(record)
+        shards_records[int(record["dynamodb"]["Keys"]["PK"]["S"].removeprefix("ORDER#")) % WORKERS].append(record)
     begin = time.monotonic()
     with ThreadPoolExecutor(WORKERS) as pool:
-        failed = sum(pool.map(lambda lane: _work(app, store, lane), lanes))
+        failed = sum(pool.map(lambda shard: _work(app, store, shard), shards_records))
     rate = count / (time.monotonic() - begin)
     share = store.conflicts / store.sent
-    return rate, f"{share:.0%} of {store.sent} transactions met a conflict, {failed} deliveries came again"
+    return rate, f"{share:.0%} of {store.sent} transactions met a conflict, {failed} batches were redelivered"
 
 
-def _work(app: App, store: Any, lane: Sequence[dict[str, Any]]) -> int:
-    """Batch after batch, each delivered until nothing of it fails; how often one had to come again."""
-    again, pace = 0, SendingPace()
-    for start in range(0, len(lane), BATCH_RECORDS):
-        batch = list(lane[start : start + BATCH_RECORDS])
+def _work(app: App, store: Any, shard: Sequence[dict[str, Any]]) -> int:
+    """Delivers each batch until nothing of it fails; returns the number of redeliveries."""
+    redelivered, pace = 0, SendingPace()
+    for start in range(0, len(shard), BATCH_RECORDS):
+        batch = list(shard[start : start + BATCH_RECORDS])
         while process_event(Runtime(app, store, Settings(), pace=pace), batch).failures:
-            again += 1
-    return again
+            redelivered += 1
+    return redelivered

@@ -19,7 +19,7 @@ def test_module_that_is_missing_is_named_with_the_folder_and_the_option(folder, 
     assert ran.code == 2
     assert ran.out == ""
     assert f"--app 'shop.missing:app': there is no module 'shop' in {folder.path}." in ran.err
-    assert "Stand in the folder that holds it, or name another with --app." in ran.err
+    assert "Change to the folder that holds it, or name another with --app." in ran.err
 
 
 def test_application_is_handlers_app_if_not_said_otherwise(folder):
@@ -136,8 +136,8 @@ def test_command_is_told_by_its_place_where_its_name_would_not_find_it(folder, m
         ("handlers.py", "handlers:app"),
         ("{folder}/shop/__init__.py:shop", "shop:shop"),
         ("shop/orders.py:app", "shop.orders:app"),
-        ("../shop/handlers.py:app", "handlers:app where you stand in ../shop"),
-        ("/shop/handlers.py:app", "handlers:app where you stand in /shop"),
+        ("../shop/handlers.py:app", "handlers:app in the folder ../shop"),
+        ("/shop/handlers.py:app", "handlers:app in the folder /shop"),
     ],
 )
 def test_a_file_in_place_of_a_module_is_told_with_the_module(folder, given, module):

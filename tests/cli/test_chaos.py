@@ -199,7 +199,7 @@ def test_a_handler_that_goes_by_hashes_is_told_before_any_run(folder, records):
 
     assert ran.code == 1
     assert "Handler 'buckets'" in ran.err
-    assert "in two processes it gives two things: it goes by hash()" in ran.err
+    assert "in two processes it gives two results: it depends on hash()" in ran.err
 
 
 @pytest.mark.usefixtures("alone")

@@ -92,11 +92,11 @@ app ="""
 def test_a_new_handler_shows_all_of_its_rows_and_one_that_is_gone_is_named(shop):
     shop.app(SHOP.replace("\n\napp =", MORE))
     ran = shop.run("diff", "by_sku", *OLD, *STATE)
-    assert "Handler 'by_sku' is in the new code alone: all of its rows are new." in ran.err
+    assert "Handler 'by_sku' is in the new code only: all of its rows are new." in ran.err
     assert "by_sku: 3 of 3 items change: 0 rows otherwise, 3 more, 0 fewer; price in 3" in ran.out
     shop.write("before/handlers.py", SHOP.replace("\n\napp =", MORE))
     shop.app(SHOP)
-    assert "'by_sku' is in the old code alone: it is left out." in shop.run("diff", *OLD, *STATE).err
+    assert "'by_sku' is in the old code only: it is left out." in shop.run("diff", *OLD, *STATE).err
 
 
 def test_what_handlers_print_is_no_answer(shop):
@@ -128,7 +128,7 @@ def test_code_of_a_revision_is_laid_out_beside_the_files_that_changed(shop):
         (["--old", "handlers:app@./nowhere"], "There is no folder ./nowhere"),
         (["--old", "handlers:app@main"], "git knows no revision 'main' here"),
         (["--old", "handlers:nothing@./before"], "the module has no 'nothing'"),
-        ([*OLD, "--new", "handlers:app@main"], "--old takes a place too"),
+        ([*OLD, "--new", "handlers:app@main"], "--old takes a revision too"),
         (["missing", *OLD], "'missing'"),
     ],
 )

@@ -275,7 +275,7 @@ class TestReplay:
         ran = folder.run("replay", folder.records(*records), "--search-url", URL)
 
         assert ran.code == 2
-        assert ran.err == "Error: --search-url is where documents go: the application has no search.\n"
+        assert ran.err == "Error: --search-url is the server of documents: the application has no search.\n"
 
     @pytest.mark.parametrize(
         ("aliases", "message"),
@@ -387,7 +387,7 @@ class TestRoutes:
 class TestRedrive:
     @pytest.fixture
     def broken(self, folder, source):
-        """A state with records of an item and of a part parked, whose cause is mended since."""
+        """A state with records of an item and of a part parked, whose cause is corrected since."""
         records = [
             source.put("PRODUCT#1", title="broken", price=1),
             source.put("ORDER#7", broken=True),

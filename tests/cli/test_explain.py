@@ -325,8 +325,8 @@ def test_an_item_that_only_bears_attributes_is_told_from_those_that_handlers_rea
         2,
         "",
         (
-            "Error: The item ORDER#1 / HEAD only bears what handlers derive of others: expected PARTITION and SORT of "
-            "ORDER#{order_id} / ITEM#{sku}.\n"
+            "Error: The item ORDER#1 / HEAD only has attributes that handlers derive from others: expected PARTITION "
+            "and SORT of ORDER#{order_id} / ITEM#{sku}.\n"
         ),
     )
     assert "No handler writes a row ORDER#1 / HEAD" in state.run("explain", "ORDER#1", "HEAD", *STATE).err
@@ -341,7 +341,7 @@ def test_the_state_on_dynamodb_is_read_only_when_asked_for(on_aws, records):
 
     assert ran.code == 1
     assert ran.out.splitlines()[-1] == (
-        "Only 0 of 3 contributions are known without reading all of the state: --scan does."
+        "Only 0 of 3 contributions are known without reading the whole state: --scan reads it."
     )
     assert scanned.code == 0, scanned.out
     assert "order_total  ORDER#1 / ITEM#a" in scanned.out

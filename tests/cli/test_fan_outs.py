@@ -79,7 +79,7 @@ def count_{key.lower()}(item):
     replayed(social)
     social.app(counting.replace(feed, feed + counts))
     ran = social.run("backfill", "timeline", *STATE)
-    told = f"0 parts written, {3 + READERS} parts not comparable, derived again, 0 right before"
+    told = f"0 contributions written, {3 + READERS} contributions not comparable, derived again, 0 right before"
     assert (ran.code, told in ran.out) == (0, True), ran.out + ran.err
     assert sum(key.startswith("FEED#") for key in social.rows(*STATE)) == 3 * READERS
     assert social.run("rebuild", "timeline", *STATE).code == 0
@@ -162,16 +162,16 @@ def test_open_fan_outs_are_listed_and_rung_for_again(killed):
     assert {(each["lanes"], each["lanes_done"], each["rows"]) for each in listed} == {(16, 0, 0)}
     ran = killed.run("jobs", *STATE, "--ring")
     assert (ran.code, ran.out) == (0, "There are no jobs.\n")
-    assert "Worked on 48 lanes: 15 rows written." in ran.err
+    assert "Processed 48 segments: 15 rows written." in ran.err
     assert feed_rows(killed) == 3 * READERS
 
 
 def test_one_fan_out_is_rung_for_by_its_id(killed):
     first, *_ = killed.run("jobs", *STATE).out.split()
     ran = killed.run("jobs", *STATE, "--ring", first)
-    assert "Worked on 16 lanes: 5 rows written." in ran.err
+    assert "Processed 16 segments: 5 rows written." in ran.err
     assert len(ran.out.splitlines()) == 2
-    assert "0 of 16 lanes, 0 rows, for" in ran.out
+    assert "0 of 16 segments, 0 rows, for" in ran.out
 
 
 def test_the_next_replay_goes_on_with_what_a_killed_one_left(killed):
@@ -197,8 +197,8 @@ def test_a_fan_out_of_a_retired_handler_is_listed_and_not_rung_for():
     run = new_run(App(app.name, routers=[], retired=["timeline"]), engine)
     ((_, line),) = fan_out_lines(run)
     identity, _, rest = line.partition("  ")
-    assert rest.startswith("push of timeline: retired, 0 of 16 lanes")
-    with pytest.raises(SettingsError, match="nobody would work on it"):
+    assert rest.startswith("push of timeline: retired, 0 of 16 segments")
+    with pytest.raises(SettingsError, match="no process would work on it"):
         enqueue_again(run, identity)
     assert [job.id for job in FanOuts(run).all()] == [identity]
 
@@ -216,7 +216,7 @@ def test_what_the_state_keeps_of_a_feed_goes_with_its_handler(social):
     replayed(social)
     kept, rows = len(mirrors(social)), social.rows(*STATE)
     dry = social.run("retire", "timeline", "--rows", "keep", "--dry-run", *STATE)
-    assert dry.out.startswith(f"Dry run: {kept} state items. Rows would stay as they are.")
+    assert dry.out.startswith(f"Dry run: {kept} state items. Rows would be kept.")
     ran = social.run("retire", "timeline", "--rows", "keep", *STATE)
     assert ran.out.startswith(f"Handler timeline: {kept} state items; 0 writes of rows, {kept} removed from the state")
     assert (kept, mirrors(social), social.rows(*STATE)) == (READERS + 3, [], rows)

@@ -55,7 +55,7 @@ def old(folder):
 
 def test_a_new_handler_gets_the_items_that_were_there_before_it(old):
     ran = old.run("backfill", "all_lines", *STATE)
-    assert (ran.code, "3 parts written, 0 right before, 0 failed" in ran.out) == (0, True)
+    assert (ran.code, "3 contributions written, 0 right before, 0 failed" in ran.out) == (0, True)
     assert old.rows(*STATE)["ALL / LINES"]["total"] == {"N": "6"}
     (line,) = (line for line in old.run("routes", *STATE).out.splitlines() if " all_lines " in line)
     assert "+00:00" not in line
@@ -63,13 +63,13 @@ def test_a_new_handler_gets_the_items_that_were_there_before_it(old):
 
 def test_it_is_said_whose_keys_were_read(old):
     ran = old.run("backfill", "all_lines", *STATE)
-    assert "backfill: 12 keys of the tables and the state read, 3 parts written" in ran.out
+    assert "backfill: 12 keys of the tables and the state read, 3 contributions written" in ran.out
 
 
 def test_a_second_run_changes_nothing(old):
     old.run("backfill", *STATE)
     rows = old.rows(*STATE)
-    assert "0 parts written, 6 right before" in old.run("backfill", *STATE).out
+    assert "0 contributions written, 6 right before" in old.run("backfill", *STATE).out
     assert old.rows(*STATE) == rows
 
 
@@ -97,7 +97,7 @@ def test_repair_takes_the_keys_of_items_that_failed(folder, command):
     assert folder.run(command, "all_lines", *STATE, "--failed", "failed.jsonl").code == 1
     folder.app(MORE.replace("== 13", "== 14"))
     ran = folder.run("repair", "--keys", "failed.jsonl", "--handler", "all_lines", *STATE)
-    assert (ran.code, ran.out) == (0, "1 item: 1 part written, 0 equal, 0 failed; 1 write of rows.\n")
+    assert (ran.code, ran.out) == (0, "1 item: 1 contribution written, 0 equal, 0 failed; 1 write of rows.\n")
     assert folder.rows(*STATE)["ALL / LINES"]["total"] == {"N": "14"}
 
 
@@ -139,7 +139,7 @@ def stopped(folder, dies_once):
 def test_a_run_that_goes_on_says_that_code_may_have_changed_since(stopped):
     ran = stopped.run("backfill", "all_lines", *STATE)
     assert ran.code == 0
-    assert "derived by the code of then. If that has changed, begin anew: streamfold jobs --end " in ran.err
+    assert "derived by the code of that time. If the code has changed, start over: streamfold jobs --end " in ran.err
 
 
 @pytest.mark.parametrize(("given", "rate"), [((), 700), (("--write-units", 900), 900)])
@@ -192,7 +192,7 @@ def test_backfill_on_aws_asks_and_tells_where_it_writes(on_aws, source, monkeypa
     assert (refused.code, "give --yes to write to AWS" in refused.err) == (2, True)
     ran = on_aws.run("backfill", "--segments", 2, "--yes")
     assert (ran.code, "This writes to AWS, account" in ran.err) == (0, True), ran.err
-    assert "0 parts written, 1 right before" in ran.out
+    assert "0 contributions written, 1 right before" in ran.out
 
 
 def test_counts_are_printed_as_json(old):
@@ -204,7 +204,7 @@ def test_counts_are_printed_as_json(old):
 def test_changed_code_is_led_to_all_items(folder):
     lines(folder, [1, 2, 3])
     folder.app(SHOP.replace('Sum(item["price"])', 'Sum(item["price"] * 10)'))
-    assert "3 parts written" in folder.run("rebuild", "order_total", *STATE).out
+    assert "3 contributions written" in folder.run("rebuild", "order_total", *STATE).out
     assert folder.totals() == {"ORDER#1": 60}
 
 
@@ -303,5 +303,5 @@ def test_rows_are_compared_with_what_their_sources_add_up_to(old):
     assert json.loads(old.run("verify", "--rows", "--json", *STATE).out)["different"][0]["what"] == "different"
     assert "leave --full and --sample out" in old.run("verify", "--rows", "--full", *STATE).err
     ran = old.run("verify", "--rows", "--repair", *STATE)
-    assert (ran.code, "Led to what the state holds of their items: 1 row, 0 left." in ran.out) == (1, True)
+    assert (ran.code, "Corrected by the state: 1 row. Not corrected: 0." in ran.out) == (1, True)
     assert old.run("verify", "--rows", *STATE).code == 0

@@ -104,11 +104,15 @@ def test_the_item_as_it_was_is_one_json_object(state):
     ("arguments", "out", "err"),
     [
         ((*ORDER, "--at", "2026-03-01T08:59:59Z"), "", "Unknown before 2026-03-01T09:00:00.000000Z, the time of its"),
-        ((*ORDER, "--at", "2026-03-01T10:00:00Z"), "It was not there: removed at 2026-03-01T09:02:00.000000Z.", ""),
+        ((*ORDER, "--at", "2026-03-01T10:00:00Z"), "It did not exist: removed at 2026-03-01T09:02:00.000000Z.", ""),
         (("ORDER#2", *ORDER[1:], "--at", AT), "", "No rows: no change of ORDER#2 / METADATA was recorded"),
         (("ORDER#2", *ORDER[1:]), "", "No rows: no change of ORDER#2 / METADATA was recorded"),
         (("ORDER#1", "METADATA", *STATE, "--handler", "status", "--at", AT), "", "only status are recorded"),
-        (("9", *STATE, "--at", AT), "", "no change has touched since 2026-03-01T09:00:00.000000Z is unknown"),
+        (
+            ("9", *STATE, "--at", AT),
+            "",
+            "attributes that no change has touched since 2026-03-01T09:00:00.000000Z are unknown",
+        ),
     ],
     ids=["before", "removed", "no rows at a time", "no rows", "some fields", "not whole"],
 )
@@ -137,7 +141,10 @@ def test_an_item_with_a_number_for_its_key_is_named_as_it_is_written(state):
         (("ORDER#1", "METADATA", "--handler", "x"), "--handler 'x' is no audit of 'shop': expected audit, devices, s"),
         (("ORDER#1", "METADATA", "--at", "noon"), "--at 'noon' is no time with a time zone: expected for example 2026"),
         (("ORDER#1", "METADATA", "--at", "2026-03-01T10:00:00"), "is no time with a time zone: expected for example"),
-        (("TILL#1", "METADATA"), "the rows of one item lie in as many partitions, and cannot be read together. Give a"),
+        (
+            ("TILL#1", "METADATA"),
+            "each row of an item is in another partition, so they cannot be read together. Give a",
+        ),
         (("9", "--state", "none.db"), "There is no state in none.db: make one with streamfold replay FILES --state"),
         (("9", "--table", "x=y"), "--table 'x=y': the application has no table 'x', only "),
     ],

@@ -39,7 +39,7 @@ def test_verify_of_a_handler_that_was_never_filled_names_backfill(state):
     assert ran.code == 1
     assert "Different:" not in ran.out
     assert "--repair" not in ran.out
-    assert "Handler 'fresh' is new to this state, and was not backfilled: 3 items" in ran.out
+    assert "Handler 'fresh' is new to this state, and was not backfilled: 3 older items" in ran.out
     assert "Next: streamfold backfill fresh" in ran.out
 
 
@@ -63,7 +63,7 @@ def test_verify_of_rows_names_repair_for_a_row_of_another_handler(state):
 
     ran = state.run("verify", "--rows", *STATE)
 
-    assert "--rows --repair, mends them" in ran.out
+    assert "--rows --repair, corrects them" in ran.out
     assert "Next: streamfold backfill fresh" in ran.out
 
 
@@ -84,7 +84,7 @@ def test_an_export_alone_gives_an_estimate_with_its_cost(folder, more):
     assert "items        30 (as the export says)" in ran.err
     assert "write units  " in ran.err
     assert "cost         $" in ran.err
-    assert ("--load makes a state" in ran.err) == (not more)
+    assert ("--load creates a state" in ran.err) == (not more)
     assert not (folder.path / "state.db").exists()
 
 

@@ -31,7 +31,9 @@ def events(folder, number):
 
 def test_an_item_without_a_history_gets_one_row_and_one_with_a_history_none(old):
     ran = old.run("backfill", "lines", "--opening", *STATE)
-    assert (ran.code, "5 keys of the tables read, 2 parts written, 1 right before" in ran.out) == (0, True), ran.err
+    assert (ran.code, "5 keys of the tables read, 2 contributions written, 1 right before" in ran.out) == (0, True), (
+        ran.err
+    )
     assert [events(old, number) for number in (1, 2, 3)] == [["OPENING"], ["OPENING"], ["INSERT"]]
     (row,) = history(old, 1)
     assert row["changes"]["M"]["price"]["M"] == {"new": {"N": "1"}}
@@ -40,7 +42,7 @@ def test_an_item_without_a_history_gets_one_row_and_one_with_a_history_none(old)
 def test_a_second_run_changes_nothing_and_later_changes_follow(old, source):
     old.run("backfill", "lines", "--opening", *STATE)
     before = history(old, 1)
-    assert "0 parts written, 3 right before" in old.run("backfill", "lines", "--opening", *STATE).out
+    assert "0 contributions written, 3 right before" in old.run("backfill", "lines", "--opening", *STATE).out
     assert history(old, 1) == before
     old.run("replay", old.records(source.put("ORDER#1", "ITEM#1", price=9)), *STATE)
     assert events(old, 1) == ["OPENING", "MODIFY"]
@@ -65,7 +67,7 @@ def test_a_history_with_a_first_row_is_whole(old, source, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "--opening is of audits that are named: lines"),
+        ([], "--opening needs the names of audits: lines"),
         (["order_total"], "'order_total'"),
         (["lines", "--load"], "leave --export, --load and --max-lag out"),
         (["lines", "--runner", "elsewhere"], "leave --runner, --processes and --spark-master out"),

@@ -103,7 +103,7 @@ def test_a_row_of_a_feed_is_explained_by_its_post_and_its_edge(shop):
     assert first == f"HOME#ada / {AT}#bob#p1 is a row of feed 'timeline', made of:"
     assert post.startswith(f"  post  AUTHOR#bob / POST#{AT}#p1, at version 00/")
     assert edge.startswith("  edge  AUTHOR#bob / FOLLOWER#ada, at version 00/")
-    assert last == "Both items are there."
+    assert last == "Both items exist."
 
 
 def test_a_row_of_a_feed_whose_post_is_gone_is_explained_as_wrong(shop):
@@ -116,7 +116,7 @@ def test_a_row_of_a_feed_whose_post_is_gone_is_explained_as_wrong(shop):
     ran = shop.run("explain", "HOME#ada", f"{AT}#bob#p1", *STATE)
 
     assert ran.code == 1
-    assert "which is not there now" in ran.out
+    assert "which does not exist now" in ran.out
 
 
 def test_a_row_of_a_feed_that_is_not_there_is_explained_by_what_it_would_be_made_of(shop):

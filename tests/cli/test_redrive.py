@@ -59,7 +59,7 @@ def records(source):
 
 @pytest.fixture
 def parked(folder, records):
-    """A state after a replay of which one record was parked, whose cause is mended since."""
+    """A state after a replay of which one record was parked, whose cause is corrected since."""
     folder.run("replay", folder.records(*records), *STATE, "--park", "parked.jsonl")
     folder.write("mended", "")
     return "parked.jsonl"

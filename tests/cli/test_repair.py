@@ -77,7 +77,7 @@ def test_an_item_with_this_key_is_led_to_what_the_handler_makes_of_it_now(change
     ran = changed.run("repair", "--key", "ORDER#2", "ITEM#a", *STATE)
 
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == "1 item: 1 part written, 0 equal, 0 failed; 1 write of rows.\n"
+    assert ran.out == "1 item: 1 contribution written, 0 equal, 0 failed; 1 write of rows.\n"
     assert changed.totals() == {"ORDER#1": 1, "ORDER#2": 4, "ORDER#3": 3}
 
 
@@ -150,7 +150,7 @@ def test_a_dry_run_calls_nothing_different_that_it_cannot_compare(folder, source
     ran = folder.run(*dry)
 
     compared = "Dry run of 1 item: 0 different, 0 equal, 0 failed"
-    assert ran.out == f"{compared}; 1 part not comparable, derived again. Nothing was written.\n"
+    assert ran.out == f"{compared}; 1 contribution not comparable, derived again. Nothing was written.\n"
     found = report(folder.run(*dry, "--json"))
     assert (found["written"], found["uncompared"]) == (1, 1)
 
@@ -163,7 +163,7 @@ def test_an_item_that_fails_is_told_and_kept_in_a_file_which_the_next_repair_tak
 
     assert ran.code == 1
     assert ran.err == "Failed: item ORDER#2 / ITEM#a, handler 'order_total': LookupError: no price 2\n"
-    assert ran.out == "3 items: 2 parts written, 0 equal, 1 failed; 0 writes of rows.\n"
+    assert ran.out == "3 items: 2 contributions written, 0 equal, 1 failed; 0 writes of rows.\n"
     (line,) = (changed.path / "failed.jsonl").read_text().splitlines()
     assert json.loads(line) == {"table": "main", "key": {"PK": {"S": "ORDER#2"}, "SK": {"S": "ITEM#a"}}}
     changed.app(DOUBLED)
@@ -221,7 +221,7 @@ def test_keys_that_no_handler_reads_are_counted(changed):
 
     ran = changed.run("repair", "--keys", file, *STATE)
 
-    assert (ran.code, ran.err) == (0, "1 of the keys are read by none of the handlers.\n")
+    assert (ran.code, ran.err) == (0, "No handler reads 1 of the keys.\n")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_keys_that_no_handler_reads_are_counted(changed):
             "Error: Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export",
         ),
         (("--key", "ORDER#1", "ITEM#a", "--keys", "keys"), "Error: Say which items: either"),
-        (("ITEM#a",), "Error: 'ITEM#a' stands alone: a key is given with --key PARTITION [SORT].\n"),
+        (("ITEM#a",), "Error: 'ITEM#a' has no --key before it: give a key with --key PARTITION [SORT].\n"),
         (
             ("--key", "USER#1", "X"),
             "Error: No handler reads the item USER#1 / X: expected PARTITION and SORT of ORDER#{order_id}",

@@ -191,7 +191,7 @@ def test_bad_line_stops_the_replay_with_everything_before_it_applied_at_any_batc
     [
         (STATE, "the same command    applies the rest, once", "the same command, with --keep-going    skips"),
         ((*STATE, "--fresh"), "the same command without --fresh    applies", "the same command without --fresh, with"),
-        ((), "the same command    begins anew, once", "the same command, with --keep-going    skips bad lines"),
+        ((), "the same command    starts over, once", "the same command, with --keep-going    skips bad lines"),
     ],
 )
 def test_a_replay_that_stopped_at_a_bad_line_says_how_it_goes_on(folder, records, options, first, second):
@@ -200,7 +200,7 @@ def test_a_replay_that_stopped_at_a_bad_line_says_how_it_goes_on(folder, records
     _, _, said = folder.run("replay", "records.jsonl", *options).out.partition("\nNext: ")
 
     assert said.startswith(first)
-    assert "once records.jsonl:2 is mended; nothing counts twice" in said
+    assert "once records.jsonl:2 is corrected; nothing counts twice" in said
     assert said.splitlines()[1].startswith(f"      {second}")
     assert said.count("\n") == 2
 
@@ -211,13 +211,13 @@ def test_a_dry_run_that_stopped_at_a_bad_line_says_that_nothing_is_applied(folde
     ran = folder.run("replay", "records.jsonl", "--dry-run")
 
     assert ran.err.endswith("Stopped at the bad line; everything before it is planned.\n")
-    assert "Next: mend the line; the same command with --keep-going skips bad lines" in ran.out
+    assert "Next: correct the line; the same command with --keep-going skips bad lines" in ran.out
 
 
 def test_bad_lines_that_were_skipped_are_applied_once_they_are_mended(folder, records):
     folder.write("records.jsonl", "{\n" + json.dumps(records[1]))
     ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
-    assert "the same command    applies the bad lines too, once they are mended" in ran.out
+    assert "the same command    applies the bad lines too, once they are corrected" in ran.out
 
     folder.run("replay", folder.records(*records[:2]), *STATE, "--keep-going")
 
@@ -448,7 +448,7 @@ def test_known_records_are_counted_in_the_last_line_which_names_fresh(folder, re
 
     assert ran.code == 0
     assert ran.out.splitlines()[-1] == (
-        "Known to the state before: 7 records. Nothing counts twice; --fresh starts anew."
+        "Known to the state before: 7 records. Nothing counts twice; --fresh starts over."
     )
 
 
@@ -722,7 +722,7 @@ def test_records_that_nearly_match_are_told_at_the_end_with_the_field(folder, so
 def test_summary_says_how_records_that_failed_are_processed(folder, source):
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a")), *STATE)
     assert "AttributeMissing" in ran.err
-    assert "the same command    processes the failed records, once their cause is mended" in ran.out
+    assert "the same command    processes the failed records, once their cause is corrected" in ran.out
 
 
 def test_rows_of_each_target_are_shown_as_many_as_asked_for(folder, source):
@@ -752,7 +752,7 @@ def neighbours(folder, source, monkeypatch):
 def test_search_for_rows_that_ends_early_says_so_and_what_goes_through_all_of_them(neighbours):
     ran = neighbours.run("replay", "records.jsonl", *STATE)
 
-    assert "no rows among the first 2 items that were looked at. Next: streamfold show --state state.db --ha" in ran.out
+    assert "no rows among the first 2 items. Next: streamfold show --state state.db --ha" in ran.out
     assert "lines=9" in neighbours.run("show", *STATE, "--handler", "total").out
     assert "--state FILE --handler total" in neighbours.run("replay", "records.jsonl").out
 
@@ -820,7 +820,7 @@ def test_derived_records_are_counted_and_not_delivered(folder, source):
 
     ran = folder.run("replay", folder.records(*records), *STATE)
 
-    assert "1 of them are of declared targets and were not delivered: their rows are made anew." in ran.out
+    assert "1 of them are of derived rows and were not delivered: the rows are derived again." in ran.out
     assert folder.rows(*STATE)["ALL / ORDERS"]["total"] == {"N": "5"}
 
 
@@ -971,7 +971,9 @@ def test_replay_that_goes_on_says_so_before_it_reads_a_record_and_in_json(folder
     ran = folder.run("replay", "records.jsonl", *STATE, "--keep-going")
 
     said, then = ran.err.splitlines()[:2]
-    assert said.startswith("Goes on behind the first 3 records, which an earlier replay of the same files has applied.")
+    assert said.startswith(
+        "Continues after the first 3 records, which an earlier replay of the same files has applied."
+    )
     assert then == "handler called"
     assert (first["went_on_behind"], first["bad_lines"][0]["line"]) == (3, "records.jsonl:4")
     assert summary(folder.run("replay", "records.jsonl", *STATE, "--json"))["went_on_behind"] == 0
@@ -1007,7 +1009,7 @@ def test_dry_run_says_what_it_writes_behind_transactions_and_what_it_does_not_co
 
 def test_dry_run_that_names_a_state_is_refused_because_it_would_not_read_it(folder, records):
     ran = folder.run("replay", folder.records(*records), *STATE, "--dry-run")
-    assert (ran.code, "--dry-run plans what an empty state would get, and reads no --state" in ran.err) == (2, True)
+    assert (ran.code, "--dry-run plans the writes to an empty state, and reads no --state" in ran.err) == (2, True)
     assert not (folder.path / "state.db").exists()
 
 

@@ -39,7 +39,10 @@ def test_what_a_handler_contributed_is_taken_back_and_its_parts_go(state):
 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "Handler everything: 3 parts, 3 with a contribution; 4 writes of rows, 3 removed from the state, 0 kept.",
+        (
+            "Handler everything: 3 ledger items, 3 with a contribution; 4 writes of rows, 3 removed from the state, "
+            "0 kept."
+        ),
         'Next: take the handler out of the code, App(..., retired=["everything"]).',
     ]
     assert [key for key in state.rows(*STATE) if "ORDER" not in key] == ["CHANGES / TOTAL"]
@@ -87,8 +90,10 @@ def test_a_dry_run_counts_and_writes_nothing(state):
     keep = state.run("retire", "everything", "--rows", "keep", *STATE, "--dry-run")
 
     assert ran.code == 0
-    assert ran.out.startswith("Dry run: 3 parts, 3 with a contribution. Contributions would be taken back from rows.")
-    assert "Rows would stay as they are. Nothing was written." in keep.out
+    assert ran.out.startswith(
+        "Dry run: 3 ledger items, 3 with a contribution. Contributions would be taken back from rows."
+    )
+    assert "Rows would be kept. Nothing was written." in keep.out
     assert ledger(state) == before
 
 

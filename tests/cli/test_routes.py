@@ -129,7 +129,7 @@ def test_a_handler_that_is_new_to_a_state_is_told(folder):
     assert folder.run("replay", folder.records(Source().put("A#1", "X")), "--state", "shop.db").code == 0
     folder.app(COUNTS + MORE + 'app = App("shop", routers=[router])')
     ran = folder.run("routes", "--state", "shop.db")
-    assert "New to this state: two. Items that were there before count from their next change on" in ran.out
+    assert "New to this state: two. Older items count from their next change on" in ran.out
     assert "No handler is partial" not in ran.out
 
 
@@ -270,7 +270,7 @@ def test_templates_of_another_table_that_a_partition_alone_begins_like_are_named
 
     assert ran.out == (
         "It begins most like ORDER#{number:06d} / METADATA, ORDER#{number:06d} / ITEM#{sku}, which have a sort key: "
-        "give it behind, --key PARTITION SORT.\nNo handler reads this key.\n"
+        "add it, --key PARTITION SORT.\nNo handler reads this key.\n"
     )
 
 
@@ -285,7 +285,7 @@ def test_templates_that_have_no_sort_key_are_named_to_a_key_with_one(folder):
     ran = folder.run("routes", "--key", "DEVICE#1", "X")
 
     assert ran.out == (
-        "It begins most like devices: DEVICE#{id}, which has no sort key: give its partition alone, --key PARTITION.\n"
+        "It begins most like devices: DEVICE#{id}, which has no sort key: give the partition only, --key PARTITION.\n"
         "No handler reads this key.\n"
     )
 
@@ -296,9 +296,7 @@ def test_partition_alone_is_refused_where_every_table_has_a_sort_key(folder):
     ran = folder.run("routes", "--key", "ORDER#000012")
 
     assert ran.code == 2
-    assert (
-        ran.err == "Error: --key 'ORDER#000012': table main has a sort key, SK; give it behind: --key PARTITION SORT.\n"
-    )
+    assert ran.err == "Error: --key 'ORDER#000012': table main has a sort key, SK; add it: --key PARTITION SORT.\n"
 
 
 TENANTS = """

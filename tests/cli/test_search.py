@@ -45,9 +45,9 @@ AS_DECLARED = {
 }
 FILTERED = "alias products: expected an alias of one index that hides documents that are gone"
 UNSAFE = (
-    "An older run could write over a newer one, and a document be older than its item. Expected a server that refuses "
-    "version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was created, "
-    "and is empty: delete it, and use another server."
+    "An older run could overwrite a newer one, and a document could be older than its item. Expected a server that "
+    "refuses version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was "
+    "created, and is empty: delete it, and use another server."
 )
 NOW = 1_800_000_000
 DAY_MS = 24 * 60 * 60 * 1000
@@ -98,7 +98,7 @@ class TestCreate:
         assert body["aliases"] == {"products": {"filter": VISIBLE, "is_write_index": True}}
         assert ran.out == (
             f"Created index products~000001 with alias products on {URL}.\n"
-            "The server refuses older versions of a document: none will be older than its item.\n"
+            "The server refuses older versions: no document will be older than its item.\n"
         )
 
     def test_the_document_that_tries_the_index_is_hidden_and_removed(self, folder, server):
@@ -138,7 +138,7 @@ class TestCreate:
 
         assert ran.code == 1
         assert ran.err.splitlines() == [
-            f"The server does not keep versions of documents as it has to. {why}",
+            f"The server does not refuse older versions of documents. {why}",
             UNSAFE,
         ]
         server.on("POST", "/_bulk", *answers)
@@ -215,7 +215,7 @@ class TestDiff:
             "field old: expected nothing, found keyword",
             "setting index.number_of_replicas: expected 0, found 1",
         ]
-        assert f"Index products on {URL} differs from its declaration. Fields and settings" in ran.err
+        assert f"Index products on {URL} differs from its declaration. Missing fields and settings" in ran.err
         told = json.loads(folder.run("search", "diff", "products", *ON, "--json").out)["differences"]
         assert told[2] == {"what": "field", "name": "price", "expected": "double", "found": "long", "behind": None}
 
@@ -263,7 +263,8 @@ class TestPurge:
         assert [each["delete"] for each in first] == [deletion(1), deletion(2)]
         assert [each["delete"] for each in second] == [deletion(3)]
         assert ran.out == (
-            "2 documents of index products were removed, hidden over 30 days ago. 1 were written meanwhile and stay.\n"
+            "2 documents of index products were removed, hidden over 30 days ago. 1 were written meanwhile and are "
+            "kept.\n"
         )
         assert ran.err == f"This removes 3 documents of index products on {URL}, hidden over 30 days ago.\n"
 

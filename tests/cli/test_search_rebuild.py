@@ -92,7 +92,7 @@ def shop(folder):
 
 def test_a_rebuild_moves_the_alias_to_a_new_index(shop):
     ran = shop.run(*REBUILD)
-    assert (ran.code, ran.out.splitlines()[0]) == (0, "Alias products stands for products~000002.")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "Alias products names products~000002.")
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
 
 
@@ -100,10 +100,10 @@ def test_changes_reach_both_indexes_until_the_old_one_is_dropped(shop):
     shop.run(*REBUILD)
     shop.put(a="four", b=None)
     assert shop.shown() == {"a": "four", "c": "three"}
-    assert "Alias products stands for products." in shop.run(*REBUILD, "--back").out
+    assert "Alias products names products." in shop.run(*REBUILD, "--back").out
     assert shop.shown() == {"a": "four", "c": "three"}
     shop.put(c="five")
-    assert "Alias products stands for products." in shop.run(*REBUILD, "--drop").out
+    assert "Alias products names products." in shop.run(*REBUILD, "--drop").out
     assert shop.shown() == {"a": "four", "c": "five"}
     assert "products~000003" in shop.run(*REBUILD).out
     assert shop.shown() == {"a": "four", "c": "five"}
@@ -156,7 +156,7 @@ def test_an_aborted_rebuild_leaves_nothing_behind(shop):
     shop.run(*REBUILD)
     shop.folder.app(SHOP)
     ran = shop.run(*REBUILD, "--abort")
-    assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
+    assert (ran.code, ran.out) == (0, "Alias products names products.\n")
     assert not [key for key in shop.partitions() if key.startswith(("dirty#", "search#products-"))]
     assert shop.shown() == {"a": "one", "b": "two", "c": "three"}
 
@@ -197,7 +197,7 @@ def test_a_search_that_replaces_another_takes_its_alias_over(shop):
     shop.folder.app(SHOP.replace('\n\napp = App("shop", routers=[router])\n', NEXT))
     assert shop.run("backfill", "product_2", *STATE).code == 0
     ran = shop.run("search", "rebuild", "products~next", "--take-over", *STATE)
-    assert (ran.code, "Alias products stands for products~next." in ran.out) == (0, True), ran.err
+    assert (ran.code, "Alias products names products~next." in ran.out) == (0, True), ran.err
     shop.put(a="four")
     assert shop.shown() == {"a": "four", "b": "two", "c": "three"}
     ran = shop.run(*REBUILD, "--drop")
@@ -217,7 +217,7 @@ def test_a_take_over_may_be_taken_back(shop):
     shop.run("search", "rebuild", "products~next", "--take-over", *STATE)
     shop.put(a="four")
     ran = shop.run(*REBUILD, "--back")
-    assert (ran.code, ran.out) == (0, "Alias products stands for products.\n")
+    assert (ran.code, ran.out) == (0, "Alias products names products.\n")
     shop.put(b="five")
     assert shop.shown() == {"a": "four", "b": "five", "c": "three"}
 
@@ -263,8 +263,8 @@ def test_documents_that_are_wrong_are_found(shop, which):
 def test_documents_that_are_wrong_are_mended(shop):
     planted(shop)
     ran = shop.run(*VERIFY, "--full", "--repair")
-    assert (ran.code, "All of it was mended." in ran.out) == (0, True)
-    assert "1 documents do not tell their item by their id, and were not compared." in ran.out
+    assert (ran.code, "All differences were corrected." in ran.out) == (0, True)
+    assert "The ids of 1 documents do not name their items; these were not compared." in ran.out
     assert "0 different, 0 missing, 0 ghost" in shop.run(*VERIFY, "--full").out
     with shop.index() as index:
         index.engine.transact([DeleteState(StateKey("search#products", "somebody's"))], 0)

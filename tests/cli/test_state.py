@@ -65,8 +65,8 @@ def test_what_holds_nothing_gets_a_time_to_live_once(state):
     dry = state.run("state", "gc", *STATE, "--dry-run")
     ran = state.run("state", "gc", *STATE)
 
-    assert dry.out == "Dry run: 1 ledger items hold nothing and never expire. Nothing was written.\n"
-    assert (ran.code, ran.out) == (0, "1 of 1 ledger items that hold nothing got a time to live.\n")
+    assert dry.out == "Dry run: 1 empty ledger items never expire. Nothing was written.\n"
+    assert (ran.code, ran.out) == (0, "1 of 1 empty ledger items got a time to live.\n")
     assert report(state.run("state", "stats", *STATE, "--json"))["purposes"]["ledger"]["expiring"] == 1
     assert report(state.run("state", "gc", *STATE, "--json")) == {
         "dry_run": False,
@@ -84,7 +84,9 @@ def test_an_item_that_others_change_all_the_time_is_told(state, monkeypatch):
     ran = state.run("state", "gc", *STATE)
 
     assert ran.code == 1
-    assert ran.err == ("Busy: state item ledger#shop#main#main#S#ORDER#1 / S#ITEM#a: others changed it at every try.\n")
+    assert ran.err == (
+        "Busy: state item ledger#shop#main#main#S#ORDER#1 / S#ITEM#a: other writers changed it at every try.\n"
+    )
 
 
 @pytest.mark.parametrize("command", ["stats", "gc"])

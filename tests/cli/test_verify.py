@@ -80,7 +80,7 @@ def test_a_state_that_agrees_has_no_difference(state):
     ran = state.run("verify", *STATE)
 
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"3 items: 3 parts equal, 0 different, 0 moving, 0 failed.\n{ROWS_LEFT}\n"
+    assert ran.out == f"3 items: 3 equal, 0 different, 0 moving, 0 failed.\n{ROWS_LEFT}\n"
 
 
 @pytest.mark.parametrize("how", [("--full",), ("--sample", 3), ()])
@@ -94,8 +94,8 @@ def test_an_item_that_was_lost_is_different(state, how):
         "Different: ORDER#2 / ITEM#a, handler 'order_total'",
         "  stored    nothing",
         "  expected  ORDER#2 / TOTAL  lines +1  total +2",
-        "3 items: 2 parts equal, 1 different, 0 moving, 0 failed.",
-        "Next: streamfold explain --item shows one of them; the same command with --repair mends them.",
+        "3 items: 2 equal, 1 different, 0 moving, 0 failed.",
+        "Next: streamfold explain --item shows one of them; the same command with --repair corrects them.",
         ROWS_LEFT,
     ]
 
@@ -108,7 +108,7 @@ def test_plain_values_that_differ_are_named(folder, source):
     assert folder.run("verify", *STATE).out.splitlines()[:3] == [
         "Different: BOOK#1 / TITLE, handler 'titles'",
         "  both      TITLES / BOOK#1  title (plain)  (with other values)",
-        "1 item: 0 parts equal, 1 different, 0 moving, 0 failed.",
+        "1 item: 0 equal, 1 different, 0 moving, 0 failed.",
     ]
 
 
@@ -160,7 +160,10 @@ def test_json_has_the_counts_and_repair_takes_it(state):
         "not_compared": [{"handler": None, "why": "the rows themselves", "command": "streamfold verify --rows"}],
     }
     repaired = state.run("repair", "--from-verify", state.write("report.json", ran.out), *STATE)
-    assert (repaired.code, repaired.out) == (0, "3 items: 3 parts written, 0 equal, 0 failed; 3 writes of rows.\n")
+    assert (repaired.code, repaired.out) == (
+        0,
+        "3 items: 3 contributions written, 0 equal, 0 failed; 3 writes of rows.\n",
+    )
     assert state.run("verify", *STATE).code == 0
 
 
@@ -171,8 +174,8 @@ def test_what_differs_is_repaired_at_once_when_asked_for(state):
 
     assert ran.code == 1
     assert ran.out.splitlines()[-3:] == [
-        "3 items: 0 parts equal, 3 different, 0 moving, 0 failed.",
-        "3 items: 3 parts written, 0 equal, 0 failed; 3 writes of rows.",
+        "3 items: 0 equal, 3 different, 0 moving, 0 failed.",
+        "3 items: 3 contributions written, 0 equal, 0 failed; 3 writes of rows.",
         ROWS_LEFT,
     ]
     assert state.totals() == {"ORDER#1": 2, "ORDER#2": 4, "ORDER#3": 6}
@@ -186,7 +189,7 @@ def test_an_item_on_which_the_handler_raises_is_told(state):
 
     assert ran.code == 1
     assert ran.err == "Failed: item ORDER#2 / ITEM#a, handler 'order_total': LookupError: no price 2\n"
-    assert ran.out == f"3 items: 2 parts equal, 0 different, 0 moving, 1 failed.\n{ROWS_LEFT}\n"
+    assert ran.out == f"3 items: 2 equal, 0 different, 0 moving, 1 failed.\n{ROWS_LEFT}\n"
     (failed,) = report(state.run("verify", *STATE, "--json"))["failed"]
     assert (failed["key"]["PK"], failed["error"]) == ({"S": "ORDER#2"}, "LookupError: no price 2")
 
@@ -252,7 +255,9 @@ def test_a_handler_that_keeps_nothing_in_the_ledger_is_refused(folder, source):
     ran = folder.run("verify", "orders", *STATE)
 
     assert ran.code == 2
-    assert "Error: Handler 'orders' is of kind search: what it made of an item is not in the state" in ran.err
+    assert (
+        "Error: Handler 'orders' is of kind search: the state holds no contributions of it, so it cannot be" in ran.err
+    )
 
 
 def test_a_state_without_sources_is_refused(state):
@@ -307,7 +312,10 @@ def test_a_row_that_differs_is_shown_as_its_attributes_with_what_to_do(state):
         "  shown     lines=1  total=9",
         "  expected  lines=1  total=2",
         "3 rows: 1 different, 0 moving; a handler failed on 0 items.",
-        "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them.",
+        (
+            "Next: streamfold explain shows the sources of one; verify --full --repair, then --rows --repair, corrects "
+            "them."
+        ),
     ]
     assert "Next:" not in state.run("verify", "--rows", "--repair", *STATE).out
 
@@ -379,7 +387,7 @@ def is_whole(folder):
 def test_a_full_comparison_tells_of_a_row_that_somebody_removed(removed):
     ran = removed.run("verify", "--full", *STATE)
     assert ran.code == 1
-    assert "3 items: 3 parts equal, 0 different, 0 moving, 0 failed." in ran.out
+    assert "3 items: 3 equal, 0 different, 0 moving, 0 failed." in ran.out
     assert "Missing: DAY#1 / STATS" in ran.out
     (row,) = report(removed.run("verify", "--full", "--json", *STATE))["rows"]["different"]
     assert (row["what"], row["expected"]) == ("missing", WHOLE_DAY)
@@ -531,4 +539,4 @@ def test_an_attribute_that_somebody_changed_is_different(board):
 def test_exports_are_not_compared_with_a_store(state, option):
     ran = state.run("verify", "--export", "manifest-files.json", *option)
     assert ran.code == 2
-    assert f"{option[0]} names a store, which is not looked at" in ran.err
+    assert f"{option[0]} names a store, which is not read" in ran.err

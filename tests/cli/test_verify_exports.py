@@ -40,8 +40,8 @@ def test_a_moment_that_agrees_is_equal(folder, moment):
         0,
         [
             "3 rows: 0 different, 0 moving; a handler failed on 0 items.",
-            "30 items: 30 parts equal, 0 different, 0 moving, 0 failed.",
-            "The exports are of 2026-03-01T09:00:00.000Z: what the stream had not brought by then differs.",
+            "30 items: 30 equal, 0 different, 0 moving, 0 failed.",
+            "The exports are of 2026-03-01T09:00:00.000Z: records that were not delivered by then differ.",
         ],
     )
 
@@ -63,7 +63,7 @@ def test_a_report_of_exports_is_what_repair_takes(folder, moment):
     next(each for each in items if each["SK"] == {"S": "ITEM#7"})["price"] = {"N": "70"}
     folder.write("report.json", verify(folder, items, state, "--json").out)
     ran = folder.run("repair", "--from-verify", "report.json", "--state", "state.db")
-    assert (ran.code, ran.out.startswith("1 item: 1 part written")) == (0, True), ran.err
+    assert (ran.code, ran.out.startswith("1 item: 1 contribution written")) == (0, True), ran.err
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_spark_does_not_compare_feeds(folder, social):
 
 def test_without_an_export_of_the_state_only_rows_are_compared(folder, moment):
     ran = verify(folder, moment[0])
-    assert (ran.code, " parts equal" in ran.out) == (0, False)
+    assert (ran.code, " equal, " in ran.out) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_parts_are_done_one_by_one_and_the_job_is_ended(full):
 def test_all_that_is_left_is_done_and_the_job_ended(full):
     told = begun(full)
     ran = full.run("work", told["job"], *STATE)
-    assert (ran.code, "4 parts of items written" in ran.out) == (0, True)
+    assert (ran.code, "4 contributions written" in ran.out) == (0, True)
     assert "order_total: done" in full.run("jobs", *STATE).out
 
 
@@ -221,7 +221,7 @@ def test_a_part_that_kills_every_process_stops_the_run(tmp_path):
 
 @pytest.mark.parametrize(
     ("trouble", "text"),
-    [("sys.exit(2)", "with code 2 at part"), ("print('hello', flush=True)", "no line of it: hello")],
+    [("sys.exit(2)", "with code 2 at part"), ("print('hello', flush=True)", "a line that is no JSON object: hello")],
 )
 def test_a_process_that_ends_by_itself_stops_the_run(tmp_path, trouble, text):
     found, _ = workers(tmp_path, trouble)

@@ -187,7 +187,7 @@ def _noticed_by(mutant: Mutant, problem: str) -> str:
         return "an invariant"
     if problem.startswith("ItemsWrong"):
         return "the items"
-    if problem.startswith("Rows are not"):
+    if problem.startswith("Rows differ"):
         return "the rows"
     raise RuntimeError(f"mutant {mutant.name!r} does not run: {problem}")
 

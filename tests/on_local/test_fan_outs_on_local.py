@@ -81,7 +81,7 @@ def test_what_a_function_left_open_goes_on_by_messages_or_by_hand(social, dynamo
     assert (json.loads(line)["lanes_done"], json.loads(line)["state"]) == (0, "open")
     ran = social("jobs", "--ring")
     assert ran.code == 0, ran.err
-    assert "Worked on 16 lanes: 40 rows written." in ran.err
+    assert "Processed 16 segments: 40 rows written." in ran.err
     assert rows(dynamodb) == 2 * READERS
     assert enqueue_open(run) == 0
     assert run_fan_outs(run).failures == []

@@ -144,7 +144,7 @@ def test_handler_that_draws_at_random_is_named_as_such():
     def lottery(item):
         yield Row(total=Sum(random.randrange(10**9)))
 
-    with pytest.raises(NotDeterministic, match=r"'lottery'.*called twice it gives two things"):
+    with pytest.raises(NotDeterministic, match=r"'lottery'.*called twice it gives two results"):
         check(app_with(lottery), {ORDER_ITEM: ITEM})
 
 
@@ -249,7 +249,7 @@ def test_list_of_the_last_calls_is_no_order_of_a_set():
         last.clear()
         with pytest.raises(NotDeterministic, match=r"remembers other calls") as raised:
             check(app_with(handler), {ORDER_ITEM: ITEM})
-        assert "goes by the order of a set" not in str(raised.value)
+        assert "depends on the order of a set" not in str(raised.value)
 
 
 def test_tables_of_constants_are_no_memory(app):
@@ -267,7 +267,7 @@ def test_handler_that_goes_by_the_order_of_a_set_is_named_as_such():
 
     router = Router()
     router.view(ORDER_ITEM, into=Key("ORDER#{order_id}", "TAGS#{sku}"))(listed)
-    with pytest.raises(NotDeterministic, match="it goes by the order of a set"):
+    with pytest.raises(NotDeterministic, match="it depends on the order of a set"):
         check(App("planted", routers=[router]), {ORDER_ITEM: {**ITEM, "tags": {"red", "green", "blue"}}})
 
 

@@ -116,7 +116,7 @@ def test_attributes_that_never_come_to_rest_are_said_with_their_handler(monkeypa
 
 def test_children_that_are_left_are_found(monkeypatch):
     monkeypatch.setattr(Children, "remove_pages", lambda *_: CascadeCursor(done=True))
-    found = diverged(cascade, r"ItemsWrong: ORDER#\d / ITEM#\d is still there, though ORDER#\d / METADATA was removed")
+    found = diverged(cascade, r"ItemsWrong: ORDER#\d / ITEM#\d still exists, though ORDER#\d / METADATA was removed")
     assert len(found.scenario.writes) == 3
 
 
@@ -195,7 +195,7 @@ COMES_BACK = [(None, PARENT), (PARENT, None), (None, PARENT)]
         (None, [(None, PARENT), (PARENT, None), (None, CHILD)], ()),
         (None, [(None, PARENT), (None, CHILD), (PARENT, None), (None, PARENT)], ()),
         (None, [(None, CHILD), (CHILD, None)], ()),
-        ("is still there", [(None, CHILD), (None, PARENT), (PARENT, None)], ()),
+        ("still exists", [(None, CHILD), (None, PARENT), (PARENT, None)], ()),
         ("was removed by a cascade", [(None, CHILD), (None, PARENT), (CHILD, None)], {2}),
         (
             "was removed by a cascade",

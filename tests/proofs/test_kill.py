@@ -63,7 +63,7 @@ def test_killed_replay_loses_a_batch_at_most_and_goes_on_behind_it(tmp_path):
     behind = entries_of(file)
     assert behind >= 200
     ran = streamfold(*replay(file, SOME)[3:])
-    assert f"Goes on behind the first {behind:,} records" in ran.err
+    assert f"Continues after the first {behind:,} records" in ran.err
     found = [shown(streamfold("show", "--state", each, "--json")) for each in (clean, file)]
     assert found[0] == found[1]
     assert entries_of(file) == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamfold import App, Key, Router, Row
-from streamfold.proofs.processes import Elsewhere, place_of
+from streamfold.proofs.processes import Elsewhere, module_path_of
 from streamfold.testing import NotDeterministic, check
 from tests.helpers import everything
 
@@ -72,12 +72,12 @@ def prove(module, **more):
 
 @pytest.mark.parametrize("handler", [SET, HASH], ids=["set", "hash"])
 def test_handler_that_goes_by_hashes_of_text_is_named_as_such(module, handler):
-    with pytest.raises(NotDeterministic, match=r"in two processes it gives two things: .* order of a set"):
+    with pytest.raises(NotDeterministic, match=r"in two processes it gives two results: .* order of a set"):
         prove(module(handler))
 
 
 def test_handler_that_remembers_in_an_object_of_its_own_is_named_as_such(module):
-    with pytest.raises(NotDeterministic, match=r"'relative'.* a new process gives another thing"):
+    with pytest.raises(NotDeterministic, match=r"'relative'.* a new process gives another result"):
         prove(module(FIRST), processes=1)
 
 
@@ -112,19 +112,19 @@ def test_no_other_process_is_begun_where_none_is_asked_for(module):
     assert left.endswith("processes=0")
 
 
-def test_place_of_an_application_is_where_it_is_declared():
-    assert place_of(everything.app) == ("tests.helpers.everything", "app")
-    assert place_of(App("shop", routers=[])) is None
+def test_module_path_of_an_application_is_where_it_is_declared():
+    assert module_path_of(everything.app) == ("tests.helpers.everything", "app")
+    assert module_path_of(App("shop", routers=[])) is None
 
 
-def test_place_of_an_application_is_not_that_of_a_module_that_imports_it(module, tmp_path, monkeypatch):
+def test_module_path_of_an_application_is_not_that_of_a_module_that_imports_it(module, tmp_path, monkeypatch):
     made = module(PURE)
     monkeypatch.delitem(sys.modules, "planted_test", raising=False)
     (tmp_path / "planted_test.py").write_text("from planted_shop import app\n")
     monkeypatch.setitem(sys.modules, "planted_test", import_module("planted_test"))
-    assert place_of(made.app) == ("planted_shop", "app")
+    assert module_path_of(made.app) == ("planted_shop", "app")
     sys.modules["planted_shop"] = sys.modules.pop("planted_shop")  # now its import began later than the other's
-    assert place_of(made.app) == ("planted_shop", "app")
+    assert module_path_of(made.app) == ("planted_shop", "app")
 
 
 def test_process_that_takes_too_long_is_ended_and_said_to_be_left_out(module, monkeypatch):

@@ -101,7 +101,7 @@ def test_handler_that_fails_on_a_record_fails_the_clean_run():
 def test_oracle_that_says_otherwise_is_told_as_a_bug(recording, monkeypatch):
     monkeypatch.setattr("streamfold.proofs.recorded.expected_all", lambda *_: {})
     problem = recording.clean_problem()
-    assert problem.startswith("The clean replay and the oracle differ, which is a bug worth reporting. Rows are not")
+    assert problem.startswith("The clean replay and the oracle differ, which is a bug worth reporting. Rows differ")
 
 
 def test_run_that_diverged_is_led_back_to_few_items_and_the_steps_of_their_story(recording, diverged):

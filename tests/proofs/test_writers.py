@@ -60,14 +60,14 @@ def test_writes_wait_until_they_are_carried_out(three):
 
 def test_change_that_a_recording_has_twice_is_written_once(three):
     writers = writers_of(*three, three[0])
-    (lane,) = writers.lanes
+    (lane,) = writers.shards
     writers.write(lane, 9)
     assert lane.changes == three
 
 
 def test_records_of_what_handlers_write_go_to_the_lane_of_the_item(three):
     writers = writers_of(*three)
-    (lane,) = writers.lanes
+    (lane,) = writers.shards
     writers.write(lane, 1)
     derive(writers, 1)
     assert [each.event for each in lane.changes] == ["INSERT", "MODIFY"]
@@ -76,7 +76,7 @@ def test_records_of_what_handlers_write_go_to_the_lane_of_the_item(three):
 @pytest.mark.parametrize(("how", "lines"), [(None, None), ("put-back", 8), ("put-back-old", 7)])
 def test_application_may_put_what_was_derived_earlier(three, how, lines):
     writers = writers_of(*three, choices=Scripted({1: how} if how else {}))
-    (lane,) = writers.lanes
+    (lane,) = writers.shards
     writers.write(lane, 1)
     derive(writers, 7)
     derive(writers, 8)

@@ -189,7 +189,7 @@ def indices(shop):
 
 def test_an_index_is_rebuilt_and_its_alias_moved_and_moved_back(filled):
     ran = filled.search("rebuild", *LOCAL, "--full")
-    assert (ran.code, ran.out.splitlines()[:1]) == (0, [f"Alias {filled.index} stands for {filled.index}~000002."])
+    assert (ran.code, ran.out.splitlines()[:1]) == (0, [f"Alias {filled.index} names {filled.index}~000002."])
     change(filled, 0, "again")
     assert titles(filled) == ["again", "T1", "T2"]
     assert filled.search("diff").code == 0
@@ -226,7 +226,7 @@ def test_a_search_with_another_mapping_takes_the_alias_over(filled):
     change(filled, 1, "second")
     change(filled, 2, "third")
     ran = filled.run("search", "rebuild", following, "--take-over", *LOCAL)
-    assert (ran.code, f"stands for {following}~000001" in ran.out) == (0, True), ran.err
+    assert (ran.code, f"names {following}~000001" in ran.out) == (0, True), ran.err
     change(filled, 0, "again")
     assert titles(filled) == ["again", "second", "third"]
     assert filled.search("rebuild", "--back", *LOCAL).code == 0

@@ -7,7 +7,7 @@ import pytest
 from streamfold.failures.failed_records import Delivered, StreamRange, left_of
 from streamfold.testing import BucketTwin, KinesisTwin, MappingSettings, MappingTwin, QueueTwin, TableTwin
 from streamfold.testing.kinesis import SHARD
-from streamfold.testing.polling import created_at, filtered_pattern, lane_key, number_text, sequence_number
+from streamfold.testing.polling import created_at, filtered_pattern, number_text, order_key, sequence_number
 
 
 class Notices:
@@ -100,4 +100,4 @@ def test_a_record_of_either_stream_tells_its_number_age_and_lane():
     assert sequence_number(notice) == int(number_text(notice))
     assert created_at(record) == created_at(notice) == table.clock.now
     assert filtered_pattern(record) is record
-    assert json.loads(lane_key(record)) == record["dynamodb"]["Keys"]
+    assert json.loads(order_key(record)) == record["dynamodb"]["Keys"]

@@ -66,7 +66,7 @@ def test_a_stream_of_milliseconds_leaves_out_the_precision_and_is_refused():
 
 def test_records_without_both_images_cannot_be_told():
     table = TableTwin(view="NEW_IMAGE")
-    with pytest.raises(TwinError, match="A record of view type NEW_IMAGE lacks what Kinesis is told"):
+    with pytest.raises(TwinError, match="A record of view type NEW_IMAGE lacks an image that Kinesis needs"):
         KinesisTwin().append(table.put(BINARY))
 
 

@@ -106,11 +106,13 @@ def test_deleting_what_is_not_there_leaves_no_record(table):
 
 def test_failed_condition_leaves_no_record_and_no_change(table):
     table.put(row(total=1))
-    with pytest.raises(ConditionFailed, match=r"Item ORDER#1 / METADATA is there, and .* where it is not there"):
+    with pytest.raises(
+        ConditionFailed, match=r"Item ORDER#1 / METADATA exists, and .* requires that it does not exist"
+    ):
         table.put(row(total=2), exists=False)
-    with pytest.raises(ConditionFailed, match="ORDER#2 / METADATA is not there"):
+    with pytest.raises(ConditionFailed, match="ORDER#2 / METADATA does not exist"):
         table.update(("ORDER#2", "METADATA"), put={"total": 2}, exists=True)
-    with pytest.raises(ConditionFailed, match="is not there"):
+    with pytest.raises(ConditionFailed, match="does not exist"):
         table.delete(("ORDER#2", "METADATA"), exists=True)
     assert (table.items(), events(table)) == ([row(total=1)], ["INSERT"])
 

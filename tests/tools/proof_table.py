@@ -1,7 +1,7 @@
 """Writes docs/proof.md: ``.venv/bin/python -m tests.tools.proof_table``.
 
-The last section is what ``make mutants`` found, which takes hours. It stays as it is, and is written anew from the
-folder of such a run: ``python -m tests.tools.proof_table mutants``.
+The last section holds the findings of ``make mutants``, which takes hours. The section is kept, unless the folder of
+such a run is given: ``python -m tests.tools.proof_table mutants``.
 """
 
 import sys
@@ -22,7 +22,7 @@ HISTORIES_MANY = 6_000
 HEAD = """\
 # What the tests find
 
-A test that never fails proves little. This page shows that the tests do fail when a guard is removed or made wrong.
+A test that never fails proves little. This page shows that the tests fail when a guard is removed or wrong.
 `python -m tests.tools.proof_table` writes it.
 """
 
@@ -30,28 +30,28 @@ BASELINES = f"""
 ## Without the guards
 
 {HISTORIES} histories of {CHANGES} writes to orders that move between customers. Each customer has a count and a sum.
-All three ways of updating them get the same histories from the same driver, and their own calls meet the faults
-(`tests/helpers/baselines.py`). The idempotent way is given the best of circumstances: its notes never expire, and a
-note in progress counts as abandoned as soon as its invocation ended. It still diverges, because its note and the update
-are two writes: if the process dies or an answer is lost between them, the update is done again.
+All three ways of updating them get the same histories from the same driver, and the faults occur in their own calls
+(`tests/helpers/baselines.py`). The idempotent way has the best conditions: its notes never expire, and a note in
+progress counts as abandoned as soon as its invocation has ended. It still diverges, because the note and the update are
+two writes. If the process dies or a response is lost between them, the update is done again.
 
 | updates | all faults: diverged | lost answers, timeouts and repeated batches only: diverged |
 | --- | --- | --- |
 """
 
 WRONG = f"""
-## With one guard made wrong
+## With one wrong guard
 
-Each line is the same code with one thing made wrong (`tests/mutants/`). `tests/proofs/test_mutants.py` notices each of
-them, in one of two ways. Histories of {search.CHANGES} writes are drawn and delivered under faults until one ends in
-wrong rows or breaks an invariant. Or tests of the suite fail. A mutant that {search.HISTORIES} histories do not show
+Each line is the same code with one error (`tests/mutants/`). `tests/proofs/test_mutants.py` notices each of them, in
+one of two ways. Either histories of {search.CHANGES} writes are drawn and delivered under faults until one ends in
+wrong rows or breaks an invariant, or tests of the suite fail. A mutant that {search.HISTORIES} histories do not show
 has a test of its own. In these histories, records that were given up are redriven two weeks late.
 """
 
 EQUIVALENT = f"""
 ## Changes that make no difference
 
-Not every change of a guard is wrong. These changes must lead to the declared rows, and did so in each of
+Not every change of a guard is an error. With these changes the rows must be right, and they were in each of
 {HISTORIES_MANY:,} histories.
 
 """
@@ -61,23 +61,23 @@ VERSIONS = """
 
 In these histories an old and a new version of an application, or two applications, work on one state and table under
 every fault (`tests/versions/`). 1,000 of them run with every change of this project, 20,000 every night, and a hundred
-on DynamoDB Local. Adversarial tests had found the following faults at commit 6265ed5. These histories find each of them
-at that commit by themselves:
+on DynamoDB Local. Adversarial tests had found the following errors at commit 6265ed5. At that commit, these histories
+find each of them without help:
 
-| what was wrong there | histories | the first that showed it | showed it |
+| error | histories | first that showed it | showed it |
 | --- | --- | --- | --- |
 | 1 two applications, or two versions, derive onto one item without end | `two_applications` | 1 | 19 of 20 |
 | 1 the same with a function for each group | `two_groups` | 50 | 9 of 600 |
 | 1 warm old code takes a new attribute away | `attribute_added` | 37 | 4 of 800 |
-| 2 parents keep a total that left them | `parents` | 33 | 6 of 400 |
+| 2 parents keep the total of an item that has moved | `parents` | 33 | 6 of 400 |
 | 2 the same, the parent named by changed code | `parents_moved` | 21 | 3 of 400 |
-| 3 whole rows over added ones, and plain attributes that stay | `plain_to_shared` | 1 | 41 of 50 |
-| 4 pages of a large step forget what they took | `pages` | 17 | 4 of 200 |
+| 3 put rows over added ones, and plain attributes that are not removed | `plain_to_shared` | 1 | 41 of 50 |
+| 4 pages of a large step lose their position | `pages` | 17 | 4 of 200 |
 | 4 the same with changed code | `pages_changed` | 8 | 7 of 100 |
 | 5 lists of more than 1 MB are cut | `large`, DynamoDB Local | 1 | 2 of 2 |
-| 6 an old item's removal brings the old form back | `top` | 20 | 18 of 400 |
+| 6 an old item's removal restores the old aggregation | `top` | 20 | 18 of 400 |
 | 6 a set becomes a list | `set_to_list` | 1 | 20 of 20 |
-| 7 rows that went first come back negative | `expiring` | 1 | 100 of 300 |
+| 7 rows that were removed first become negative | `expiring` | 1 | 100 of 300 |
 | 8 another table below the state | `swapped` | 2 | 85 of 100 |
 | 9 a redelivered record removes the writer's own attribute | `unmarked` | 43 | 11 of 400 |
 | 10 long keys fail for ever | `long_keys`, DynamoDB Local | 1 | 1 of 1 |
@@ -88,38 +88,38 @@ Histories of three shapes at once, 529 of them, showed 1 after 4, 3 after 10, 13
 6 after 253, 2 after 364 and 9 after 380.
 
 In the histories `lost` and `expiring`, alone and beside others, rows of all kinds that are added to, and rows that are
-put whole, are removed by hand at any moment: 84 with every change of this project, 2,100 every night. Each removal of a
+put, are removed by hand at any moment: 84 with every change of this project, 2,100 every night. Each removal of a
 row that counted items is noticed by every handler that adds to it, where the stream has old images. `verify --rows`
-calls every row different that is not the fold of its items. After a `rebuild`, every row is. In all other histories
+reports every row that is not the fold of its items. After a `rebuild`, every row is right. In all other histories
 nothing is noticed.
 """
 
 BACKFILLS = """
 ## Backfills beside the stream
 
-`tests/helpers/backfill_histories.py` plays deployments: old and new code at once, records in between every call,
+`tests/helpers/backfill_histories.py` simulates deployments: old and new code at once, records between any two calls,
 crashes, two runs that overlap. The rows must be those of the items. These variants are noticed
 (`tests/lifecycle/test_pages.py`):
 
 | variant | |
 | --- | --- |
-| absent parts only | a record that older code took between two of the new code's stays lost |
-| no gate | older code takes a record after its item was read |
-| no sweep of the state | an item that older code saw removed stays |
-| the source read before the ledger | an older image is written over a newer part |
-| through Kinesis: a gate without the 300 seconds | an older record comes after the page |
-| through Kinesis: new parts without the time | likewise, for an item that is there |
-| rows of an earlier page not looked at again | a page that died before its rows were recomputed leaves them old |
+| absent contributions only | a record that older code took between two of the new code is lost |
+| no deployment delay | older code takes a record after its item was read |
+| no orphan scan of the state | the rows of an item that older code saw removed are kept |
+| the source read before the ledger | an older image overwrites a newer contribution |
+| through Kinesis: a deployment delay without the 300 seconds | an older record arrives after the page |
+| through Kinesis: new contributions without the time | the same, for an item that exists |
+| rows of an earlier page not read again | a page that died before it recomputed its rows leaves them old |
 
-`tests/helpers/feed_backfills.py` does the same with feeds. Noticed are a run without a sweep, one without the gate, and
-a sweep that passes over what is mirrored as gone.
+`tests/helpers/feed_backfills.py` does the same with feeds. It notices a run without an orphan scan, a run without the
+deployment delay, and an orphan scan that skips stored copies of removed items.
 """
 
 KILLS = f"""
 ## Killed processes
 
 A replay into DynamoDB Local is killed (`SIGKILL`) at random moments and run again, in batches of 3 to 1,000 records.
-Each time the rows are those of a clean run. There are {KILLS_CI} kills with every change of this project, and
+The rows are those of a clean run each time. There are {KILLS_CI} kills with every change of this project, and
 {KILLS_NIGHTLY} more every night. A replay into a state file is killed 10 and 60 times.
 """
 
@@ -128,8 +128,8 @@ LINES = f"""
 {LINES_HEADING}
 
 `make mutants` changes the pure rooms line by line (mutmut: a comparison reversed, another constant, an argument left
-out) and runs the tests that reach the line. `make mutants MUTANTS="'*3' '*8'"` takes the changes whose numbers end in 3
-or 8, about a fifth. Such a sample gave these figures:
+out) and runs the tests that execute the line. `make mutants MUTANTS="'*3' '*8'"` takes the changes whose numbers end
+in 3 or 8, about a fifth. Such a sample gave these figures:
 
 """
 
@@ -168,7 +168,7 @@ def equivalent() -> Iterator[str]:
 
 
 def lines(folder: str | None) -> str:
-    """The section of a run in this folder; without one, as the page has it."""
+    """The section of a run in this folder; without a folder, the section of the page."""
     if folder is None:
         _, heading, rest = PAGE.read_text("utf-8").partition(LINES_HEADING)
         return f"\n{heading}{rest}" if heading else ""

@@ -43,11 +43,11 @@ INSTEAD: Mapping[str, str] = {
     "deploy": "sam deploy does it, as the README says.",
     "test": "pytest runs tests of handlers: docs/testing.md.",
 }
-"""What does what somebody may expect of a command that there is none of."""
+"""Names that a newcomer may try and that are no command, each with its substitute."""
 REPORTED = 1
 USAGE = 2
 INTERRUPTED = 130
-"""As a shell says it of a process that SIGINT ended."""
+"""The exit code that a shell gives a process that SIGINT ended."""
 GOES_ON = "What was written is kept, and the same command goes on from there."
 DOES_THE_REST = "What was written is kept. The same command does the rest, and nothing twice."
 STOPPED: Mapping[str, str] = {
@@ -65,7 +65,7 @@ STOPPED: Mapping[str, str] = {
     "state": DOES_THE_REST,
     "jobs": DOES_THE_REST,
 }
-"""What a command that was stopped leaves, and how it goes on; of all others nothing."""
+"""The message of a stopped command: which writes are kept, and how to go on. The other commands write nothing."""
 NOTHING_WRITTEN = "Nothing was written."
 
 
@@ -85,7 +85,7 @@ class Commands(click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not (arguments[0] in COMMANDS or arguments[0].startswith("-") or context.resilient_parsing):
-            from difflib import get_close_matches  # only needed where a name is wrong
+            from difflib import get_close_matches  # needed for a wrong name only
 
             name = arguments[0]
             near = " or ".join(map(repr, get_close_matches(name, COMMANDS)))
@@ -94,7 +94,7 @@ class Commands(click.Group):
         return super().resolve_command(context, arguments)
 
     def invoke(self, context: click.Context) -> object:
-        """Runs the command; one that is stopped ends with the exit code of SIGINT and a message of its own."""
+        """Runs the command. A stopped command ends with the exit code of SIGINT and a message of its own."""
         try:
             return super().invoke(context)
         except KeyboardInterrupt:
@@ -134,9 +134,11 @@ def main() -> None:
         echo(f"Error: {error}", err=True)
         sys.exit(USAGE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left when Python ends
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python fails once more, when it flushes at its end
         sys.exit(REPORTED)
-    except OSError as error:  # of a disk that is full, or a file that goes while it is read
+    except OSError as error:  # a full disk, or a file that is removed while it is read
         echo(f"Error: {machine_error(error)}", err=True)
         sys.exit(USAGE)
 

@@ -1,4 +1,4 @@
-"""``streamfold backfill`` and ``streamfold rebuild``: rows are derived from all items, beside the live stream."""
+"""``streamfold backfill`` and ``streamfold rebuild`` derive rows from all items, beside the live stream."""
 
 import getpass
 import json
@@ -60,17 +60,17 @@ if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
 
 HERE, SPARK, ELSEWHERE = RUNNERS = ("processes", "spark", "elsewhere")
-"""Who carries a run: processes of this machine, a Spark cluster, or any caller of ``work``."""
-BACKFILL, OPENING = "backfill", "backfill --opening"
+"""Where a run is done: in processes of this machine, on a Spark cluster, or by any caller of ``work``."""
+BACKFILL, INITIAL_HISTORY = "backfill", "backfill --opening"
 PROCESSES_MAX = 4
-"""Processes of a run, if not given: one folds some thousands of items a second."""
+"""Processes of a run by default. One folds some thousands of items a second."""
 ITEMS_A_PROCESS = 50_000
-"""Items for which one more process is worth its start."""
+"""Items that are worth the start of one more process."""
 SHARING_ELSEWHERE = 16
-"""Functions or machines that share the rates of a run elsewhere, if not given."""
+"""Functions or machines that share the rates of a run elsewhere, by default."""
 TABLES, THE_EXPORT = "the tables", "the export"
 COUNTS = ("read", "written", "equal", "uncompared", "failed")
-"""What a job counts, by word."""
+"""The counts of a job, by word."""
 
 
 def _price(name: str, dollars: float) -> Any:
@@ -97,27 +97,27 @@ OPTIONS = (
     shell.choice(
         "--runner",
         RUNNERS,
-        "Who does the parts of the run: processes of this machine, or Spark, which brings the items of an export "
-        "together by row. With elsewhere, only its job is made, for streamfold work or a state machine.",
+        "Where the run is done: in processes of this machine, or on Spark, which groups the items of an export by row. "
+        "elsewhere only creates the job, for streamfold work or a state machine.",
         default=HERE,
     ),
     shell.number(
         "--processes",
-        "Processes of this machine, each with its share of the rates. Default: one for every 50,000 items, 4 at most; "
-        "a local state has one.",
+        "Processes of this machine; they share the rates. Default: one for every 50,000 items, 4 at most; a local "
+        "state has one.",
         1,
         64,
     ),
-    shell.flag("--offline", "No stream delivers to the handlers now: do not wait for one."),
+    shell.flag("--offline", "No stream delivers to the handlers now: do not wait for older code to end."),
     shell.LAG,
-    shell.file("--failed", "Write the keys of items that failed to this file, which repair --keys takes."),
+    shell.file("--failed", "Write the keys of failed items to this file, for repair --keys."),
     shell.value("--export", "MANIFEST", "Take keys from an export: its manifest-files.json, a file or s3://."),
-    shell.flag("--load", "With --export, put its items into the local state before; make one if need be."),
+    shell.flag("--load", "With --export, first put its items into the local state; create the state if needed."),
     shell.flag("--dry-run", "Print the estimate, and write nothing."),
     shell.yes_flag(),
     shell.json_flag("Print one JSON object with the counts."),
 )
-LOAD_WHY = "--load puts the items of an export into a local state: expected --export MANIFEST too."
+LOAD_WHY = "--load puts the items of an export into a local state: also give --export MANIFEST."
 SPARK_WHY = (
     "--runner spark takes the items of an export, and works on DynamoDB: expected --export MANIFEST and --engine "
     "dynamodb."
@@ -130,8 +130,8 @@ RULES = (
     shell.belongs("--runner spark", "--engine dynamodb", why=SPARK_WHY),
     shell.refuses(
         *("--runner elsewhere", "--failed", "--max-lag"),
-        why="--runner elsewhere makes the job, and others do its parts: give --failed and --max-lag to each streamfold "
-        "work. A state machine has neither; streamfold jobs --pause stops it while the stream lags.",
+        why="--runner elsewhere only creates the job: give --failed and --max-lag to each streamfold work. A state "
+        "machine has neither; streamfold jobs --pause stops it while the stream lags.",
     ),
     shell.Rule(
         lambda given, values: (
@@ -147,9 +147,9 @@ RULES = (
 
 @shell.command(
     "backfill",
-    "Derive rows from the items that were there before their handler.",
+    "Derive rows from the items that are older than their handler.",
     shell.HANDLERS,
-    shell.flag("--opening", "For audits that are named: write a first row of each item without a history."),
+    shell.flag("--opening", "For the named audits: write a first row for each item without a history."),
     OPTIONS,
     shell.refuses(
         *("--opening", "--export", "--load", "--max-lag", "--function"),
@@ -157,27 +157,28 @@ RULES = (
     ),
     shell.refuses(
         *("--opening", "--runner spark", "--runner elsewhere", "--processes", "--spark-master"),
-        why="--opening is done by this process: leave --runner, --processes and --spark-master out.",
+        why="--opening runs in this process: leave --runner, --processes and --spark-master out.",
     ),
     RULES,
     checks=True,
 )
 def backfill(opened: Session) -> Report:
-    """Derive rows from all items of the handlers' tables, beside the live stream. No record brings older items.
+    """Derive rows from all items of the handlers' tables, beside the live stream. The stream itself has no record of
+    the items that are older than their handler.
 
-    Without HANDLER, this is done for all handlers whose rows follow from items: views, indexes, attributes, copies,
-    searches and feeds. Handlers that are switched off or of another group are left out. Each page reads the ledger,
-    then the items, and writes the difference if neither has changed since. The stream may go on meanwhile. A second run
-    changes nothing. A run that was stopped goes on with the same command.
+    Without HANDLER, all handlers are filled whose rows follow from items: views, indexes, attributes, copies, searches
+    and feeds. Handlers that are switched off or of another group are left out. Each page reads the ledger, then the
+    items, and writes the difference unless one of them has changed since. The stream may go on meanwhile. A second run
+    changes nothing. To continue a run that was stopped, give the same command again.
 
-    A backfill may begin 15 minutes after a function first named the handler (STREAMFOLD_GATE_SECONDS): until then,
+    A backfill may begin 15 minutes after a function first named the handler (STREAMFOLD_GATE_SECONDS). Until then,
     older code may still take records without the handler.
 
     \b
     Exit codes:
       0  rows were derived from every item
       1  a handler raised on some items, which are printed
-      2  it did not run, or not to its end
+      2  the command did not run, or not to its end
 
     \b
     Examples:
@@ -200,18 +201,18 @@ def backfill(opened: Session) -> Report:
 def rebuild(opened: Session) -> Report:
     """Derive rows again from all items, after the code of their handlers changed.
 
-    Rows change in place: each item moves in one transaction, so a sum is never empty. Readers who may not see a mixture
-    of old and new rows need a handler with another name and target, filled by backfill. Each item is written even if
-    nothing differs, so that no write that older code planned earlier takes effect later.
+    Rows change in place: each item changes in one transaction, so a sum is never empty. If readers may not see a
+    mixture of old and new rows, declare a handler with another name and target, and fill it by backfill. Each item is
+    written even if nothing differs. A write that older code planned before is then refused.
 
-    At the end all rows are compared with what their items add up to, as verify --rows does, and corrected: so a row
-    that somebody removed comes back whole.
+    At the end all rows are compared with the sum of their items, as verify --rows does, and corrected. A row that
+    somebody removed is complete again.
 
     \b
     Exit codes:
       0  rows were derived from every item
-      1  a handler raised on some items, or rows were left as they are, which are printed
-      2  it did not run, or not to its end
+      1  a handler raised on some items, or some rows could not be corrected; both are printed
+      2  the command did not run, or not to its end
 
     \b
     Example:
@@ -222,7 +223,7 @@ def rebuild(opened: Session) -> Report:
 
 
 class RunPlan(NamedTuple):
-    """A run that may begin: what it does, for which handlers, over which tables or export."""
+    """A run that may begin: ``BACKFILL`` or ``REBUILD``, its handlers, and its tables or export."""
 
     what: str
     names: Sequence[str]
@@ -231,7 +232,7 @@ class RunPlan(NamedTuple):
 
 
 def _report(opened: Session, what: str) -> Report:
-    """Carries out a backfill or rebuild, after its estimate."""
+    """Runs a backfill or rebuild after its estimate."""
     given, state = opened.given, opened.store.state or session.DEFAULT_STATE
     if given.dry_run and given.export and opened.store.is_local and (given.load or not session.has_state(state)):
         return _export_estimate(opened, what, state)
@@ -249,7 +250,7 @@ def _report(opened: Session, what: str) -> Report:
 
 @contextmanager
 def _new_state(opened: Session, state: str) -> Iterator[None]:
-    """Removes a state that ``--load`` made and could not fill: later commands would take it for one without items."""
+    """Removes a state that ``--load`` created and could not fill: later commands would take it for an empty table."""
     opened.must_exist = not opened.given.load
     is_new = opened.given.load and not session.has_state(state)
     try:
@@ -262,10 +263,12 @@ def _new_state(opened: Session, state: str) -> Iterator[None]:
 
 
 def _export_estimate(opened: Session, what: str, state: str) -> Report:
-    """What a run over the items of an export would do and cost; nothing is deployed, and no state exists."""
+    """The estimate of a run over the items of an export, before anything is deployed and without a state."""
     given, app, settings = opened.given, opened.app, opened.settings
     if not given.load:
-        note(f"There is no state in {state}: this estimates from the export alone. --load makes a state of its items.")
+        note(
+            f"There is no state in {state}: this estimates from the export alone. --load creates a state of its items."
+        )
     routes = wanted_routes(app, dict.fromkeys(given.handlers))
     if not routes:
         raise SettingsError(f"There is no handler for {what}: all follow from changes.")
@@ -283,8 +286,8 @@ def _export_estimate(opened: Session, what: str, state: str) -> Report:
 
 
 def _planned(opened: Session, what: str) -> RunPlan:
-    """What is to be filled. Raises ``SettingsError`` where nothing is, or it may not begin yet."""
-    # A dry run writes nothing: who estimates before deploying has no function that could have named a handler.
+    """The run that is asked for. Raises ``SettingsError`` if no handler remains, or the run may not begin yet."""
+    # A dry run writes nothing, and is often made before the first deployment: no function has named a handler then.
     given, runtime, local = opened.given, opened.runtime, opened.local
     offline = given.offline or given.dry_run or local is not None
     routes = session.chosen_routes(opened, given.handlers, offline=offline)
@@ -301,14 +304,14 @@ def _planned(opened: Session, what: str) -> RunPlan:
         export = session.export_of(opened.settings, tables, given.export)
     if export is not None and given.load and (state := opened.engine.durable) is not None:
         lines = export.lines()
-        with state.batch():  # all of them or none: a part of a table would be taken for the whole
+        with state.batch():  # all or none: a later command would take some of the items for the whole table
             while page := list(islice(lines, LOADED_ITEMS)):
                 state.put_sources((line.key, line.image, BEFORE_ALL) for line in page if line.image)
     return RunPlan(what, [route.name for route in routes], tables, export)
 
 
 def _size_of(opened: Session, table: Table) -> TableSize:
-    """The size of a table: of a local state counted, of DynamoDB as it reports it, some hours old."""
+    """The size of a table: counted in a local state, on DynamoDB as it reports it, some hours old."""
     if opened.local is not None:
         sizes = [len(json.dumps(item, default=str)) for item in opened.engine.items(table)]
         return TableSize(len(sizes), sum(sizes))
@@ -318,9 +321,9 @@ def _size_of(opened: Session, table: Table) -> TableSize:
 
 
 def _note_estimate(opened: Session, plan: RunPlan, expected: Estimate, counted_by: str | None) -> None:
-    """Prints what a run is expected to do, and on DynamoDB what it costs.
+    """Prints the expected work of a run, and on DynamoDB its cost.
 
-    counted_by: what has the number of items; None for a local state, which costs nothing.
+    counted_by: the source of the number of items; None for a local state, which costs nothing.
     """
     given = opened.given
     if given.json_output:
@@ -346,7 +349,7 @@ def _note_estimate(opened: Session, plan: RunPlan, expected: Estimate, counted_b
 
 @contextmanager
 def _bar(items: int, *, shown: bool) -> Iterator[ShowProgress]:
-    """Gives a function that shows the progress of a run: a bar on a terminal, and anywhere else why the run waits."""
+    """Gives a function that shows the progress of a run: a bar on a terminal, else the reason why the run waits."""
     with progress_bar("items", items or None, shown=shown) as show:
         waited = ""
 
@@ -369,44 +372,44 @@ def _carried_out(opened: Session, plan: RunPlan, expected: Estimate) -> Report:
     job, goes_on = _job(opened, plan, spark.keys() if spark else plan.export)
     if given.runner == ELSEWHERE:
         return _begun(job, plan.export, given.processes)
-    left: list[Failure] = []
+    failures: list[Failure] = []
     with (
         failed_keys(app, given.failed, goes_on=goes_on) as keep,
         _bar(expected.items, shown=not given.json_output) as advance,
     ):
         lag = lag_of(given.max_lag, given.function, runtime.clock)
-        hooks = RunHooks(with_fan_outs(runtime, advance, left), keep, lag)
+        hooks = RunHooks(with_fan_outs(runtime, advance, failures), keep, lag)
         progress = _carry(opened, job, hooks, spark, expected)
     rows = reconcile_rows(runtime, plan.names) if plan.what == REBUILD else None
     job = end_job(runtime, job.id)
-    note_failed(left)
-    chains = len(followed_chains(opened)) + len(left)
-    report = _filled(opened, job, progress, chains, rows=rows)
+    note_failed(failures)
+    chains = len(followed_chains(opened)) + len(failures)
+    report = _run_report(opened, job, progress, chains, rows=rows)
     lacking = job.counts.get("failed", 0) - progress.failed
     if given.failed is not None and lacking > 0 and not goes_on:
         note(
-            f"The keys of {lacking:,} failed items are not in {given.failed}: a process ended before it told them. "
+            f"The keys of {lacking:,} failed items are not in {given.failed}: a process ended before it printed them. "
             "streamfold verify finds them."
         )
     return report
 
 
 def _spark_run(opened: Session, plan: RunPlan) -> "SparkRun | None":
-    """The run as Spark carries it; None where it does not."""
+    """The run on Spark; None if another runner does it."""
     given, export = opened.given, plan.export
     if given.runner != SPARK or export is None:
         return None
     from streamfold.cli.spark import AppLocation, SparkRun
 
-    place, lag = AppLocation.here(given.application, given.tables), (given.max_lag, given.function)
+    location, lag = AppLocation.here(given.application, given.tables), (given.max_lag, given.function)
     table, names = plan.tables[0].name, plan.names
-    return SparkRun(place, opened.store, export.place, export.parts, table, names, given.spark_master, lag)
+    return SparkRun(location, opened.store, export.place, export.parts, table, names, given.spark_master, lag)
 
 
 def _job(opened: Session, plan: RunPlan, keys: KeySource | None) -> tuple[Job, bool]:
-    """The job to go on with: one that was stopped and is the same (True), or a new one.
+    """The job to go on with: a stopped job of the same run (True), or a new one.
 
-    keys: where its keys come from, if not from its tables. Spark's parts are new each time.
+    keys: the source of its keys, if not its tables. Spark's partitions are new each time.
     """
     given, jobs = opened.given, Jobs.of(opened.runtime)
     segments, spark = given.segments or (1 if opened.store.is_local else 16), given.runner == SPARK
@@ -415,8 +418,8 @@ def _job(opened: Session, plan: RunPlan, keys: KeySource | None) -> tuple[Job, b
         found = (known.what, known.handlers, known.segments, known.options.get(EXPORT))
         if found == asked and not known.ended and RUNNER not in known.options:
             note(
-                f"Job {known.id} goes on where it was; what it did before was derived by the code of then. If that has "
-                f"changed, begin anew: streamfold jobs --end {known.id}, and the same command again."
+                f"Job {known.id} goes on where it was. Its earlier rows were derived by the code of that time. If the "
+                f"code has changed, start over: streamfold jobs --end {known.id}, and the same command again."
             )
             return jobs.gone_on(known, given.read_units, given.write_units), True
     options = job_options(given.page_items, None, SPARK) if spark else job_options(given.page_items, given.export)
@@ -435,9 +438,9 @@ def _job(opened: Session, plan: RunPlan, keys: KeySource | None) -> tuple[Job, b
 
 
 def _begun(job: Job, export: Export | None, processes: int | None) -> Report:
-    """What a state machine takes as input: the job, how many share its rates, and the parts but for files."""
-    parts = list(range(export.parts if export else 0, job.segments))
-    found = {JOB: job.id, SHARING: processes or SHARING_ELSEWHERE, "parts": parts}
+    """The input of a state machine: the job, how many share its rates, and the segments but for files."""
+    segments = list(range(export.parts if export else 0, job.segments))
+    found = {JOB: job.id, SHARING: processes or SHARING_ELSEWHERE, "parts": segments}
     text = json.dumps(found if export is None else {**found, **location_in_s3(export.place)})
     return Report([text], text)
 
@@ -445,22 +448,22 @@ def _begun(job: Job, export: Export | None, processes: int | None) -> Report:
 def _carry(
     opened: Session, job: Job, hooks: RunHooks, spark: "SparkRun | None", expected: Estimate
 ) -> BackfillProgress:
-    """Has all remaining parts of a job done. Raises what reading and writing raise."""
+    """Runs all remaining segments of a job. Raises any error of reading or writing."""
     given: dict[str, Any] = {"export": spark.keys()} if spark else {}
     spent = session.metered(opened.engine)
-    parts = job_segments(opened.runtime, job, metered=spent, hooks=hooks, **given)
+    run = job_segments(opened.runtime, job, metered=spent, hooks=hooks, **given)
     most = min(PROCESSES_MAX, os.cpu_count() or 1, 1 + expected.items // ITEMS_A_PROCESS)
     processes = 1 if opened.store.is_local else max(1, opened.given.processes or most)
     if spark:
-        spark.carry(opened.app, job, parts)
+        spark.carry(opened.app, job, run)
     elif processes == 1:
-        run_here(parts)
+        run_here(run)
     else:
-        joined(opened.app, parts, opened.given, processes)
-    return parts.progress
+        joined(opened.app, run, opened.given, processes)
+    return run.progress
 
 
-def _filled(
+def _run_report(
     opened: Session,
     job: Job,
     progress: BackfillProgress,
@@ -469,9 +472,9 @@ def _filled(
     orphans_scanned: bool = True,
     rows: RowsReconciled | None = None,
 ) -> Report:
-    """What a run did, and the first of the items that failed.
+    """The counts of a run, and the first of its failed items.
 
-    ``swept``: it went over the state too. ``rows``: what became of rows at its end; None: they were not compared.
+    ``orphans_scanned``: the run read the state too. ``rows``: the rows corrected at its end; None: not compared.
     """
     app, given = opened.app, opened.given
     counts = {word: job.counts.get(word, 0) for word in COUNTS}
@@ -479,14 +482,14 @@ def _filled(
     def lines() -> Iterator[Printed]:
         uncompared, exported = counts["uncompared"], given.export is not None
         keys = keys_text(counts["read"], exported=exported, orphans_scanned=orphans_scanned)
-        again = f"{counted(uncompared, 'part')} not comparable, derived again, " if uncompared else ""
+        again = f"{counted(uncompared, 'contribution')} not comparable, derived again, " if uncompared else ""
+        written = counted(counts["written"] - uncompared, "contribution")
         yield (
-            f"{job.what.partition(' ')[0]}: {keys}, "
-            f"{counted(counts['written'] - uncompared, 'part')} written, {again}{counts['equal']:,} right before, "
+            f"{job.what.partition(' ')[0]}: {keys}, {written} written, {again}{counts['equal']:,} right before, "
             f"{counts['failed']:,} failed (job {job.id})."
         )
         if progress.unkeyed:
-            yield Note(f"{progress.unkeyed:,} ledger items with very long keys were passed over.")
+            yield Note(f"{progress.unkeyed:,} ledger items with very long keys were skipped.")
         yield from failed_lines(progress.report.failed, counts["failed"], "--failed FILE keeps their keys")
         if rows is not None:
             yield from reconciled_lines(rows)
@@ -500,7 +503,7 @@ def _filled(
 
 
 def _opened_histories(opened: Session) -> Report:
-    """``--opening``: items that were there before their audit get a first row."""
+    """``--opening``: items that are older than their audit get a first row."""
     app, runtime, given = opened.app, opened.runtime, opened.given
     routes = _audits(opened)
     offline = given.offline or opened.local is not None
@@ -508,7 +511,7 @@ def _opened_histories(opened: Session) -> Report:
     check_deployment_delay(opened.manifest, routes, runtime.settings, runtime.clock(), offline=offline)
     tables = source_tables(routes)
     items = sum(_size_of(opened, table).items for table in tables)
-    note(f"{OPENING} of {', '.join(route.name for route in routes)} over {items:,} items")
+    note(f"{INITIAL_HISTORY} of {', '.join(route.name for route in routes)} over {items:,} items")
     if given.dry_run:
         return Report()
     opened.confirm_writes()
@@ -517,16 +520,16 @@ def _opened_histories(opened: Session) -> Report:
     pages, spent = InitialHistoryPages(runtime, routes), session.metered(runtime.store)
     with failed_keys(app, given.failed, goes_on=goes_on) as keep, _bar(items, shown=not given.json_output) as advance:
         hooks, size = RunHooks(advance, keep), given.page_items
-        filling = BackfillRun(jobs, job, pages, tables, page_items=size, metered=spent, hooks=hooks)
-        progress = filling.run()
-    return _filled(opened, filling.job, progress, len(followed_chains(opened)), orphans_scanned=False)
+        run = BackfillRun(jobs, job, pages, tables, page_items=size, metered=spent, hooks=hooks)
+        progress = run.run()
+    return _run_report(opened, run.job, progress, len(followed_chains(opened)), orphans_scanned=False)
 
 
 def _audits(opened: Session) -> list[Route]:
-    """The named audits. Raises ``SettingsError`` for another handler, or none."""
+    """The named audits. Raises ``SettingsError`` for another handler, or without any."""
     audits = {route.name: route for route in audit_routes(opened.app)}
     if not opened.given.handlers:
-        raise SettingsError(f"--opening is of audits that are named: {', '.join(audits) or 'there is none here'}.")
+        raise SettingsError(f"--opening needs the names of audits: {', '.join(audits) or 'there is none here'}.")
     for name in opened.given.handlers:
         if name not in audits:
             raise unknown_handler("--opening", name, sorted(audits))
@@ -534,13 +537,13 @@ def _audits(opened: Session) -> list[Route]:
 
 
 def _initial_history_job(opened: Session, jobs: Jobs, routes: list[Route]) -> tuple[Job, bool]:
-    """The job to go on with: one that was stopped (True), or a new one."""
+    """The job to go on with: a stopped one (True), or a new one."""
     given, names, tables = opened.given, tuple(route.name for route in routes), source_tables(routes)
     segments = (given.segments or (1 if opened.store.is_local else 16)) * len(tables)
     rates = {"read_units": given.read_units, "write_units": given.write_units}
     for known in jobs.all():
-        if (known.what, known.handlers, known.segments) == (OPENING, names, segments) and not known.ended:
+        if (known.what, known.handlers, known.segments) == (INITIAL_HISTORY, names, segments) and not known.ended:
             note(f"Job {known.id} goes on where it was.")
             return jobs.gone_on(known, **rates), True
     table = ",".join(each.name for each in tables)
-    return jobs.create(OPENING, names, table, segments, by=getpass.getuser(), **rates), False
+    return jobs.create(INITIAL_HISTORY, names, table, segments, by=getpass.getuser(), **rates), False

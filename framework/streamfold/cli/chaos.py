@@ -1,4 +1,4 @@
-"""``streamfold replay --chaos``: recorded records under faults, compared with their clean replay."""
+"""``streamfold replay --chaos`` replays recorded records under faults and compares the rows with a clean replay."""
 
 import shlex
 from collections import Counter
@@ -27,7 +27,7 @@ REFUSED = (
     *("--state", "--fresh", "--engine", "--endpoint-url", "--batch-size", "--dry-run", "--force", "--external"),
     *("--park", "--put-sources", "--create-tables", "--search-url", "--yes", "--samples"),
 )
-"""Options of a replay that say where to write, how, or whom to call: runs under faults do none of it."""
+"""Options of a replay about writing and external calls: runs under faults do neither."""
 CHAOS_OPTIONS = (
     shell.flag(
         "--chaos",
@@ -58,7 +58,7 @@ CHAOS_OPTIONS = (
 
 
 class TakenRecords(NamedTuple):
-    """What was read: the changes to deliver, how many were of declared targets, and the bad lines left out."""
+    """The records that were read: the changes to deliver, the number of derived rows, and the bad lines left out."""
 
     changes: list["Change"]
     derived: int
@@ -66,9 +66,9 @@ class TakenRecords(NamedTuple):
 
 
 class ChaosOutcome(NamedTuple):
-    """What all runs came to. ``clean`` is what is wrong without any fault, and then there are no runs.
+    """The outcome of all runs. ``clean``: the error of the run without faults; there are no other runs then.
 
-    ``unproved`` names handlers that runs of these records do not prove, ``left_out`` says what else was not tried.
+    ``unproved``: handlers that these records do not prove. ``left_out``: faults and events that were not tried.
     """
 
     clean: str | None
@@ -83,12 +83,12 @@ class ChaosOutcome(NamedTuple):
 
 
 def is_list(faults: str | None) -> bool:
-    """Whether the names of faults are asked for."""
+    """Whether the option asks for the names of all faults."""
     return faults is not None and faults.strip() == "list"
 
 
 def faults_report() -> Report:
-    """All faults with what they mean."""
+    """All faults with their meaning."""
     from streamfold.proofs.meanings import MEANINGS
 
     faults = [{"fault": name, "meaning": meaning} for name, meaning in MEANINGS.items()]
@@ -138,7 +138,7 @@ def _read(opened: Session) -> TakenRecords:
 
 
 def _change(origins: Origins, line: RecordedLine, record: RawRecord) -> "Change | BadLine":
-    """The change of a record. It needs both images: a run compares what handlers make of them."""
+    """The change of a record. It needs both images: a run compares the rows that handlers make of each."""
     try:
         change = origins.change(record)
         change.old, change.new  # noqa: B018 - raises where the record carries none
@@ -169,7 +169,7 @@ def shown_runs(seeds: Sequence[int], records: int) -> Iterator[int]:
 
 
 def shown_tries(seed: int, tries_max: int) -> Callable[[], object]:
-    """Prints that a run diverged and is made shorter; returns what is called before each try, and shows progress."""
+    """Prints that a diverged run is being shortened; returns a function that shows progress before each try."""
     tries = counted(tries_max, "run")
     note(f"The run with seed {seed} diverged. Looking for the fewest records and faults that do, in {tries} at most.")
     tried = each_counted("runs", range(tries_max))

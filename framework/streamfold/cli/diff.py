@@ -1,4 +1,4 @@
-"""``streamfold diff``: which rows changed code would make different, before it is deployed."""
+"""``streamfold diff`` shows the rows that changed code would make different, before the code is deployed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -28,13 +28,13 @@ PAGE_ITEMS = 100
     shell.value(
         "--old",
         "MODULE:NAME@PLACE",
-        "The application as it was: in a revision of the git repository you stand in, or in a folder, ./FOLDER.",
+        "The old application: in a revision of the current git repository, or in a folder, ./FOLDER.",
         required=True,
     ),
     shell.value(
         "--new",
         "MODULE:NAME",
-        "The application as it is, found from the folder you stand in.",
+        "The new application, imported from the current folder.",
         "application",
         default=DEFAULT_APPLICATION,
         envvar="STREAMFOLD_APP",
@@ -48,11 +48,11 @@ PAGE_ITEMS = 100
     checks=True,
 )
 def diff(opened: Session) -> Report:
-    """Show which rows, and which of their attributes, the new code would make otherwise than the old code, side by
-    side, on a sample of the items. Default: all views, indexes and derived attributes of the new code.
+    """Show the rows and attributes that the new code would make different from the old code, side by side, on a sample
+    of the items. Default: all views, indexes and derived attributes of the new code.
 
-    Items are read, and nothing is written: no row, and no state. A row that several items add to is shown with what one
-    item adds to it. Handlers that raise are counted by type of error, with the key of one item.
+    Items are read, and nothing is written: no row, and no state. If several items add to a row, the contribution of one
+    item is shown. Handlers that raise are counted by type of error, with the key of one item.
 
     The old code runs in a process and a folder of its own, with the packages and the streamfold that are installed
     here. A revision is laid out by git archive.
@@ -72,7 +72,7 @@ def diff(opened: Session) -> Report:
     given = opened.given
     if "@" in given.application:
         raise SettingsError(
-            f"--new {given.application!r}: expected MODULE:NAME of the code you stand in; --old takes a place too."
+            f"--new {given.application!r}: expected MODULE:NAME in the current folder; --old takes a revision too."
         )
     app, by, code = opened.app, opened.explaining, opened.stack.enter_context(opened_code(given.old))
     routes = _routes(app, given.handlers)
@@ -98,7 +98,7 @@ def _routes(app: App, names: Sequence[str]) -> list[Route]:
 
 
 def _note_sides(app: App, code: OldCode, routes: Sequence[Route]) -> None:
-    """Warns of handlers that only one side has, and of code that both sides share."""
+    """Prints the handlers that only one side has, and the code that both sides share."""
     if code.application != app.name:
         raise SettingsError(
             f"The old code is of application {code.application!r}, and the new one of {app.name!r}: expected "
@@ -107,16 +107,16 @@ def _note_sides(app: App, code: OldCode, routes: Sequence[Route]) -> None:
     declared = {route.name for route in app.routes}
     for name in code.handlers:
         if name not in declared:
-            note(f"Handler {name!r} is in the old code alone: it is left out.")
+            note(f"Handler {name!r} is in the old code only: it is left out.")
     for route in routes:
         if route.name not in code.handlers:
-            note(f"Handler {route.name!r} is in the new code alone: all of its rows are new.")
+            note(f"Handler {route.name!r} is in the new code only: all of its rows are new.")
     for name in code.elsewhere:
-        note(f"Handler {name!r} of the old code lies outside of its folder: both sides run the same code of it.")
+        note(f"Handler {name!r} of the old code is outside its folder: both sides run the same code for it.")
 
 
 def _lines(found: CodeDiff) -> Iterator[Printed]:
-    """Rows side by side, what raises, and counts by handler."""
+    """Rows side by side, the errors of handlers, and counts by handler."""
     if found.changes:
         cells = (line for change in found.changes[:SHOWN_MAX] for line in _cells(change))
         yield Grid(("handler", "item", "row", "attribute", OLD, NEW), cells)
@@ -167,7 +167,7 @@ def _object(app: App, code: OldCode, found: CodeDiff) -> dict[str, Any]:
 
     return {
         "application": app.name,
-        "old": code.place,
+        "old": code.location,
         "items": found.items,
         "handlers": {name: counts(each) for name, each in found.found.items()},
         "changes": list(map(change, found.changes)),

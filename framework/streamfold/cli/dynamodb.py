@@ -1,4 +1,4 @@
-"""What commands with ``--engine dynamodb`` do beside processing: clients, the account, tables, sources, chains."""
+"""The AWS side of commands with ``--engine dynamodb``: clients, the account, tables, sources, chains."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ from streamfold.writes.guarded import CONDITION, CONFLICT, NoteVersion
 
 TRIES_MAX = 8
 PAUSE_SECONDS = 0.05
-"""Before the second try of a write that met another; each next pause is twice as long."""
+"""The pause before the second try of a write that conflicted with another; each later pause is twice as long."""
 
 
 def make_clients(endpoint_url: str | None) -> tuple[Any, Any]:
@@ -46,7 +46,7 @@ def make_streams_client(service: str, stream_arn: str, endpoint_url: str | None)
 
 @contextmanager
 def explained(service: str = "DynamoDB") -> Iterator[None]:
-    """Makes an ``EngineError`` of what boto3 raises inside, where no engine stands between."""
+    """Turns errors of boto3 into an ``EngineError``, for calls that no engine makes."""
     try:
         yield
     except ClientError as error:
@@ -74,7 +74,7 @@ def written_to(engine: Engine) -> str:
 
 
 def described(engine: Any, table: Table) -> tuple[int, int]:
-    """How many items a table has, and their bytes, as DynamoDB counts them every six hours (API Reference, Table)."""
+    """The items of a table and their bytes, as DynamoDB counts them every six hours (API Reference, Table)."""
     found = engine.client.describe_table(TableName=engine.requests.real_name(table.name))["Table"]
     return int(found.get("ItemCount", 0)), int(found.get("TableSizeBytes", 0))
 
@@ -98,7 +98,7 @@ def create_tables(app: App, engine: DynamoEngine) -> list[str]:
         if name not in existing[table.region]:
             keys = (key for route in app.routes for key in (*route.sources, *route.into))
             key = next(key for key in keys if key.table.name == table.name)
-            types = {part: each.attribute_type for part, each in zip(table.attributes, key.parts, strict=True)}
+            types = {each: part.attribute_type for each, part in zip(table.attributes, key.parts, strict=True)}
             _create(clients[table.region], name, types, table.ttl, stream=True)
             created.append(name)
     if state_table not in existing[None]:
@@ -125,8 +125,8 @@ def _create(client: Any, name: str, types: Mapping[str, str], ttl: str | None, *
 class SourceWriter:
     """Puts source images into the real tables, for a rehearsal on a loopback endpoint: never an older over a newer one.
 
-    A source item bears no attribute of the framework, so its version is noted in the state table, in the transaction
-    that puts or deletes it.
+    A source item has no attribute of the framework. So the transaction that puts or deletes it also notes its version
+    in the state table.
     """
 
     def __init__(self, engine: DynamoEngine, application: str, pause: Callable[[float], None] = time.sleep) -> None:
@@ -140,10 +140,12 @@ class SourceWriter:
 
     def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:
         name = joined_key(item[1:])
+        # A write that conflicts with another one is sent again. Without a bound, a table that refuses every write would
+        # hold the command for ever.
         for attempt in range(TRIES_MAX):
             refused = self.engine.send(actions)
             note, write = refused.reasons if refused else (None, None)
-            if refused is None or (note and note.code == CONDITION):  # put, or a newer one was put before
+            if refused is None or (note and note.code == CONDITION):  # put, or a newer version was put before
                 return
             if write and write.code not in CONFLICT:
                 raise EngineError(f"Source item {name} was refused with {write.code}: {write.message}")
@@ -174,9 +176,9 @@ def _with_bytes(value: Any) -> Any:
 
 
 class TableChains:
-    """Runs the chains of a replay from the tables' own streams, until those are drained.
+    """Runs the chains of a replay from the tables' own streams, until the streams have no more records.
 
-    ``recheck_seconds``: after how long a stream shows what was written before; none of AWS's documents says it.
+    ``recheck_seconds``: the wait until a stream shows earlier writes. No document of AWS has a figure for it.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ class TableChains:
     def run(self, runtime: Runtime) -> Report:
         """Delivers the records of derived rows to the handlers that read them, until no stream holds more.
 
-        A chain may lead from table to table and back: the streams are read in turns.
+        A chain may lead from table to table and back, so the streams are read in turns.
         """
         report = Report()
         cursors: dict[str, Any] = dict.fromkeys(name for name in self.tables if self._has_stream(name))

@@ -1,5 +1,5 @@
-"""``streamfold explain``: why a row, derived attributes or a document are as they are, and what handlers make of an
-item.
+"""``streamfold explain`` shows the sources of a row, of derived attributes or of a document, and the rows that handlers
+make of an item.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ AGREEMENT = {True: "agrees", False: "differs", None: ""}
 
 
 class MadeOf(NamedTuple):
-    """An item that something was made of: what it is to its handler, its version then, and whether it exists now."""
+    """A source of a row or document: its role for the handler, its version at that time, and whether it exists now."""
 
     role: str
     item: ItemKey
@@ -69,13 +69,13 @@ class MadeOf(NamedTuple):
 
 @shell.command(
     "explain",
-    "Show what a derived row is made of, or what handlers make of an item.",
+    "Show the sources of a derived row, or the rows that handlers make of an item.",
     shell.key(required=True),
     shell.STATE_OPTIONS,
     shell.flag("--item", "The key is that of an item which handlers read.", "of_item"),
     shell.value("--index", "INDEX", "PARTITION is the id of a document of this search index."),
     shell.search_url("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
-    shell.flag("--scan", "On DynamoDB, read all of the state for the items of a row, if needed."),
+    shell.flag("--scan", "On DynamoDB, read the whole state to find the items of a row, if needed."),
     shell.refuses(
         "--item", "--scan", why="--scan looks for the items of a row, and --item names one: give one of them."
     ),
@@ -89,25 +89,25 @@ class MadeOf(NamedTuple):
     checks=True,
 )
 def explain(opened: Session) -> Report:
-    """Show why the derived row with the key PARTITION and SORT is as it is: handler, item, version and amounts of each
-    contribution, their sum, and the row.
+    """Show the contributions to the derived row with the key PARTITION and SORT: the handler, item, version and amounts
+    of each, their sum, and the row.
 
-    Of an item with derived attributes, show each handler with the items that the attributes are made of. Of a row of a
-    feed, show its post and its edge, with the versions that the row was made of. With --index, show of the document
-    with the id PARTITION the item and the parts that it is made of, and the number of the run that wrote it.
+    For an item with derived attributes, show each handler with the items that the attributes are made of. For a row of
+    a feed, show its post and its edge, with the versions that the row was made of. With --index, show the item and the
+    parts that the document with the id PARTITION is made of, and the number of the run that wrote it.
 
-    With --item, show of an item what each handler makes of it now, what the state holds of it, and whether they agree.
+    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it.
 
-    Where a handler owns the row, the row's key tells the item. Below Max, Top and the like, and below unique rows,
-    entries tell the items. All other items are found by reading the whole state: a local one is always read, one on
-    DynamoDB only with --scan, which costs a scan of the state table.
+    If a handler owns the row, the row's key names the item. For Max, Top and similar aggregates, and for unique rows,
+    the entries below the row name the items. All other items are found by reading the whole state: a local state is
+    always read, a state on DynamoDB only with --scan, which costs a scan of the state table.
 
-    The version is that of the change that led to the contribution. Versions of Kinesis tell its time.
+    The version is that of the change that led to the contribution. A version from Kinesis contains the time.
 
     \b
     Exit codes:
-      0  the row is what its items contribute; the state agrees with the item
-      1  it is not, or not all items were found without --scan, or a handler raises
+      0  the row agrees with the contributions of its items; the state agrees with the item
+      1  it does not agree, or some items were not found without --scan, or a handler raises
       2  the command did not run: an option, the application or the store is wrong
 
     \b
@@ -138,7 +138,7 @@ def explain(opened: Session) -> Report:
 
 
 def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:
-    """The key of the row. Raises ``SettingsError`` for a key of no row that has contributions."""
+    """The key of the row. Raises ``SettingsError`` unless exactly one row with contributions can have this key."""
     app, name = by.app, joined_key((partition, sort))
     found = typed_keys([key for route in app.routes for key in route.into], partition, sort)
     explainable = [row for row in found if row_routes(by, row)]
@@ -162,7 +162,7 @@ def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:
 
 
 def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> Iterator[Printed]:
-    """What each handler makes of an item, and what the state holds of it."""
+    """The rows that each handler makes of an item, and the rows that the state holds of it."""
     yield item_text(item)
     for each in found:
         agreement = AGREEMENT[each.agrees]
@@ -177,17 +177,18 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
         yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
         for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
             lines = [
-                _contributed_text(row, part, entry_values(by, each.route, item, row, part), other.get(row, part))
-                for row, part in rows.items()
+                _contributed_text(row, given, entry_values(by, each.route, item, row, given), other.get(row, given))
+                for row, given in rows.items()
             ]
             if what == "stored" or each.error is None:
                 yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
 
 
 def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
-    def parts(route: Route, rows: Contribution) -> list[dict[str, Any]]:
+    def contributions(route: Route, rows: Contribution) -> list[dict[str, Any]]:
         return [
-            {"row": row_object(by.app, row), **_part_object(by, route, item, row, part)} for row, part in rows.items()
+            {"row": row_object(by.app, row), **_contribution_object(by, route, item, row, given)}
+            for row, given in rows.items()
         ]
 
     handlers = [
@@ -198,8 +199,8 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
             "version": each.version or None,
             "at": time_of(each.version) if each.version else None,
             "error": None if each.error is None else f"{type(each.error).__name__}: {each.error}",
-            "now": parts(each.route, each.expected),
-            "stored": parts(each.route, each.stored),
+            "now": contributions(each.route, each.expected),
+            "stored": contributions(each.route, each.stored),
         }
         for each in found
     ]
@@ -207,48 +208,50 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
 
 
 def contribution_text(rows: Contribution, other: Contribution) -> str:
-    """A contribution in one line, with the names of what only its entries or the row hold.
+    """A contribution in one line. Values that only entries or the row hold are named without their value.
 
-    other: what it is compared with.
+    other: the contribution that it is compared with.
     """
-    return "; ".join(_contributed_text(row, part, {}, other.get(row, part)) for row, part in rows.items())
+    return "; ".join(_contributed_text(row, given, {}, other.get(row, given)) for row, given in rows.items())
 
 
 def _contributed_text(
-    row: RowKey, part: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
+    row: RowKey, given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
 ) -> str:
-    return f"{row_text(row)}  {'  '.join(_part_texts(part, entries, other))}".rstrip()
+    return f"{row_text(row)}  {'  '.join(_contribution_texts(given, entries, other))}".rstrip()
 
 
-def _part_texts(part: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution) -> list[str]:
+def _contribution_texts(
+    given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
+) -> list[str]:
     def listed(name: str, held: HeldEntries) -> str:
-        """Entries, with their order and how many of them count where the other side has that otherwise."""
+        """Entries; with their order and number if the other side has a different one."""
         differs = name in other.ordered and other.ordered[name].ordering != held.ordering
         head, values = f"{name_text(name) or 'the row'}{f' by {held.ordering}' * differs}", entries.get(name, ())
         return f"{head}: {', '.join(map(text, values))}" if values else f"{head} (entries)"
 
-    amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(part.amounts.items())]
-    plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((part.plain or {}).items())]
-    names = [f"{name_text(name)} (plain)" for name in part.names] if part.plain is None else []
-    ordered = [listed(name, held) for name, held in part.ordered.items()]
-    whole = ["(a whole row)"] if part.digest and part.plain is None and not (names or ordered) else []
-    return [*amounts, *plain, *names, *ordered, *whole]
+    amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(given.amounts.items())]
+    plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((given.plain or {}).items())]
+    names = [f"{name_text(name)} (plain)" for name in given.names] if given.plain is None else []
+    ordered = [listed(name, held) for name, held in given.ordered.items()]
+    is_whole = given.digest and given.plain is None and not (names or ordered)
+    return [*amounts, *plain, *names, *ordered, *(["(a whole row)"] if is_whole else [])]
 
 
-def _part_object(
-    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, part: RowContribution
+def _contribution_object(
+    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, given: RowContribution
 ) -> dict[str, Any]:
-    entries = entry_values(by, route, item, row, part)
+    entries = entry_values(by, route, item, row, given)
     return {
-        "adds": encode(part.amounts)["M"],
-        "plain": sorted(part.names) if part.plain is None else encode(part.plain)["M"],
+        "adds": encode(given.amounts)["M"],
+        "plain": sorted(given.names) if given.plain is None else encode(given.plain)["M"],
         "entries": {name: encode(values)["L"] for name, values in entries.items()},
-        "orderings": {name: held.ordering for name, held in part.ordered.items()},
+        "orderings": {name: held.ordering for name, held in given.ordered.items()},
     }
 
 
 def _row_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
-    """The contributions to a row, their sum, and whether the row is that."""
+    """The contributions to a row, their sum, and whether the row agrees with the sum."""
     yield item_text(found.row)
     yield from _contribution_lines(by, found)
     yield f"\n{_sum_text(found)}"
@@ -262,12 +265,12 @@ def _row_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
 
 
 def _contribution_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
-    """The first contributions to a row: handler, item, version and what each adds."""
+    """The first contributions to a row: handler, item, version and amounts of each."""
 
     def cells(each: Contributor) -> list[str]:
         item = item_text(each.item) if each.item is not None else f"(a long key: {name_text(each.key.pk)})"
         entries = entry_values(by, each.route, each.item, found.row, each.part)
-        return [each.route.name, item, each.version, "  ".join(_part_texts(each.part, entries, each.part))]
+        return [each.route.name, item, each.version, "  ".join(_contribution_texts(each.part, entries, each.part))]
 
     if found.contributors:
         yield Grid(("handler", "item", "version", "adds"), map(cells, found.contributors[:SHOWN_MAX]))
@@ -283,7 +286,7 @@ def _contributions(by: Explaining, found: RowExplained) -> list[dict[str, Any]]:
             "item": None if each.item is None else item_object(by.app, each.item),
             "version": each.version,
             "at": time_of(each.version),
-            **_part_object(by, each.route, each.item, found.row, each.part),
+            **_contribution_object(by, each.route, each.item, found.row, each.part),
         }
         for each in found.contributors
     ]
@@ -300,7 +303,7 @@ def _contributions_text(number: int, values: Mapping[str, Any]) -> str:
 def _verdict(found: RowExplained) -> str:
     if not found.whole:
         known = f"{len(found.contributors):,} of {found.counted:,} contributions are known"
-        return f"Only {known} without reading all of the state: --scan does."
+        return f"Only {known} without reading the whole state: --scan reads it."
     if found.stored is None and not found.contributors:
         return "There is no such row, and no item contributes to it."
     retired = f" Retired handlers left {', '.join(map(name_text, sorted(found.left)))} in it." if found.left else ""
@@ -328,7 +331,7 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "agrees": found.agrees,
         "whole": found.whole,
         "missing_entries": found.lacking,
-        "retired_names": sorted(found.left),
+        "left_by_retired": sorted(found.left),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
 
@@ -343,22 +346,22 @@ class FeedRow(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether both items of a row that exists do so too."""
+        """Whether both items of an existing row exist. A feed that keeps rows needs neither."""
         return not self.exists or feed_options(self.route).keeps or all(each.exists for each in self.made_of)
 
     def lines(self) -> Iterator[Printed]:
-        """What a row of a feed was made of."""
+        """The post and the edge of a row of a feed."""
         where = "is a row of" if self.exists else "would be a row of"
         yield f"{item_text(self.row)} {where} feed {self.route.name!r}, made of:"
         for each in self.made_of:
-            absent = "" if each.exists else ", which is not there now"
+            absent = "" if each.exists else ", which does not exist now"
             yield f"  {each.role}  {item_text(each.item)}, at version {name_text(each.version or '-')}{absent}"
         if self.exists:
-            agrees = "Both items are there.", "An item of it is gone: streamfold repair --key leads it."
+            agrees = "Both items exist.", "One of them is gone: streamfold repair --key corrects the row."
             yield agrees[not self.agrees]
         else:
             pulls = " or its author is pulled," if feed_options(self.route).pull_above is not None else ""
-            yield f"There is no such row: an item of it is not there, it expired,{pulls} or the handler makes none."
+            yield f"There is no such row: an item of it does not exist, it expired,{pulls} or the handler makes none."
 
     def object(self, app: Application) -> dict[str, Any]:
         """The same as JSON."""
@@ -390,12 +393,12 @@ def feed_row(by: Explaining, partition: str, sort: str | None) -> FeedRow | None
 
 
 class DerivedAttributes(NamedTuple):
-    """What one handler derives onto an item."""
+    """The attributes that one handler derives onto an item."""
 
     route: Route
     stored: RowExplained  # the attributes before they are copied onto the item, with the items that they are made of
-    expected: Mapping[str, Any]  # what the item is to show
-    shown: Mapping[str, Any]  # what the item shows of that
+    expected: Mapping[str, Any]  # the attributes that the item should show
+    shown: Mapping[str, Any]  # the attributes of the handler that the item shows
 
     @property
     def agrees(self) -> bool:
@@ -413,7 +416,7 @@ class ItemShown(NamedTuple):
 
 
 def item_shown(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> ItemShown | None:
-    """The item with this typed key that handlers derive attributes onto; None for another key, and where none are."""
+    """The item with this typed key onto which handlers derive attributes; None for another key or no attributes."""
     own = [(route, stored) for route in by.app.routes if (stored := stored_of(route)) is not None]
     items = typed_keys([stored.of for _, stored in own], partition, sort)
     if not items:
@@ -430,18 +433,19 @@ def item_shown(by: Explaining, partition: str, sort: str | None, *, scan: bool) 
             expected = shown_by(explained.stored) if image else {}
             found.append(DerivedAttributes(route, explained, expected, mine))
     if not image and not any(each.stored.contributors for each in found):
-        return None  # neither the item exists, nor anything that is derived onto it
+        return None  # neither the item nor a contribution to its attributes exists
     return ItemShown(item, bool(image), found)
 
 
 def _shown_lines(by: Explaining, found: ItemShown) -> Iterator[Printed]:
-    yield f"{item_text(found.item)} is an item with derived attributes{'' if found.exists else '; it is not there now'}"
+    absent = "" if found.exists else "; it does not exist now"
+    yield f"{item_text(found.item)} is an item with derived attributes{absent}"
     for each in found.attributes:
         yield f"\n{each.route.name} ({each.route.kind})  {values_text(dict(sorted(each.shown.items()))) or 'nothing'}"
         yield from _contribution_lines(by, each.stored)
         yield _sum_text(each.stored)
         if not each.stored.whole:
-            yield "Not all items that it is made of are known without reading all of the state: --scan does."
+            yield "Not all of its sources are known without reading the whole state: --scan reads it."
         elif each.agrees:
             yield "The item shows what its items contribute."
         else:
@@ -471,7 +475,7 @@ def sink_of(opened: Session) -> Sink:
 
 
 def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
-    """The document of an index with this id: what it was made of, and whether it is what its handler makes now."""
+    """The document with this id: its sources, and whether its handler would make the same document now."""
     app, engine, sink = opened.app, opened.engine, sink_of(opened)
     sink.check(index.alias)
     stored = sink.read(index.alias, [name]).get(name)
@@ -498,15 +502,15 @@ def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
         if version is not None:
             yield f"  version  {version}, the number of the run that wrote it"
         if not made_of:
-            yield "Its id does not name its item: it was cut, or is no id of this search."
+            yield "Its id does not name its item: the id was cut, or is not of this search."
             return
         yield f"  run      {run if run is not None else 'none'}, the last of its item in the state"
-        cells = [[each.role, item_text(each.item), "" if each.exists else "not there now"] for each in made_of]
+        cells = [[each.role, item_text(each.item), "" if each.exists else "does not exist now"] for each in made_of]
         yield Grid(("", "made of", ""), cells)
         if error is not None:
             yield printable(f"The handler raises {type(error).__name__}: {error}")
         elif wrong:
-            yield f"It is {wrong[0]}: streamfold search verify --repair mends it."
+            yield f"It is {wrong[0]}: streamfold search verify --repair corrects it."
         elif version is None:
             yield "There is no such document, and its handler makes none."
         else:
@@ -527,7 +531,10 @@ def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
 
 
 def other_things(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> Iterator[str]:
-    """What a typed key names beside rows that a sum explains, a line each. ``scan``: the whole state is read."""
+    """A line for a row of a feed, and for each handler's derived attributes, with this typed key.
+
+    ``scan``: the whole state is read.
+    """
     if (found := feed_row(by, partition, sort)) is not None and found.exists:
         sides = " and ".join(f"{each.role} {each.text}" for each in found.made_of)
         yield f"{item_text(found.row)} is a row of feed {found.route.name!r}, made of {sides}."

@@ -1,4 +1,4 @@
-"""``streamfold history``: the life of one item. ``streamfold audit``: whether histories are as they were written."""
+"""``streamfold history`` shows the changes of one item. ``streamfold audit`` checks that no history was altered."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,8 +47,8 @@ ChangeRow = dict[str, Any]
 
 
 class Audited(NamedTuple):
-    """An item whose changes an audit records: its name, its key (None where its name does not hold it), the source that
-    it is of, and where its rows are.
+    """An item whose changes an audit records: its name, its key (None if its name is a digest), its source, and the
+    target and partition of its rows.
     """
 
     item: str
@@ -60,9 +60,9 @@ class Audited(NamedTuple):
 
 @dataclass(slots=True)
 class Checked:
-    """What was looked at, and what was found. ``findings`` are the first of them, ``problems`` counts all.
+    """The counts and findings of a check. ``findings`` are the first, ``problems`` counts all.
 
-    ``not_found`` names what could not have been.
+    ``not_found`` names the problems that this check cannot find.
     """
 
     not_found: tuple[str, ...]
@@ -72,7 +72,7 @@ class Checked:
     problems: Counter[str] = field(default_factory=Counter)
 
     def walk(self, found: Audited, rows: list[ChangeRow], key: bytes) -> None:
-        """Goes along the history of one item."""
+        """Checks the history of one item."""
         self.items += 1
         self.rows += len(rows)
         time, ttl = now(), found.target.table.ttl
@@ -92,17 +92,17 @@ class Checked:
 
 @shell.command(
     "history",
-    "Show the life of one item, or the item as it was.",
+    "Show all changes of one item, or the item at a time.",
     shell.key(required=True),
     shell.STATE_OPTIONS,
     HANDLER,
-    shell.value("--at", "TIME", "The item as it was then, after all changes of that second."),
-    shell.number("--limit", "The last N changes only.", 1),
+    shell.value("--at", "TIME", "Show the item as it was at this time, after all changes of that second."),
+    shell.number("--limit", "Show the last N changes only.", 1),
     shell.exclusive("--at", "--limit"),
     shell.json_flag("Print one change a line, in DynamoDB JSON; with --at, one object."),
 )
 def history(opened: Session) -> Report:
-    """Show what an audit recorded of the item with the key PARTITION and SORT, oldest change first.
+    """Show the recorded changes of the item with the key PARTITION and SORT, oldest first.
 
     \b
     Examples:
@@ -164,13 +164,13 @@ def _large(value: Mapping[str, Any]) -> str:
 
 
 def _item_lines(known: ItemAsOf, none: str) -> Iterator[Printed]:
-    """An item as it was. ``none``: what to print where nothing is known of it."""
+    """An item as it was. ``none``: the message if nothing is known of it."""
     since = known.unknown_before
     if known.exists is None:
         yield Note(f"Unknown before {name_text(since)}, the time of its first row." if since else none)
         return
     if known.item is None:
-        yield f"It was not there: removed at {name_text(known.at)}."
+        yield f"It did not exist: removed at {name_text(known.at)}."
         return
     values = {name: text(value) for name, value in known.item.items()}
     values |= dict.fromkeys(known.redacted, "(redacted)")
@@ -179,7 +179,9 @@ def _item_lines(known: ItemAsOf, none: str) -> Iterator[Printed]:
     if known.fields is not None:
         yield Note(f"Of its attributes, only {', '.join(map(name_text, known.fields))} are recorded.")
     if not known.whole:
-        yield Note(f"It may have had others: what no change has touched since {name_text(since)} is unknown.")
+        yield Note(
+            f"It may have had others: attributes that no change has touched since {name_text(since)} are unknown."
+        )
 
 
 def _item_object(known: ItemAsOf) -> str:
@@ -190,7 +192,7 @@ def _item_object(known: ItemAsOf) -> str:
 
 @click.group("audit", short_help="Check the histories of items.")
 def audit() -> None:
-    """Check the histories that audits keep. The rows themselves are shown by history.
+    """Check the histories that audits keep. To show the rows themselves, use streamfold history.
 
     \b
     Examples:
@@ -206,22 +208,23 @@ def audit() -> None:
     shell.STATE_OPTIONS,
     HANDLER,
     shell.flag("--all", "The histories of all items.", "every"),
-    shell.value("--since", "TIME", "Leave out what is older, for example rows from before there was a key."),
+    shell.value("--since", "TIME", "Leave out older rows, for example rows from before the key was set."),
     shell.flag(
         "--source",
-        "Compare the last row with the item as it is now: finds rows missing at the end, and changes on their way.",
+        "Also compare the last row with the item as it is now: finds rows missing at the end, and changes that the "
+        "stream has not delivered yet.",
     ),
     shell.exactly_one("PARTITION", "--all", why="Say which histories: PARTITION and SORT of one item, or --all."),
     shell.json_flag(),
     group=audit,
 )
 def verify(opened: Session) -> Report:
-    """Walk along the history of the item with the key PARTITION and SORT, or of all items, and check the digests.
+    """Check the digests in the history of the item with the key PARTITION and SORT, or of all items.
 
-    Needs STREAMFOLD_AUDIT_KEY, the key that the rows were written with. Finds rows that were edited, moved or made up,
-    and rows that are missing between two others. What it cannot find: rows that are missing at the beginning or the end
-    of a history (the end with --source), or where the item came back to what it was before them. Exit code 1 when
-    something was found.
+    Set STREAMFOLD_AUDIT_KEY to the key that the rows were written with. The command finds rows that were edited, moved
+    or made up, and rows that are missing between two others. It cannot find rows that are missing at the beginning of a
+    history, at its end (--source finds these), or where the item returned to its state before them. The exit code is 1
+    if something was found.
 
     \b
     Examples:
@@ -277,7 +280,7 @@ def _checked_lines(checked: Checked) -> Iterator[str]:
 
 
 def _time(option: str, text: str | None) -> datetime | None:
-    """The time that an option gives. Raises ``SettingsError`` for what is none, or has no time zone."""
+    """The time of an option. Raises ``SettingsError`` for a text that is no time, or has no time zone."""
     try:
         return None if text is None else moment(text)
     except ValueError:
@@ -287,7 +290,7 @@ def _time(option: str, text: str | None) -> datetime | None:
 
 
 def audited(app: App, partition: str, sort: str | None, handler: str | None) -> Audited:
-    """The item with this key. Raises ``SettingsError`` where no audit, or more than one, records it."""
+    """The item with this key. Raises ``SettingsError`` if no audit, or more than one, records it."""
     audits = _audits_of(app, handler)
     found = [
         (route, source, values)
@@ -309,7 +312,7 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
 
 
 def _audits_of(app: App, handler: str | None) -> list[Route]:
-    """The audits of an application, or the one of this name. Raises ``SettingsError`` where there is none."""
+    """The audits of an application, or the one of this name. Raises ``SettingsError`` if there is none."""
     audits = audit_routes(app)
     if not audits:
         raise SettingsError(f"Application {app.name!r} has no audit: declare one, router.audit(ORDER).")
@@ -337,9 +340,9 @@ def rows_of(store: Engine, found: Audited) -> list[ChangeRow]:
 
 
 def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[Audited, list[ChangeRow]]]:
-    """The history rows of every item that has some, each likewise.
+    """The history rows of every item that has some, each as of ``rows_of``.
 
-    The rows of one partition come together, from DynamoDB too (Developer Guide, HowItWorks.Partitions).
+    A store returns the rows of one partition together, DynamoDB too (Developer Guide, HowItWorks.Partitions).
     """
     sources: dict[Key, list[Key]] = {}
     for route in _audits_of(app, handler):
@@ -349,13 +352,13 @@ def all_rows(store: Engine, app: App, handler: str | None) -> Iterator[tuple[Aud
         table = target.table
         rows = (decode({"M": item}) for item in items_near(app, store, target))
         for value, partition in groupby(rows, key=lambda row: row[table.partition]):
-            for item, group in groupby(_sorted(target, partition), key=lambda pair: pair[0]):
+            for item, group in groupby(_sorted(target, partition), key=lambda each: each[0]):
                 key, source = _key_of(item, its)
                 yield Audited(item, key, source, target, value), [row for _, row in group]
 
 
 def _key_of(item: str, sources: Sequence[Key]) -> tuple[ItemKey | None, Key]:
-    """The key of an item with this name, and the source that it is of; a name that is a digest gives none."""
+    """The key and the source of the item with this name; the key is None if the name is a digest."""
     for source in sources:
         if (values := item_values(source, item)) is not None:
             return (source.table.name, *values), source
@@ -363,18 +366,18 @@ def _key_of(item: str, sources: Sequence[Key]) -> tuple[ItemKey | None, Key]:
 
 
 def _sorted(target: Key, rows: Iterable[ChangeRow]) -> list[tuple[str, ChangeRow]]:
-    """The rows of one partition that are of the target, with their items, sorted by item and version."""
+    """The rows of the target in one partition, with their items, sorted by item and version."""
     named = [(row, plain_row(target, row)) for row in rows]
     keyed = [((str(full["item"]), str(full["version"])), row) for row, full in named if full is not None]
-    return [(item, row) for (item, _), row in sorted(keyed, key=lambda pair: pair[0])]
+    return [(item, row) for (item, _), row in sorted(keyed, key=lambda each: each[0])]
 
 
 def _target(route: Route, source: Key) -> Key:
-    """Where the rows of a source's items are. Raises ``SettingsError`` where an item has no partition of them."""
+    """The target of the rows of a source. Raises ``SettingsError`` if the rows of an item do not share a partition."""
     target = next((key for key in route.into if key.table.name == source.table.name), route.into[0])
     if any(field.name == "version" for field in target.partition.fields):
         raise SettingsError(
-            f"Audit {route.name!r} ({route.declared_at}) writes {target!r}: the rows of one item lie in as many "
-            "partitions, and cannot be read together. Give a target with {version:rest} in its sort key."
+            f"Audit {route.name!r} ({route.declared_at}) writes {target!r}: each row of an item is in another "
+            "partition, so they cannot be read together. Give a target with {version:rest} in its sort key."
         )
     return target

@@ -24,31 +24,32 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 
-AGGREGATIONS = (
+KEY_LINES = (
     "One key a line: PARTITION, a tab and SORT; or JSON, "
     '{"table": "main", "key": {"PK": {"S": "ORDER#1"}, "SK": {"S": "METADATA"}}}.'
 )
-"""The forms of a line, for the help of options."""
+"""The two formats of a line, for help texts and messages."""
 SAMPLE_ROWS = 3
 SAMPLE_ROWS_MAX = 100
 SCANNED_ITEMS_MAX = 2000
-"""Items that are looked at for the samples of a target: 20 ms. Only others like them, or DynamoDB, have more."""
+"""Items that are read for the samples of a target, in about 20 ms. Without a bound, a sample of a rare target would
+read the whole table."""
 TEXT_LENGTH_MAX = 60
 WORDS = {None: "null", True: "true", False: "false"}
 LIKE_ANOTHER = re.compile(r"|null|true|false|nothing|\(redacted\)|-?[0-9.]+(E[-+]?[0-9]+)?|\s.*|.*\s", re.DOTALL)
-"""Text that would be taken for another value, or for what a history prints where there is none."""
+"""Text that a reader would take for another value, or for the mark that a history prints for no value."""
 CHANGED = {"old", "new"}
 """The sides of an attribute's change in a history row."""
 
 
 def name_text(value: Any) -> str:
-    """A name or a key for a person: what ``text`` gives, never quoted."""
+    """A name or a key for a person: printable, without its middle if it is long, never quoted."""
     return shortened(printable(str(value)), TEXT_LENGTH_MAX)
 
 
 def text(value: Any) -> str:
-    """A value for a person: without types, without the middle of what is long, and without quotes but for text that
-    looks like something else.
+    """A value for a person: without types, without its middle if it is long, and quoted only if the text looks like
+    another value.
     """
     return name_text(_plain(value))
 
@@ -82,7 +83,7 @@ def item_text(item: ItemKey) -> str:
 
 
 def row_text(row: RowKey) -> str:
-    """A row's key for a person. The row may be an item of the state."""
+    """The key of a row, or of an item of the state, for a person."""
     return state_text(row[1:]) if is_in_state(row) else item_text(row)
 
 
@@ -92,17 +93,17 @@ def state_text(key: Sequence[Any]) -> str:
 
 
 def template_text(key: Key) -> str:
-    """A template, with its table unless that is the one that needs no name."""
+    """A template for a person; its table is named unless it is ``MAIN``."""
     return key.template if key.table.name == MAIN.name else f"{key.table.name}: {key.template}"
 
 
 def command_key(item: ItemKey) -> str:
-    """An item's key as the arguments of a command."""
+    """The PARTITION and SORT of a command, quoted for a shell."""
     return shlex.join(str(value) for value in item[1:] if value is not None)
 
 
 def note_absent(engine: Engine, item: ItemKey) -> None:
-    """Prints that there is no item with a key that was typed: it may be a wrong one."""
+    """Prints that no item has the typed key: the key may be wrong."""
     if not image_of(engine.read_source(item)):
         note(f"There is no item {item_text(item)} now: check its key, unless it was removed.")
 
@@ -113,20 +114,20 @@ def row_object(app: Application, row: RowKey) -> dict[str, Any]:
 
 
 def item_object(app: Application, item: ItemKey) -> dict[str, Any]:
-    """An item's key as JSON: its table, and its key attributes in DynamoDB JSON."""
+    """The table and the key attributes of an item, in DynamoDB JSON."""
     names = app.tables[item[0]].attributes
     return {"table": item[0], "key": {name: encode(value) for name, value in zip(names, item[1:], strict=False)}}
 
 
 def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: str | None) -> ItemKey:
-    """The item with a key as it was typed, which one of these handlers reads. Raises ``SettingsError``."""
+    """The item with a typed key that one of these handlers reads. Raises ``SettingsError`` for none or several."""
     keys = read_keys(routes)
     found = [item for item in typed_keys(keys, partition, sort) if app.listeners(item)]
     name = joined_key((partition, sort))
     if not found:
         templates = ", ".join(dict.fromkeys(key.template for key in keys)) or "an item that a handler reads"
         other = typed_keys([each.key for route in routes for each in route.kind.subscriptions(route)], partition, sort)
-        what = f"The item {name} only bears what handlers derive of others"
+        what = f"The item {name} only has attributes that handlers derive from others"
         what = what if other else f"No handler reads the item {name}"
         raise SettingsError(f"{what}: expected PARTITION and SORT of {templates}.")
     if len(found) > 1:
@@ -139,12 +140,12 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
 
 
 def read_keys(routes: Iterable[Route]) -> list[Key]:
-    """The keys of the items that handlers are called with; not those of items that only have derived attributes."""
+    """The keys of the items that handlers are called with. Items that only have derived attributes are left out."""
     return [each.key for route in routes for each in route.kind.subscriptions(route) if each.called]
 
 
 def typed_keys(keys: Iterable[Key], partition: str, sort: str | None) -> list[ItemKey]:
-    """The keys, each once, that typed texts are of some templates."""
+    """The keys that the typed texts can mean under these templates, each once."""
     found: dict[ItemKey, None] = {}
     for key in keys:
         values = typed_values(key, partition, sort)
@@ -154,7 +155,7 @@ def typed_keys(keys: Iterable[Key], partition: str, sort: str | None) -> list[It
 
 
 def lines_of(file: Path, option: str) -> Iterator[str]:
-    """The lines of the file that an option names, read in pieces. Raises ``SettingsError`` where it cannot be read."""
+    """The lines of the file that an option names, read in pieces. Raises ``SettingsError`` if it cannot be read."""
     why = ""
     try:
         with file.open("rb") as stream:
@@ -173,7 +174,7 @@ def lines_of(file: Path, option: str) -> Iterator[str]:
 
 
 def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
-    """The items of the file of ``--keys``. Raises ``SettingsError`` with the line that is none."""
+    """The items of the file of ``--keys``. Raises ``SettingsError`` with the number of a bad line."""
     keys = [each.key for route in app.routes for each in route.kind.subscriptions(route)]
     for number, line in enumerate(lines_of(file, "--keys"), 1):
         where = f"{file}:{number}"
@@ -181,7 +182,7 @@ def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
             try:
                 yield item_of(app, json.loads(line), where)
             except (ValueError, RecursionError):
-                raise SettingsError(f"{where} is not JSON. Expected: {AGGREGATIONS}") from None
+                raise SettingsError(f"{where} is not JSON. Expected: {KEY_LINES}") from None
         elif line.strip():
             partition, tab, sort = line.removesuffix("\r").partition("\t")
             found = typed_keys(keys, partition, sort if tab else None)
@@ -190,19 +191,19 @@ def items_in(app: Application, file: Path) -> Iterator[ItemKey]:
                 raise SettingsError(f"{where} may be a key of tables {tables}: give JSON.")
             if not found:
                 raise SettingsError(
-                    f"{where} holds no key that a handler of the application reads. Expected: {AGGREGATIONS}"
+                    f"{where} holds no key that a handler of the application reads. Expected: {KEY_LINES}"
                 )
             yield found[0]
 
 
 def item_of(app: Application, value: Any, where: str) -> ItemKey:
-    """The item of an object as ``item_object`` gives it. Raises ``SettingsError``."""
+    """The item of an object as ``item_object`` gives it. Raises ``SettingsError`` for any other value."""
     names = list(app.source_tables)
     try:
         name = value.get("table", names[0] if len(names) == 1 else MAIN.name)
         return item_key(value.get("key", value), app.tables[name])
     except (AttributeError, KeyError, TypeError, ValueError, RecordError):
-        raise SettingsError(f"{where} holds no key of a table of the application. Expected: {AGGREGATIONS}") from None
+        raise SettingsError(f"{where} holds no key of a table of the application. Expected: {KEY_LINES}") from None
 
 
 def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[StoredItem]:
@@ -215,7 +216,7 @@ def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[Store
 
 
 def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
-    """The values of an item's key. Raises ``EngineError`` for an item without one, which no store takes."""
+    """The values of an item's key. Raises ``EngineError`` for an item without a key, which only a damaged state has."""
     try:
         return decode(item[table.partition]), decode(item[table.sort]) if table.sort else None
     except KeyError as missing:
@@ -226,13 +227,13 @@ def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
 
 
 def sort_key(table: Table, item: StoredItem) -> tuple[str, str]:
-    """By what items of a table are sorted."""
+    """The sort position of an item in its table."""
     partition, sort = key_values(table, item)
     return sortable(partition), sortable(sort)
 
 
 def keyed_items(keys: Collection[Key], table: Table, items: Iterable[StoredItem]) -> Iterator[StoredItem]:
-    """The items whose key is one of these."""
+    """The items that match one of these templates."""
     own = [key for key in keys if key.table.name == table.name]
     return (item for item in items if any(key.match_values(*key_values(table, item)) is not None for key in own))
 
@@ -247,7 +248,7 @@ class Sample(NamedTuple):
 
     target: Key
     rows: list[StoredItem]
-    ended_after: int | None  # so many items were looked at, and those behind them were not; None: all were
+    ended_after: int | None  # the search ended after so many items; None: all were read
 
 
 def samples(app: App, engine: Engine, most: int) -> Iterator[Sample]:
@@ -260,9 +261,9 @@ def samples(app: App, engine: Engine, most: int) -> Iterator[Sample]:
 
 
 def items_near(app: App, engine: Engine, key: Key) -> Iterator[StoredItem]:
-    """The items of a key and some of its neighbours, sorted; all of its table where the store cannot seek by prefix.
+    """The items of a key and some of its neighbours, sorted; the whole table if the store cannot seek by prefix.
 
-    No source item lies between the rows of a target.
+    No source item sorts between the rows of a target.
     """
     if engine.by_prefix is not None:
         begins = (part.begins for part in key.parts)

@@ -1,4 +1,4 @@
-"""``streamfold jobs``: the runs over all items and the open fan-outs, and what commands do with fan-outs."""
+"""``streamfold jobs``: runs over all items and open fan-outs. Other commands process their fan-outs here, too."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,18 +24,20 @@ RATES = ("read_units", "write_units")
 
 @shell.command(
     "jobs",
-    "List, pause and change runs over all items; ring for fan-outs.",
+    "List, pause and change runs over all items; go on with open fan-outs.",
     shell.STATE_OPTIONS,
-    shell.value("--pause", "JOB", "Let a job pause after its page.", callback=shell.utf8),
+    shell.value("--pause", "JOB", "Pause a job after its current page.", callback=shell.utf8),
     shell.value("--resume", "JOB", "Let a paused job go on.", callback=shell.utf8),
-    shell.value("--end", "JOB", "End a job; what it did stays.", callback=shell.utf8),
+    shell.value("--end", "JOB", "End a job; its writes are kept.", callback=shell.utf8),
     shell.value(
         "--set", "JOB NAME=VALUE", "Change read_units or write_units of a job.", "change", nargs=2, callback=shell.utf8
     ),
     shell.value(
         "--ring",
         "[FAN_OUT]",
-        "Go on with all open fan-outs, or with one: ring STREAMFOLD_JOBS, or work on them here if it is not set.",
+        "Go on with all open fan-outs, or with one: enqueue them to STREAMFOLD_JOBS, or process them here if it is not "
+        "set.",
+        "enqueue",
         is_flag=False,
         flag_value=ALL,
         callback=shell.utf8,
@@ -46,11 +48,11 @@ RATES = ("read_units", "write_units")
     outside=True,
 )
 def jobs(opened: Session) -> Report:
-    """List the runs of backfill, rebuild and search rebuild: what they do, how far they are, and at which rate. Then
-    the open fan-outs of feeds and cascades: their lanes, the rows that they wrote, and for how long.
+    """List the runs of backfill, rebuild and search rebuild: their handlers, progress and rates. Then list the open
+    fan-outs of feeds and cascades: their segments, the rows that they wrote, and their age.
 
-    A running job looks at these settings every 5 seconds. A job that was stopped goes on with the command that began
-    it. Jobs are kept for 90 days after their end.
+    A running job reads these settings every 5 seconds. To continue a job that was stopped, give the command that began
+    it again. Jobs are kept for 90 days after their end.
 
     \b
     Examples:
@@ -95,7 +97,7 @@ def _job_line(known: Jobs, job: Job) -> tuple[dict[str, Any], str]:
 
 
 def keys_text(number: int, *, exported: bool = False, orphans_scanned: bool = True) -> str:
-    """How many keys a run has read, and of what: a table has items and rows, and an orphan scan reads the state."""
+    """The number of keys that a run has read, and their source. An orphan scan reads the state, too."""
     return (
         f"{counted(number, 'key')} of the {'export' if exported else 'tables'}{' and the state' * orphans_scanned} read"
     )
@@ -107,21 +109,21 @@ def handlers_text(handlers: Sequence[str]) -> str:
 
 
 def fan_out_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each fan-out that is open, as JSON and as text."""
+    """Each open fan-out, as JSON and as text."""
     names = {route.name for route in runtime.application.routes}
     for each in open_fan_outs(runtime):
         (handler,) = each.job.handlers
         state = "open"
         if each.route is None:
             state = "not of this group, or off" if handler in names else "retired"
-        done, rows = sum(map(is_over, each.lanes)), sum(lane.counts.get(ROWS, 0) for lane in each.lanes)
+        done, rows = sum(map(is_over, each.lanes)), sum(segment.counts.get(ROWS, 0) for segment in each.lanes)
         age = int(each.age_seconds(runtime.clock()))
         found = {"fan_out": each.job.id, "handler": handler, "what": each.job.what, "state": state}
         counts = {"lanes": each.job.segments, "lanes_done": done, "rows": rows, "age_seconds": age}
         yield (
             {**found, **counts},
             (
-                f"{each.job.id}  {each.job.what} of {handler}: {state}, {done} of {each.job.segments} lanes, "
+                f"{each.job.id}  {each.job.what} of {handler}: {state}, {done} of {each.job.segments} segments, "
                 f"{rows:,} rows, for {_duration(age)}"
             ),
         )
@@ -134,25 +136,25 @@ def _duration(seconds: int) -> str:
 
 
 def enqueue_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
-    """Rings for open fan-outs, all or the one of an id. Where that is here, works on them until none is left.
+    """Enqueues open fan-outs, all or the one of an id. Without a queue, processes them here until all are done.
 
-    Returns what failed. Raises ``SettingsError`` for a fan-out that is not open, or not of this process.
+    Returns the failures. Raises ``SettingsError`` for a fan-out that is not open, or not of this process.
     """
     if identity:
         found = _known(runtime, identity)
         if found.route is None:
             raise SettingsError(
                 f"Fan-out {identity} is of handler {found.job.handlers[0]!r}, which is retired, switched off, or of "
-                "another group than STREAMFOLD_GROUP: nobody would work on it."
+                "another group than STREAMFOLD_GROUP: no process would work on it."
             )
-        runtime.enqueue(identity, [lane.number for lane in found.left])
-        lanes = len(found.left)
+        runtime.enqueue(identity, [segment.number for segment in found.left])
+        count = len(found.left)
     else:
-        lanes = enqueue_open(runtime)
+        count = enqueue_open(runtime)
     queued = runtime.settings.jobs is not None and not runtime.store.is_local
     report = follow_fan_outs(runtime)
     rows = sum(tally.written for tally in report.tallies.values())
-    note(f"Rang for {lanes} lanes." if queued else f"Worked on {lanes} lanes: {rows:,} rows written.")
+    note(f"Enqueued {count} segments." if queued else f"Processed {count} segments: {rows:,} rows written.")
     note_failed(report.failures)
     return report.failures
 
@@ -165,9 +167,9 @@ def _known(runtime: Runtime, identity: str) -> OpenFanOut:
 
 
 def follow_fan_outs(runtime: Runtime) -> BatchReport:
-    """Has the lanes worked on that a command opened: by the function of STREAMFOLD_JOBS, or here if none is set.
+    """Processes the fan-outs that a command opened: in the function of STREAMFOLD_JOBS, or here if none is set.
 
-    A local state has no queue: they are worked on here.
+    A local state has no queue, so its fan-outs are processed here.
     """
     if runtime.settings.jobs is None or runtime.store.is_local:
         return run_fan_outs(runtime)
@@ -179,21 +181,21 @@ def follow_fan_outs(runtime: Runtime) -> BatchReport:
     return BatchReport()
 
 
-def with_fan_outs(runtime: Runtime, show: ShowProgress, left: list[Failure]) -> ShowProgress:
-    """After each page of a run, has the fan-outs worked on that it opened; those that fail stay open.
+def with_fan_outs(runtime: Runtime, show: ShowProgress, failures: list[Failure]) -> ShowProgress:
+    """Processes the fan-outs that a page of a run opened, after each page. A fan-out that fails stays open.
 
-    left: takes the first of what failed.
+    failures: receives the first failures.
     """
 
     def after_page(progress: BackfillProgress) -> None:
         show(progress)
-        left.extend(follow_fan_outs(runtime).failures[: FAILED_SHOWN - len(left)])
+        failures.extend(follow_fan_outs(runtime).failures[: FAILED_SHOWN - len(failures)])
 
     return after_page
 
 
 def followed_chains(opened: Session) -> Sequence[Failure]:
-    """Lets fan-outs follow, and the handlers of a local state that read derived rows; returns what failed.
+    """Processes the fan-outs, and on a local state the handlers that read derived rows; returns the failures.
 
     On AWS a stream delivers derived rows, and with STREAMFOLD_JOBS a queue delivers fan-outs.
     """
@@ -209,6 +211,6 @@ def followed_chains(opened: Session) -> Sequence[Failure]:
 
 
 def note_failed(failures: Sequence[Failure], what: str = "") -> None:
-    """Prints what failed: fan-outs stay open, and streamfold jobs lists them."""
+    """Prints failures. A fan-out that failed stays open, and streamfold jobs lists it."""
     for failure in failures:
         note(f"Failed: {what}{printable(str(failure))}")

@@ -1,10 +1,10 @@
-"""The code of another revision: laid out in a folder of its own, and run in a process of its own.
+"""The code of another revision, extracted into a folder of its own and run in a process of its own.
 
-A revision is read by ``git archive``, which changes nothing of the repository; files that are not committed, ignored
-ones and submodules are not in it. No shell takes part: all arguments are lists.
+``git archive`` reads a revision and leaves the repository unchanged. Uncommitted files, ignored files and submodules
+are not in it. No shell is used: all arguments are lists.
 
-The process runs this module: it reads lines, a JSON list of ``[table, item]`` each, and answers with a line of JSON for
-each item. Its first line is what it has loaded. What handlers print goes to standard error.
+The process runs this module. It reads lines, a JSON list of ``[table, item]`` each, and writes a line of JSON for each
+item. Its first line describes the loaded application. Prints of handlers go to standard error.
 """
 
 import json
@@ -32,31 +32,31 @@ from streamfold.records.encoded import to_json
 MODULE = "streamfold.cli.old_code"
 GIT_SECONDS_MAX = 120
 """The longest that git may take."""
-ANSWER_SECONDS_MAX = 300
-"""The longest that the old code may take to load, or for a page of items."""
+RESPONSE_SECONDS_MAX = 300
+"""The longest that the old code may take to load, or for a page of items: a handler may wait for ever."""
 
 
 class OldCode:
-    """An application in a process of its own, which answers until it is closed."""
+    """An application in a process of its own, which responds until it is closed."""
 
-    def __init__(self, process: "subprocess.Popen[str]", place: str) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", location: str) -> None:
         self.process = process
-        self.place = place
+        self.location = location
         with self._watched():
             found = json.loads(self._line())
         if "error" in found:
-            raise SettingsError(f"The code of {place} cannot be used. {found['error']}")
+            raise SettingsError(f"The code of {location} cannot be used. {found['error']}")
         self.application: str = found["application"]
         self.handlers: list[str] = found["handlers"]
         self.elsewhere: list[str] = found["elsewhere"]
 
     def rows(self, items: Sequence[tuple[str, Mapping[str, Any]]]) -> list[SideRows]:
-        """What it makes of items. Raises ``SettingsError`` if it ends, or takes too long."""
+        """The rows that the old code makes of items. Raises ``SettingsError`` if it ends, or takes too long."""
         if not items:
             return []
         assert self.process.stdin is not None
         with self._watched():
-            with suppress(BrokenPipeError):  # it has ended, and gives no line
+            with suppress(BrokenPipeError):  # it has ended: reading its line raises a better error
                 self.process.stdin.write(to_json([list(item) for item in items]) + "\n")  # type: ignore[arg-type]
                 self.process.stdin.flush()
             return [SideRows.of(self._line()) for _ in items]
@@ -66,15 +66,15 @@ class OldCode:
         line = self.process.stdout.readline()
         if not line:
             raise SettingsError(
-                f"The code of {self.place} ended by itself, or took more than {ANSWER_SECONDS_MAX} seconds for a page "
-                "of items."
+                f"The code of {self.location} ended by itself, or took more than {RESPONSE_SECONDS_MAX} seconds for a "
+                "page of items."
             )
         return line
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
         """Ends the process if it takes too long."""
-        timer = Timer(ANSWER_SECONDS_MAX, self.process.kill)
+        timer = Timer(RESPONSE_SECONDS_MAX, self.process.kill)
         timer.start()
         try:
             yield
@@ -84,39 +84,39 @@ class OldCode:
 
 @contextmanager
 def opened_code(old: str) -> Iterator[OldCode]:
-    """Lays out what ``--old`` names, ``MODULE:NAME@REVISION`` or ``MODULE:NAME@FOLDER``, and starts it.
+    """Extracts the code of ``--old``, ``MODULE:NAME@REVISION`` or ``MODULE:NAME@FOLDER``, and starts it.
 
-    Raises ``SettingsError`` where there is none, or it does not load.
+    Raises ``SettingsError`` if the code does not exist, or does not load.
     """
-    application, at, place = old.partition("@")
-    if not (at and place) or not all(application.partition(":")):
+    application, at, location = old.partition("@")
+    if not (at and location) or not all(application.partition(":")):
         raise SettingsError(
             f"--old {old!r}: expected MODULE:NAME@REVISION, for example handlers:app@main, or MODULE:NAME@./FOLDER."
         )
-    with _folder(place) as folder, _process(application, folder) as process:
-        yield OldCode(process, place)
+    with _folder(location) as folder, _process(application, folder) as process:
+        yield OldCode(process, location)
 
 
 @contextmanager
-def _folder(place: str) -> Iterator[Path]:
-    """The folder that stands for the one that the command is called in."""
-    if place.startswith((".", "/")):
-        if not Path(place).is_dir():
-            raise SettingsError(f"There is no folder {place} for --old. A revision does not begin with '.' or '/'.")
-        yield Path(place).resolve()
+def _folder(location: str) -> Iterator[Path]:
+    """The folder of the old code that corresponds to the current folder."""
+    if location.startswith((".", "/")):
+        if not Path(location).is_dir():
+            raise SettingsError(f"There is no folder {location} for --old. A revision does not begin with '.' or '/'.")
+        yield Path(location).resolve()
         return
-    commit = _git("rev-parse", "--verify", "--end-of-options", f"{place}^{{commit}}", place=place)
-    below = _git("rev-parse", "--show-prefix", place=place)
+    commit = _git("rev-parse", "--verify", "--end-of-options", f"{location}^{{commit}}", location=location)
+    below = _git("rev-parse", "--show-prefix", location=location)
     with TemporaryDirectory() as folder:
         _lay_out(commit, Path(folder))
         here = Path(folder).resolve() / below
         if not here.is_dir():
-            raise SettingsError(f"Revision {place} has no folder {below}: stand in one that it has.")
+            raise SettingsError(f"Revision {location} has no folder {below}: change to a folder that it has.")
         yield here
 
 
-def _git(*arguments: str, place: str) -> str:
-    """What git prints. Raises ``SettingsError``."""
+def _git(*arguments: str, location: str) -> str:
+    """The output of git. Raises ``SettingsError`` if git fails, or takes too long."""
     program = which("git")
     if program is None:
         raise SettingsError("git is not installed: name a folder, --old MODULE:NAME@./FOLDER.")
@@ -125,21 +125,21 @@ def _git(*arguments: str, place: str) -> str:
             [program, *arguments], capture_output=True, text=True, timeout=GIT_SECONDS_MAX, check=True
         )
     except subprocess.TimeoutExpired:
-        raise SettingsError(f"git took more than {GIT_SECONDS_MAX} seconds for revision {place!r}.") from None
+        raise SettingsError(f"git took more than {GIT_SECONDS_MAX} seconds for revision {location!r}.") from None
     except subprocess.CalledProcessError as error:
         message = (error.stderr.strip().splitlines() or ["nothing"])[-1]
         raise SettingsError(
-            f"--old: git knows no revision {place!r} here ({message}). Stand in the repository, and name a branch, tag "
-            "or commit."
+            f"--old: git knows no revision {location!r} here ({message}). Change to a folder of the repository, and "
+            "name a branch, tag or commit."
         ) from None
     return ran.stdout.strip()
 
 
 def _lay_out(commit: str, folder: Path) -> None:
-    """Writes the files of a commit into a folder, without what would leave it."""
+    """Writes the files of a commit into a folder. The filter refuses paths that lead out of the folder."""
     packed = folder / "archive.tar"
-    top = _git("rev-parse", "--show-toplevel", place=commit)
-    _git("-C", top, "archive", "--format=tar", f"--output={packed}", commit, place=commit)
+    top = _git("rev-parse", "--show-toplevel", location=commit)
+    _git("-C", top, "archive", "--format=tar", f"--output={packed}", commit, location=commit)
     with tarfile.open(packed) as files:
         files.extractall(folder, filter="data")
     packed.unlink()
@@ -147,7 +147,7 @@ def _lay_out(commit: str, folder: Path) -> None:
 
 @contextmanager
 def _process(application: str, folder: Path) -> Iterator["subprocess.Popen[str]"]:
-    """The process of the old code. It finds this streamfold, and all else from the folder."""
+    """The process of the old code. It imports this streamfold, and everything else from the folder."""
     own = str(Path(streamfold.__file__).parent.parent)
     paths = [own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     process = subprocess.Popen(  # noqa: S603 - a list, and no shell
@@ -166,33 +166,33 @@ def _process(application: str, folder: Path) -> Iterator["subprocess.Popen[str]"
             process.kill()
 
 
-def serve(application: str, folder: str, lines: TextIO, answers: TextIO) -> None:
-    """Loads the application from a folder, and answers until there are no more lines."""
+def serve(application: str, folder: str, lines: TextIO, output: TextIO) -> None:
+    """Loads the application from a folder, and responds until there are no more lines."""
 
-    def answer(found: dict[str, Any]) -> None:
-        answers.write(json.dumps(found) + "\n")
-        answers.flush()
+    def respond(found: dict[str, Any]) -> None:
+        output.write(json.dumps(found) + "\n")
+        output.flush()
 
     try:
         app = load_application(application)
         found = _loaded(app, sys.modules[application.partition(":")[0]], Path(folder).resolve())
     except StreamfoldError as error:
-        answer({"error": plain(str(error))})
+        respond({"error": plain(str(error))})
         return
-    answer(found)
+    respond(found)
     schema = Schema()
     for line in lines:
-        answers.writelines(side_rows(app, schema, table, image).line() + "\n" for table, image in json.loads(line))
-        answers.flush()
+        output.writelines(side_rows(app, schema, table, image).line() + "\n" for table, image in json.loads(line))
+        output.flush()
 
 
 def _loaded(app: App, module: ModuleType, folder: Path) -> dict[str, Any]:
-    """What was loaded: the handlers, and those of them whose functions are elsewhere. Raises ``StreamfoldError``."""
-    place = Path(module.__file__ or "").resolve()
-    if not place.is_relative_to(folder):
+    """The handlers, and those whose functions are outside the folder. Raises ``StreamfoldError`` for another module."""
+    location = Path(module.__file__ or "").resolve()
+    if not location.is_relative_to(folder):
         raise StreamfoldError(
-            f"Module {module.__name__!r} was found in {place.parent}, and not in the old code. Is it installed as a "
-            "package? Then stand in the folder that holds it."
+            f"Module {module.__name__!r} was found in {location.parent}, and not in the old code. Is it installed as a "
+            "package? Then change to the folder that holds it."
         )
     functions = {route.name: route.function for route in app.routes if route.kind.contributes}
     files = {name: getattr(getattr(each, "__code__", None), "co_filename", "") for name, each in functions.items()}
@@ -201,11 +201,12 @@ def _loaded(app: App, module: ModuleType, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answers on the standard output that it was given."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+    """Responds on the original standard output."""
+    # Handlers may print. A copy of the output carries the protocol, and descriptor 1 becomes standard error.
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
         sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        serve(sys.argv[1], sys.argv[2], sys.stdin, answers)
+        serve(sys.argv[1], sys.argv[2], sys.stdin, output)
 
 
 if __name__ == "__main__":

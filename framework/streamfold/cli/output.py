@@ -1,8 +1,7 @@
-"""What commands print: a report as text or as JSON, notes and progress on standard error, and nothing that a terminal
-would take for a command.
+"""The output of commands: a report as text or as JSON, notes and progress on standard error, and no control characters.
 
-Keys, attributes, errors of handlers, names of files and answers of servers may hold anything. A value within a line is
-made printable where the line is composed (``errors.printable``, ``items.text``), and ``echo`` escapes what remains.
+Keys, attributes, errors of handlers, names of files and responses of servers may hold anything. A value within a line
+is made printable where the line is composed (``errors.printable``, ``items.text``), and ``echo`` escapes the rest.
 """
 
 import os
@@ -24,25 +23,25 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What moves a cursor, changes a terminal or the order of letters, and half surrogates, which no output takes. Newlines
-and tabs stay."""
+"""Characters that move a cursor or change a terminal or the order of letters, and half surrogates, which no output
+takes. Newlines and tabs are allowed."""
 C0_LAST = 0x1F
 REPORTED = 1
-"""Exit code of a command that ran, and found what somebody has to look at."""
+"""The exit code of a command that ran, and found something that needs attention."""
 SHOWN_MAX = 100
-"""Findings that are printed for a person; ``--json`` has every one."""
+"""Findings that are printed for a person; ``--json`` prints all."""
 LIMIT_ON_TERMINAL = 50
 COLUMNS_IN_FILES = 10_000
-"""How wide a table in a file or a pipe may be: neither has a width, and what is folded cannot be searched."""
+"""The width of a table in a file or a pipe: neither has a width of its own, and a folded line cannot be searched."""
 ROWS_AT_A_TIME = 1000
 BETWEEN_COLUMNS = 2
 LAST_COLUMN_MIN = 40
-"""How narrow the last column of a long grid may be: in a narrower one most values would be broken."""
+"""The least width of the last column of a long grid: a narrower one would fold most values."""
 SIDE_LETTERS_MAX = 300
 NOTHING, BOTH = "nothing", "both"
 PROGRESS_EVERY_SECONDS = 60
 FIRST_PROGRESS_SECONDS = 10.0
-"""Between two lines of progress where there is no terminal."""
+"""Seconds before the first line of progress without a terminal."""
 T = TypeVar("T")
 
 
@@ -56,9 +55,8 @@ class Note(NamedTuple):
 class Grid:
     """Rows under headings; columns named in ``right`` are numbers.
 
-    ``long``: rows are printed some at a time, so that however many there are, few of them are in memory. Columns grow
-    with the rows that need it. Once they leave the last one too little room, each row is a block of lines, with a name
-    and a value each.
+    ``long``: rows are printed some at a time, so that only a few are in memory. Columns grow with the rows that need
+    it. Once the last column has too little room, each row is printed as a block of lines, with a name and a value each.
     """
 
     columns: Sequence[str]
@@ -71,9 +69,9 @@ Printed = str | Note | Grid
 
 
 class Report(NamedTuple):
-    """What a command has found: the text for a person, the same as JSON, and whether somebody has to look at it.
+    """The result of a command: the text for a person, the same as JSON, and whether it needs attention.
 
-    Both are made only when they are printed, while what the command works on is still open.
+    Both are made only when they are printed, while the store of the command is still open.
     """
 
     lines: Iterable[Printed] = ()
@@ -103,11 +101,11 @@ def _write_line(line: Printed) -> None:
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True, file: IO[Any] | None = None) -> None:
     """Prints a text on standard output, or with ``err`` on standard error, without control characters."""
-    click.echo(escaped(str(text)), err=err, nl=nl, file=file)  # noqa: TID251 - its one place
+    click.echo(escaped(str(text)), err=err, nl=nl, file=file)  # noqa: TID251 - the only call
 
 
 def note(text: str) -> None:
-    """Prints a line on standard error: what a person is to know beside a report, also beside JSON."""
+    """Prints a line for a person on standard error, beside a report as text or JSON."""
     echo(text, err=True)
 
 
@@ -117,7 +115,7 @@ def warn(text: str) -> None:
 
 
 def escaped(text: str) -> str:
-    """A text without control characters. JSON stays the same JSON: outside of its escapes it has none below 0x20."""
+    """A text without control characters. JSON keeps its meaning: it has no character below 0x20 but in escapes."""
 
     def escape(found: re.Match[str]) -> str:
         code = ord(found[0])
@@ -127,17 +125,17 @@ def escaped(text: str) -> str:
 
 
 def can_ask() -> bool:
-    """Whether somebody answers on standard input. It may be closed."""
+    """Whether a person can answer on standard input, which may be closed."""
     return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
 def on_terminal() -> bool:
-    """Whether standard output is a terminal. It may be closed."""
+    """Whether standard output, which may be closed, is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def take_all_letters() -> None:
-    """Lets both outputs take letters that their encoding has not: printed as an escape, they end no command."""
+    """Prints letters that an output's encoding lacks as escapes; otherwise one such letter would end the command."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -157,9 +155,9 @@ def counted(number: int, what: str) -> str:
 def first_lines(
     found: Sequence[T], line: Callable[[T], Printed], *, err: bool = False, count: int = 0, kept_by: str = ""
 ) -> Iterator[Printed]:
-    """A line for each of the first that were found, and how many more there are.
+    """A line for each of the first findings, and the number of the others.
 
-    count: of all, where not each is at hand. kept_by: what has the others, if not ``--json``.
+    count: of all findings, if ``found`` is only some of them. kept_by: the source of the others, if not ``--json``.
     """
     yield from map(line, found[:SHOWN_MAX])
     if (hidden := max(count, len(found)) - min(len(found), SHOWN_MAX)) > 0:
@@ -170,9 +168,9 @@ def first_lines(
 def difference_lines(
     found: Sequence[T], head: Callable[[T], str], sides: Callable[[T], Mapping[str, str]]
 ) -> Iterator[Printed]:
-    """The first of the differences, each with its two sides below each other, and how many more there are.
+    """The first differences, each with its two sides below each other, and the number of the others.
 
-    head: names what is wrong. sides: the texts of both sides, by word; "" for nothing.
+    head: the line that names the difference. sides: the texts of both sides, by word; "" for nothing.
     """
 
     def block(each: T) -> str:
@@ -182,7 +180,7 @@ def difference_lines(
 
 
 def _distinct(sides: Mapping[str, str]) -> dict[str, str]:
-    """The texts of both sides; one where they look the same, because what differs was left out of them."""
+    """The texts of both sides; one text if they look the same, because the differing values were left out."""
     texts = {word: shortened(text, SIDE_LETTERS_MAX) or NOTHING for word, text in sides.items()}
     if len(texts) > 1 and len({*texts.values()}) == 1:
         return {BOTH: f"{next(iter(texts.values()))}  (with other values)"}
@@ -228,7 +226,7 @@ def _write_long(grid: Grid) -> None:
     columns, widths = grid.columns, list(map(_width, grid.columns))
     waiting, first = iter(grid.rows), True
     while (some := list(islice(waiting, ROWS_AT_A_TIME))) or first:
-        widths = [max(width, *(_width(row[place]) for row in some), 0) for place, width in enumerate(widths)]
+        widths = [max(width, *(_width(row[column]) for row in some), 0) for column, width in enumerate(widths)]
         room = make_console().width - sum(widths[:-1]) - BETWEEN_COLUMNS * (len(widths) - 1)
         if room >= min(widths[-1], LAST_COLUMN_MIN):
             _write_grid(Grid(columns, some), [*widths[:-1], 0], headings=first)
@@ -240,7 +238,7 @@ def _write_long(grid: Grid) -> None:
 
 @contextmanager
 def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Iterator[Callable[[int, str], None] | None]:
-    """Gives a function that shows how much is done, with a text; None where there is no terminal to show it on."""
+    """Gives a function that shows how much is done, with a text; None without a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -280,10 +278,10 @@ def item_progress(what: str, total: int | None, *, shown: bool) -> Iterator[Call
 def progress_lines(line: Callable[[int, str, float], str], clock: Callable[[], float]) -> Callable[[int], None]:
     """A function that takes how much is done, and prints a line of progress from time to time: for logs and pipes.
 
-    The first line comes after ten seconds, the next ones after twice as long, at last once a minute: a pipe without any
-    line looks as if nothing went on.
+    The first line is printed after ten seconds. Each wait is then twice as long, up to a minute. Without any line, a
+    command in a pipe would seem to hang.
 
-    line: is given how much is done, the time since the start, and how much was done a second since the last line.
+    line: gets how much is done, the time since the start, and how much was done a second since the last line.
     """
     start = shown = clock()
     before, wait_seconds = 0, FIRST_PROGRESS_SECONDS
@@ -300,7 +298,7 @@ def progress_lines(line: Callable[[int, str, float], str], clock: Callable[[], f
 
 
 def each_counted(what: str, numbers: Sequence[T], clock: Callable[[], float] = time.monotonic) -> Iterator[T]:
-    """Goes through runs or tries, and prints on standard error from time to time how many are done."""
+    """Yields runs or tries, and prints on standard error from time to time how many are done."""
     show = progress_lines(lambda done, spent, _: f"{done:,} of {len(numbers):,} {what} in {spent}.", clock)
     for number, each in enumerate(numbers):
         show(number)
@@ -310,7 +308,7 @@ def each_counted(what: str, numbers: Sequence[T], clock: Callable[[], float] = t
 def some_lines(
     found: Iterator[T], limit: int | None, grid: Callable[[Iterator[T]], Grid], what: str
 ) -> Iterator[Printed]:
-    """So many of what was found as a grid, on a terminal the first of them, and whether there is more."""
+    """The first rows as a grid, up to a limit, and whether there are more. On a terminal, a default limit holds."""
     most = LIMIT_ON_TERMINAL if limit is None and on_terminal() else limit
     first = next(found, None)
     if first is None:

@@ -1,4 +1,4 @@
-"""``streamfold redrive``: records that failed, processed late."""
+"""``streamfold redrive`` processes failed records again."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,9 +24,10 @@ from streamfold.records.envelope import Origins
 from streamfold.replay.replay import PutSources
 
 CHAINS = "chains"
-"""Stands for the parking place of a record that a redriven row left in the state's own stream."""
+"""Replaces the location of a record of a redriven row, which is in the state's own stream."""
 PEEKED_DOCUMENTS_MAX = 100
-"""Documents that are looked at for the name of the table before any is redriven."""
+"""Documents that are read for the name of the table before any is redriven. Without a bound, a large folder would be
+read into memory."""
 COLUMNS = ("place", "item", "handler", "outcome", "written", "removed")
 NUMBERS = ("written", "removed")
 
@@ -54,12 +55,12 @@ def redrive(opened: Session) -> Report:
     overwrites newer data. If source items cannot be read, the command stops. Audit rows and "on" handlers replay the
     record. A parked record goes to the handler that it was parked for, any other record to all handlers.
 
-    Without --apply, nothing is written. A queue message is deleted once all of it took effect. Files and objects stay;
-    redriving them twice changes nothing.
+    Without --apply, nothing is written. A queue message is deleted once all of its records took effect. Files and
+    objects are kept; redriving them twice changes nothing.
 
     \b
     Outcomes:
-      applied     rows or documents were written or removed, or a fan-out goes on with them
+      applied     rows or documents were written or removed, or a fan-out will write them
       unchanged   the rows already agree with the source item
       stale       the state holds this version of the item or a newer one
       known       the record took effect before
@@ -83,9 +84,9 @@ def redrive(opened: Session) -> Report:
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
     app, given, settings = opened.app, opened.given, opened.settings
-    places = [opened.stack.enter_context(closing(open_location(source))) for source in dict.fromkeys(given.sources)]
+    locations = [opened.stack.enter_context(closing(open_location(source))) for source in dict.fromkeys(given.sources)]
     origins = Origins(app.source_tables, settings, warn, app.tables)
-    documents = WaitingDocuments(places)
+    documents = WaitingDocuments(locations)
     put_sources = _open(opened, origins, documents)
     if given.apply and (given.search_url or not opened.store.is_local):
         opened.confirm_documents()
@@ -95,8 +96,8 @@ def redrive(opened: Session) -> Report:
     redriving = Redrive(opened.runtime, origins, fetch, dry_run, put_sources)
     outcomes = Outcomes(dry_run, opened.json_file)
     try:
-        for place, document in documents:
-            _redrive(redriving, place, document, outcomes)
+        for location, document in documents:
+            _redrive(redriving, location, document, outcomes)
         if given.apply:
             _add_chains(opened, outcomes)
     except BaseException:
@@ -107,7 +108,7 @@ def redrive(opened: Session) -> Report:
 
 
 def _open(opened: Session, origins: Origins, documents: "WaitingDocuments") -> PutSources | None:
-    """Opens the store, a local one as a copy unless changes are applied; returns where its source images go."""
+    """Opens the store, a local one as a copy unless changes are applied. Returns the function that puts sources."""
     app, store, applies = opened.app, opened.store, opened.given.apply
     if store.is_local:
         path = store.state or DEFAULT_STATE
@@ -126,18 +127,21 @@ def _open(opened: Session, origins: Origins, documents: "WaitingDocuments") -> P
     return None
 
 
-def _redrive(redriving: Redrive, place: WaitingRecords, document: Waiting, outcomes: "Outcomes") -> None:
-    """Redrives a document; a queue deletes its message once no record of it is left over."""
-    left_over = outcomes.left_over
+def _redrive(redriving: Redrive, location: WaitingRecords, document: Waiting, outcomes: "Outcomes") -> None:
+    """Redrives a document, and acknowledges its message once no record of it remains.
+
+    A message that was deleted earlier would lose the records that failed again.
+    """
+    leftovers = outcomes.leftovers
     for redriven in redriving.process(document):
         outcomes.add(redriven)
     outcomes.documents += 1
-    if document.receipt is not None and outcomes.left_over == left_over and not redriving.dry_run:
-        place.acknowledge(document.receipt)
+    if document.receipt is not None and outcomes.leftovers == leftovers and not redriving.dry_run:
+        location.acknowledge(document.receipt)
 
 
 def _add_chains(opened: Session, outcomes: "Outcomes") -> None:
-    """Lets the handlers behind the rows follow, and adds what fails there."""
+    """Runs the handlers that read the redriven rows, and adds their failures."""
     if opened.local is None:
         report = follow_fan_outs(opened.runtime)
     else:
@@ -154,53 +158,53 @@ class _Fetch:
         self.endpoint_url = endpoint_url
         self._clients: dict[str, Any] = {}
 
-    def __call__(self, part: StreamRange) -> Fetched:
+    def __call__(self, missing: StreamRange) -> Fetched:
         from streamfold.cli.dynamodb import explained, make_streams_client
-        from streamfold.failures import stream_range
-        from streamfold.failures import stream_range as kinesis_range
+        from streamfold.failures.stream_range import fetch, fetch_kinesis
 
-        service, fetch = (
-            ("kinesis", kinesis_range.fetch_kinesis) if part.is_kinesis else ("dynamodbstreams", stream_range.fetch)
-        )
-        with explained("Kinesis" if part.is_kinesis else "DynamoDB"):
-            if part.stream_arn not in self._clients:
-                self._clients[part.stream_arn] = make_streams_client(service, part.stream_arn, self.endpoint_url)
-            return fetch(self._clients[part.stream_arn], part)
+        is_kinesis = missing.is_kinesis
+        service, fetched = ("kinesis", fetch_kinesis) if is_kinesis else ("dynamodbstreams", fetch)
+        with explained("Kinesis" if is_kinesis else "DynamoDB"):
+            if missing.stream_arn not in self._clients:
+                self._clients[missing.stream_arn] = make_streams_client(service, missing.stream_arn, self.endpoint_url)
+            return fetched(self._clients[missing.stream_arn], missing)
 
 
 class WaitingDocuments:
-    """The documents of all parking places; the first can be looked at before they are taken."""
+    """The documents of all locations. The first documents can be read for their table before they are redriven."""
 
-    def __init__(self, places: Sequence[WaitingRecords]) -> None:
-        self._documents = ((place, waiting) for place in places for waiting in place)
+    def __init__(self, locations: Sequence[WaitingRecords]) -> None:
+        self._documents = ((location, waiting) for location in locations for waiting in location)
         self._first: list[tuple[WaitingRecords, Waiting]] = []
 
     def __iter__(self) -> Iterator[tuple[WaitingRecords, Waiting]]:
         return chain(self._first, self._documents)
 
     def find_table(self, origins: Origins) -> None:
-        """Lets ``origins`` see the table of the first good document. Raises ``SettingsError`` where none names it."""
-        for place, waiting in islice(self._documents, PEEKED_DOCUMENTS_MAX):
-            self._first.append((place, waiting))
+        """Reads the real table name from the first good document. Raises ``SettingsError`` if no document has it."""
+        for location, waiting in islice(self._documents, PEEKED_DOCUMENTS_MAX):
+            self._first.append((location, waiting))
             if _names_table(origins, waiting):
                 return
         if self._first:
             raise SettingsError(
-                f"The documents do not tell the real name of table {MAIN.name!r}: give it, --table {MAIN.name}=REAL."
+                f"The documents do not contain the real name of table {MAIN.name!r}: give it, --table {MAIN.name}=REAL."
             )
 
 
 def _names_table(origins: Origins, waiting: Waiting) -> bool:
     """Whether a document holds the real name of the main table, which ``origins`` then knows."""
     try:
-        left = left_of(waiting.document or {})
-        if isinstance(left, StreamRange):
-            if left.is_kinesis:  # only its records name their tables
+        pending = left_of(waiting.document or {})
+        if isinstance(pending, StreamRange):
+            if pending.is_kinesis:  # only its records name their tables
                 return False
-            origins.table_of(left.stream_arn)
+            origins.table_of(pending.stream_arn)
         else:
-            records = left.records[:1] if isinstance(left, Delivered) else [] if is_local(left) else [left.record]
-            for record in records:
+            first = (
+                pending.records[:1] if isinstance(pending, Delivered) else [] if is_local(pending) else [pending.record]
+            )
+            for record in first:
                 origins.change(record)
     except RecordError:
         return False
@@ -209,7 +213,7 @@ def _names_table(origins: Origins, waiting: Waiting) -> bool:
 
 @dataclass(slots=True)
 class Outcomes:
-    """What became of the records so far. With --json, each is printed at once, as one line."""
+    """The outcomes of the records so far. With --json, each is printed at once, as one line."""
 
     dry_run: bool
     json_file: IO[str] | None
@@ -218,11 +222,11 @@ class Outcomes:
     conflicts: Counter[str] = field(default_factory=Counter)
     shown: list[Redriven] = field(default_factory=list)
     reasons: list[Redriven] = field(default_factory=list)
-    left_over: int = 0
+    leftovers: int = 0
 
     def add(self, redriven: Redriven) -> None:
         self.outcomes[redriven.what] += 1
-        self.left_over += redriven.is_leftover
+        self.leftovers += redriven.is_leftover
         if redriven.conflicts:
             self.conflicts[str(redriven.handler)] += redriven.conflicts
         if self.json_file is not None:
@@ -233,9 +237,9 @@ class Outcomes:
             each.append(redriven)
 
     def report(self) -> Report:
-        """The records, what is left over and why, and the counts."""
+        """The first records, the reasons of those that remain, and the counts of all."""
         counts = {"dry_run": self.dry_run, "documents": self.documents, "outcomes": dict(self.outcomes)}
-        return Report(self._lines(), {**counts, "conflicts": dict(self.conflicts)}, bool(self.left_over))
+        return Report(self._lines(), {**counts, "conflicts": dict(self.conflicts)}, bool(self.leftovers))
 
     def _lines(self) -> Iterator[Printed]:
         if self.shown:

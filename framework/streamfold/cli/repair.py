@@ -1,4 +1,4 @@
-"""``streamfold repair``: rows are derived again from some items. And what is printed of items that fail."""
+"""``streamfold repair`` derives rows again from some items. Other commands print their failed items here, too."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.cli import shell
 from streamfold.cli.items import (
-    AGGREGATIONS,
+    KEY_LINES,
     item_object,
     item_of,
     item_text,
@@ -34,11 +34,11 @@ from streamfold.settings.readers import make_private
 
 
 class FailedElsewhere(Exception):  # noqa: N818 - an error of another process, as its line has it
-    """An error that another process met, as text."""
+    """An error of another process, as text."""
 
 
 class GivenItems(NamedTuple):
-    """Items to be repaired: an export may name more of them than fit into memory."""
+    """Items to be repaired. An export may name more items than fit into memory."""
 
     items: Iterable[ItemKey]
     number: int  # of all, for the progress
@@ -52,7 +52,7 @@ class GivenItems(NamedTuple):
 
 @dataclass(slots=True)
 class RepairedItems:
-    """What became of the items of a repair."""
+    """The outcome of a repair."""
 
     dry_run: bool
     given: int = 0
@@ -63,9 +63,9 @@ class RepairedItems:
 @shell.command(
     "repair",
     "Derive rows again from some items as they are now.",
-    shell.key_option("The item with this key, as it is typed."),
-    shell.file("--keys", f"The items of a file. {AGGREGATIONS}"),
-    shell.file("--from-verify", "The items that differ or failed in what verify --json printed.", "report", "REPORT"),
+    shell.key_option("The item with this key."),
+    shell.file("--keys", f"The items of a file. {KEY_LINES}"),
+    shell.file("--from-verify", "The items that differ or failed in the output of verify --json.", "report", "REPORT"),
     shell.value(
         "--export",
         "MANIFEST",
@@ -75,7 +75,7 @@ class RepairedItems:
     shell.value(
         "--handler", "NAME", "Only for this handler. May be repeated. Default: all.", "handlers", multiple=True
     ),
-    shell.file("--failed", "Write the keys of items that failed to this file, which --keys takes."),
+    shell.file("--failed", "Write the keys of failed items to this file, for --keys."),
     shell.exactly_one(
         *("--key", "--keys", "--from-verify", "--export"),
         why="Say which items: either --key PARTITION [SORT], --keys FILE, --from-verify REPORT or --export MANIFEST.",
@@ -86,16 +86,16 @@ class RepairedItems:
     checks=True,
 )
 def repair(opened: Session) -> Report:
-    """Derive rows again from some items as they are now. The result replaces what the state holds of the items.
+    """Derive rows again from some items as they are now. The new contributions of the items replace the stored ones.
 
     The ledger item is read first, then the source item. A write is refused if the ledger item has changed since, so the
-    live stream may go on. What an item contributed is taken back if the item is gone. Each item is written even if
-    nothing differs, so that no write that was planned earlier takes effect later. Doing it twice changes nothing.
+    live stream may go on. If an item is gone, its contributions are taken back. Each item is written even if nothing
+    differs. A write that was planned before is then refused. Doing it twice changes nothing.
 
     \b
     Exit codes:
       0  all items were derived again
-      1  some items failed: a handler raised, or others changed the item all the time
+      1  some items failed: a handler raised, or other writers changed the item at every try
       2  the command stopped early: an option, the application, the store or a source table is wrong
 
     \b
@@ -132,7 +132,7 @@ def repair(opened: Session) -> Report:
 
 
 def _reported(app: App, report: Path) -> Iterator[ItemKey]:
-    """The items of a report of verify. Raises ``SettingsError`` for another file, or another application's report."""
+    """The items of a report of verify. Raises ``SettingsError`` for any other file, or another application's report."""
     text = "\n".join(lines_of(report, "--from-verify"))
     try:
         found = json.loads(text)
@@ -149,7 +149,7 @@ def _reported(app: App, report: Path) -> Iterator[ItemKey]:
 
 
 def repaired_items(opened: Session, routes: Sequence[Route], items: GivenItems, *, dry_run: bool) -> RepairedItems:
-    """Derives the rows of items again, for some handlers, and lets the chains of a local state follow."""
+    """Derives the rows of items again, for some handlers, and then the chains of a local state."""
     names = {route.name for route in routes}
     reconciling = Pages(opened.runtime, names, always=not dry_run, dry_run=dry_run, sources_only=False)
     found = RepairedItems(dry_run)
@@ -164,19 +164,20 @@ def repaired_items(opened: Session, routes: Sequence[Route], items: GivenItems, 
 
 
 def repaired_lines(found: RepairedItems) -> Iterator[Printed]:
-    """What became of the items."""
+    """The outcome for a person."""
     report = found.report
     yield from failed_lines(report.failed)
     if unread := found.given - report.items:
-        yield Note(f"{unread:,} of the keys are read by none of the handlers.")
+        yield Note(f"No handler reads {unread:,} of the keys.")
     items, counts = counted(report.items, "item"), f"{report.equal:,} equal, {len(report.failed):,} failed"
     if not found.dry_run:
-        written, rows = counted(report.written, "part"), counted(report.rows, "write")
+        written, rows = counted(report.written, "contribution"), counted(report.rows, "write")
         yield f"{items}: {written} written, {counts}; {rows} of rows."
         return
     for each in report.differing[:SHOWN_MAX]:
         yield f"{item_text(each.item)}, handler {each.handler!r} differs"
-    others = f"; {counted(report.uncompared, 'part')} not comparable, derived again" if report.uncompared else ""
+    uncompared = counted(report.uncompared, "contribution")
+    others = f"; {uncompared} not comparable, derived again" if report.uncompared else ""
     pending = f", {len(report.pending):,} with pending work" if report.pending else ""
     different = report.written - report.uncompared - len(report.pending)
     yield f"Dry run of {items}: {different:,} different{pending}, {counts}{others}. Nothing was written."
@@ -197,17 +198,17 @@ def repaired_object(app: App, found: RepairedItems) -> dict[str, Any]:
 
 
 def error_text(error: Exception) -> str:
-    """The type and the message of an error, whichever process met it."""
+    """The type and the message of an error of this process or another."""
     return str(error) if isinstance(error, FailedElsewhere) else f"{type(error).__name__}: {error}"
 
 
 def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
-    """A failed item as JSON."""
+    """The item of a failure with its handler and error, as JSON."""
     return {**item_object(app, failed.item), "handler": failed.handler, "error": error_text(failed.error)}
 
 
 def failed_lines(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "") -> Iterator[Printed]:
-    """The first of the failed items, and how many more there are: ``count``, where not each is at hand."""
+    """The first failed items, and the number of the others. ``count``: of all, if ``failed`` is only some of them."""
 
     def line(each: ItemFailed) -> Note:
         error = printable(error_text(each.error))
@@ -217,28 +218,27 @@ def failed_lines(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = ""
 
 
 def check_failed_file(failed: Path | None) -> None:
-    """Raises ``SettingsError`` for a file of ``--failed`` that cannot be made: before anything is done."""
+    """Raises ``SettingsError`` for a file of ``--failed`` that cannot be written, before the command does anything."""
     if failed is None:
         return
     if not failed.parent.is_dir():
         raise SettingsError(f"There is no folder {failed.parent} for {failed.name}: name another file with --failed.")
     try:
         is_new = not failed.exists()
-        if is_new or failed.is_file():  # another thing, such as a pipe, is opened once
+        if is_new or failed.is_file():  # a pipe can be opened only once
             make_private(failed)
             failed.open("a").close()
     except OSError as error:
         raise SettingsError(f"--failed {failed} cannot be written: {error.strerror}. Name another file.") from None
     if is_new:
-        failed.unlink()  # the command may be refused yet
+        failed.unlink()  # the command may still be refused, and would leave an empty file
 
 
 @contextmanager
 def failed_keys(app: App, failed: Path | None, *, goes_on: bool = False) -> Iterator[KeepFailed]:
-    """Gives a function that writes the keys of failed items to a file, which ``repair --keys`` takes.
+    """Gives a function that writes the keys of failed items to a file, for ``repair --keys``.
 
-    goes_on: keys that an earlier run has written there are kept. Each call is on the disk when it returns to the
-    system, so that a run that is killed leaves what it has found.
+    goes_on: the keys of an earlier run in this file are kept. Each call flushes, so that a killed run keeps its keys.
     """
     if failed is None:
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""``streamfold replay``: recorded records on a store. ``streamfold record``: records of a stream, into a file."""
+"""``streamfold replay`` replays recorded records on a store. ``streamfold record`` records a stream into a file."""
 
 import signal
 import time
@@ -37,19 +37,20 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS_MAX = 10_000
 RECHECK_SECONDS = 2.0
-"""How long written rows are given to show in AWS's stream; DynamoDB Local's shows them at once."""
+"""The wait until written rows show in a stream of AWS. DynamoDB Local shows them at once."""
 PROGRESS_EVERY_RECORDS = 200
 PEEKED_RECORDS_MAX = 1000
-"""Records that are looked at for the name of the table before any is replayed."""
+"""Records that are read for the name of the table before any is replayed. Without a bound, large files would be read
+into memory."""
 NO_STREAM = (
-    "The table of the rows that they read has no stream. Rows that are there by now will not come through it: "
-    "switch it on, and replay onto empty tables."
+    "The table of the rows that they read has no stream. A stream does not deliver rows that exist before it: switch "
+    "it on, and replay onto empty tables."
 )
 ReadLine = tuple[RecordedLine, RawRecord] | BadLine
 
 
 def _rehearses(name: str) -> tuple[shell.Rule, ...]:
-    """The rules of an option that is for rehearsals on a loopback endpoint."""
+    """The rules of an option for rehearsals on a loopback endpoint: on AWS it would overwrite items of production."""
     why = f"{name} needs a loopback endpoint, for example --endpoint-url http://127.0.0.1:8000: it is for rehearsals."
     return shell.belongs(name, "--engine dynamodb"), shell.Rule(
         lambda given, values: why if name in given and not is_loopback(values["endpoint_url"]) else None
@@ -68,12 +69,12 @@ LOCAL_ONLY = "--state and --fresh belong to --engine embedded; DynamoDB keeps it
         "--state",
         "FILE",
         "Keep the result in this file (embedded engine). Without it, the result stays in memory. Other commands read "
-        f"{session.DEFAULT_STATE} unless told otherwise.",
+        f"{session.DEFAULT_STATE} by default.",
     ),
     shell.flag(
         "--fresh",
-        "Delete the state file before the replay. Without it, a replay of the same files that was stopped goes on "
-        "behind its last whole batch.",
+        "Delete the state file before the replay. Without this option, a stopped replay of the same files continues "
+        "after its last complete batch.",
     ),
     shell.STORE,
     shell.number(
@@ -91,8 +92,8 @@ LOCAL_ONLY = "--state and --fresh belong to --engine embedded; DynamoDB keeps it
     shell.value(
         "--park",
         "PLACE",
-        'Where records are parked that a handler with on_error="park" cannot process: a file, s3://BUCKET/PREFIX or '
-        "the URL of an SQS queue. Default: STREAMFOLD_PARK.",
+        'Park the records that a handler with on_error="park" cannot process: in a file, in s3://BUCKET/PREFIX or in '
+        "the SQS queue of a URL. Default: STREAMFOLD_PARK.",
     ),
     shell.flag(
         "--put-sources",
@@ -131,22 +132,22 @@ LOCAL_ONLY = "--state and --fresh belong to --engine embedded; DynamoDB keeps it
     ),
     shell.refuses(
         *("--dry-run", "--state"),
-        why="--dry-run plans what an empty state would get, and reads no --state: leave one of them out.",
+        why="--dry-run plans the writes to an empty state, and reads no --state: leave one of them out.",
     ),
 )
 def replay(opened: Session) -> Report:
     """Replay recorded records on a local store or on DynamoDB.
 
-    FILES hold Lambda events, lists of records, or one record a line (JSON Lines), plain or gzip. The name - stands for
-    standard input.
+    FILES hold Lambda events, lists of records, or one record a line (JSON Lines), plain or gzip. The name - is standard
+    input.
 
     \b
     The table at the end counts for each handler:
-      records       records that it got, one that is repeated in a batch once
-      rows written  rows that were put or changed; a row counts for each item of a batch that changes it
+      records       records that it got; a record that is repeated in a batch counts once
+      rows written  rows that were put or changed; a row counts once for each item of a batch that changes it
       removed       rows that were removed
-      unchanged     items of each batch whose rows stayed as they were, as where the state knew their changes; of
-                    histories and "on" handlers the records that took effect before
+      unchanged     items of each batch whose rows did not change, for example because the state knew the changes;
+                    for histories and "on" handlers, records that took effect before
       failed        records that failed
 
     \b
@@ -171,7 +172,7 @@ def replay(opened: Session) -> Report:
 
 
 class _Replaying:
-    """One replay: its records and its store, and on DynamoDB what runs its chains."""
+    """One replay: its records, its store, and on DynamoDB its chains."""
 
     def __init__(self, opened: Session) -> None:
         self.opened = opened
@@ -185,7 +186,7 @@ class _Replaying:
         self.parking = given.park or self.settings.park or None
 
     def report(self) -> Report:
-        """Carries it out."""
+        """Runs the replay."""
         opened, given = self.opened, self.given
         parking = open_parking(self.parking) if self.parking and not given.dry_run else None
         with replay_lines(
@@ -219,7 +220,7 @@ class _Replaying:
         return Report(chain(text, more), partial(summary_json, written), reported)
 
     def _open(self, lines: "Lines") -> None:
-        """Opens the store, of a dry run an empty one in memory."""
+        """Opens the store; for a dry run, an empty one in memory."""
         opened, given, app = self.opened, self.given, self.app
         if not opened.store.is_local:
             self._open_dynamodb(lines)
@@ -262,16 +263,16 @@ class _Replaying:
         return {name: real for name, (_, real) in tables.items()}
 
     def _cursor(self) -> ReplayCursor | None:
-        """Where a replay into a state goes on.
+        """The position from which a stopped replay into a state continues.
 
-        Not where it also writes elsewhere: what an interrupted batch wrote there would be ahead of the state.
+        None if the replay also writes elsewhere: an interrupted batch may have written there, and not to the state.
         """
 
         def print_behind(records: int) -> None:
             behind = counted(records, "record")
             note(
-                f"Goes on behind the first {behind}, which an earlier replay of the same files has applied. --fresh "
-                "begins anew."
+                f"Continues after the first {behind}, which an earlier replay of the same files has applied. --fresh "
+                "starts over."
             )
 
         state = self.opened.engine.durable
@@ -288,7 +289,7 @@ class _Replaying:
 
 
 class Lines:
-    """The lines of the files, with progress; the first can be looked at before it is taken."""
+    """The lines of the files, with progress. The first lines can be read for their table before the replay."""
 
     def __init__(self, recorded: RecordedFiles, show: Callable[[int], None]) -> None:
         self.recorded = recorded
@@ -297,7 +298,7 @@ class Lines:
         self._show = show
 
     def find_table(self, origins: Origins, *, keep_going: bool) -> None:
-        """Lets ``origins`` see the table of the first good record. Raises ``SettingsError`` where none names it."""
+        """Reads the real table name from the first good record. Raises ``SettingsError`` if no record has it."""
         why = "there is no record of it with an eventSourceARN"
         self._iterator = iter(self.recorded)
         for entry in islice(self._iterator, PEEKED_RECORDS_MAX):
@@ -309,11 +310,11 @@ class Lines:
                 why = f"{bad.line}: {bad.why}"
                 break
         raise SettingsError(
-            f"The files do not tell the real name of table {MAIN.name!r}: {why}. Give it: --table {MAIN.name}=REAL."
+            f"The files do not contain the real name of table {MAIN.name!r}: {why}. Give it: --table {MAIN.name}=REAL."
         )
 
     def __iter__(self) -> Iterator[ReadLine]:
-        """All lines, also those that were looked at; from the first one again each time."""
+        """All lines, including those that ``find_table`` has read; each call begins at the first line."""
         first, rest = self._first, self._iterator
         self._first, self._iterator = [], None
         for number, entry in enumerate(chain(first, rest or iter(self.recorded))):
@@ -332,7 +333,7 @@ def _bad(origins: Origins, line: RecordedLine, record: RawRecord) -> BadLine | N
 
 @contextmanager
 def replay_lines(recorded: RecordedFiles, *, shown: bool, timed: bool = True) -> Iterator[Lines]:
-    """The lines with a progress bar on a terminal, and elsewhere with lines of progress."""
+    """The lines, with a progress bar on a terminal and lines of progress elsewhere."""
     with progress_bar("replaying", recorded.size_bytes, shown=shown) as bar:
         if bar:
             yield Lines(recorded, lambda number: bar(recorded.position_bytes, f"{number} records"))
@@ -343,7 +344,7 @@ def replay_lines(recorded: RecordedFiles, *, shown: bool, timed: bool = True) ->
 def replay_progress_lines(
     recorded: RecordedFiles, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[int], None]:
-    """Prints from time to time how far a replay is: records, their rate, and the share of the files."""
+    """Prints the progress of a replay from time to time: records, their rate, and the share of the files."""
 
     def line(number: int, spent: str, rate: float) -> str:
         share = f", {recorded.position_bytes / recorded.size_bytes:.0%} of the files" if recorded.size_bytes else ""
@@ -354,18 +355,18 @@ def replay_progress_lines(
 
 @shell.command(
     "record",
-    "Record what a table's stream holds.",
+    "Record the stream of a table into a file.",
     shell.value("--table", "TABLE", "The real name of the table.", required=True),
     shell.value("--endpoint-url", "URL", "The endpoint of DynamoDB, for example of DynamoDB Local. Default: AWS."),
     shell.file("--out", "The JSON Lines file to append to.", required=True),
-    shell.flag("--follow", "Go on as records come, until Ctrl-C."),
+    shell.flag("--follow", "Wait for new records, until Ctrl-C."),
     shell.json_flag("Print the summary as one JSON object."),
 )
 def record(opened: Session) -> Report:
-    """Read what a table's stream holds (24 hours at most) into a recorded file.
+    """Append the records of a table's stream (24 hours at most) to a file.
 
-    Shards are read parents first. FILE.cursor beside the file says how far it went: the same command goes on from
-    there, after a kill too, and writes no record twice.
+    Parent shards are read first. FILE.cursor beside the file keeps the position: the same command continues there,
+    after a kill too, and writes no record twice.
     """
     from streamfold.cli.dynamodb import explained, make_clients
     from streamfold.replay.stream import StreamReader, record_stream
@@ -375,7 +376,7 @@ def record(opened: Session) -> Report:
         raise SettingsError(
             f"There is no folder {out.parent} for {out.name}: make it, or name another file with --out."
         )
-    note(f"Note: {out} will hold the contents of the items, as they are. Keep it as you keep the table.")
+    note(f"Note: {out} will hold the contents of the items, unredacted. Protect it as you protect the table.")
     reader = StreamReader(*make_clients(given.endpoint_url), given.table)
     with explained(), progress_bar("recording", None) as show:
 

@@ -1,4 +1,4 @@
-"""``streamfold routes``: the key chart, and which templates a key matches. ``streamfold settings``: every setting."""
+"""``streamfold routes`` shows the key chart, and the templates of a key. ``streamfold settings`` shows the settings."""
 
 import os
 from base64 import b64decode
@@ -22,33 +22,33 @@ from streamfold.settings import Settings
 NEAREST_MAX = 3
 TEMPLATES_SHOWN_MAX = 12
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
-"""From the text of a key on the command line to its value, by the type of the key attribute."""
+"""Readers of a key on the command line, by the type of the key attribute."""
 COLUMNS = (
     *("sources", "parts", "handler", "group", "kind", "targets", "guard", "on_error"),
     *("partial_since", "declared_at"),
 )
 DEFAULTS = {"parts": None, "group": GROUP, "on_error": str(RETRY), "partial_since": None}
-"""What need not be printed where it is so of every handler: a terminal is narrow."""
+"""A column is not printed if every handler has this value: a terminal is narrow."""
 WORDS = {"group": "group ", "guard": "guard ", "on_error": "on error ", "partial_since": "partial since "}
-"""What stands before a value that does not tell what it is."""
+"""Labels of values that are not clear by themselves."""
 ChartRow = Mapping[str, Any]
-"""What the chart has of a handler, by column."""
+"""The values of a handler, by column."""
 Meaning = tuple[dict[str, Any], str]
-"""What a key means, as JSON and as text."""
+"""The meaning of a key, as JSON and as text."""
 
 
 @shell.command("settings", "Show the settings, with their origin.", shell.json_flag("Print one JSON object a line."))
 def settings(_: Session) -> Report:
-    """Show the settings as the environment gives them: STREAMFOLD_* variables, with value, origin and meaning."""
+    """Show all settings of the environment: STREAMFOLD_* variables, with value, origin and meaning."""
     rows, names = Settings.from_environment(os.environ).described(), ("name", "value", "origin", "meaning")
     return Report([Grid(("setting", *names[1:]), rows)], [dict(zip(names, row, strict=True)) for row in rows])
 
 
 @shell.command(
     "routes",
-    "Show which handler reads and writes which keys, and which templates fit a key.",
+    "Show which handler reads and writes which keys, and which templates match a key.",
     shell.APPLICATION,
-    shell.key_option("Which templates this key matches, or which field of the nearest does not."),
+    shell.key_option("Show the templates that this key matches, or the field of the nearest one that does not match."),
     shell.value(
         "--state",
         "FILE",
@@ -58,8 +58,8 @@ def settings(_: Session) -> Report:
     shell.json_flag("Print one JSON object a line."),
 )
 def routes(opened: Session) -> Report:
-    """Show each handler: its sources, parts of documents or edges of a feed, group, kind, targets, guard, the policy
-    for a failing record, and where it is declared. A column is left out if all handlers have its default.
+    """Show each handler: its sources, document parts or edges of a feed, group, kind, targets, guard, the policy for a
+    failing record, and the file and line of its declaration. A column is left out if all handlers have its default.
 
     With a state, the command also shows which handlers are partial, and since when. A partial handler may have missed
     items: it was added to a state that others had written, or older code without it ran (STREAMFOLD_OLDER_CODE).
@@ -116,7 +116,7 @@ def _cell(value: Any) -> str:
 
 
 def _handler_lines(names: Sequence[str], row: ChartRow) -> Iterator[str]:
-    """A handler in a few lines: what it is, what it reads, and behind arrows what it writes."""
+    """A handler in a few lines: its properties, its sources, and its targets behind arrows."""
     printed = [name for name in names if name not in ("sources", "parts", "handler", "targets")]
     words = ", ".join(f"{WORDS.get(name, '')}{row[name]}" for name in printed if row.get(name))
     yield f"{row['handler']}  ({words})"
@@ -125,13 +125,13 @@ def _handler_lines(names: Sequence[str], row: ChartRow) -> Iterator[str]:
 
 
 def _state_lines(app: App, rows: Sequence[ChartRow], manifest: Manifest) -> Iterator[str]:
-    """Which handlers a state lacks, which the application lacks, as older code does, and whether none is partial."""
+    """The handlers that only the application or only the state has, or that no handler is partial."""
     known = manifest.handlers
     new = [route.name for route in app.routes if route.name not in known]
     if new and known:
         yield (
-            f"\nNew to this state: {', '.join(new)}. Items that were there before count from their next change on, "
-            "unless they are backfilled (docs/backfill.md)."
+            f"\nNew to this state: {', '.join(new)}. Older items count from their next change on, unless they are "
+            "backfilled (docs/backfill.md)."
         )
     declared = {*app.retired, *(route.name for route in app.routes)}
     lacking = [
@@ -148,11 +148,11 @@ def _state_lines(app: App, rows: Sequence[ChartRow], manifest: Manifest) -> Iter
 
 
 def _explained(app: App, partition: str, sort: str | None) -> list[Meaning]:
-    """What a key means to the tables that have keys of its form."""
+    """The meanings of a key in all tables whose keys have as many attributes."""
     tables = [table for table in app.tables.values() if (table.sort is None) == (sort is None)]
     if not tables:
         table = next(iter(app.tables.values()))
-        lacking = f"has a sort key, {table.sort}; give it behind" if table.sort else "has a partition key only; give"
+        lacking = f"has a sort key, {table.sort}; add it" if table.sort else "has a partition key only; give"
         raise SettingsError(
             f"--key {partition!r}: table {table.name} {lacking}: --key PARTITION{' SORT' * bool(table.sort)}."
         )
@@ -166,7 +166,7 @@ def _meanings(app: App, table: Table, texts: tuple[str, str | None]) -> Iterator
     try:
         typed = [READERS[part.attribute_type](text or "") for part, text in zip(key.parts, texts, strict=False)]
     except (ArithmeticError, ValueError):
-        return  # the key does not fit the types of the table's key attributes
+        return  # the text is no value of the type of a key attribute
     values = typed[0], typed[1] if table.sort else None
     matches = app.dispatch[table.name].find(*values)
     for entry, fields in matches:
@@ -187,9 +187,9 @@ def _meanings(app: App, table: Table, texts: tuple[str, str | None]) -> Iterator
 
 
 def _nearest(keys: list[Key], texts: tuple[str, str | None]) -> Meaning:
-    """The templates that a key begins like; where it begins like none, those that there are.
+    """The templates that share the longest beginning with a key; all templates if none shares any.
 
-    A sort key that is missing, or one too many, is named where no template of the same form is as near.
+    A missing or extra sort key is reported if no template with as many key attributes is as near.
     """
     fitting = [key for key in keys if (key.sort is None) == (texts[1] is None)]
     likeness = {key: _common(key, texts) for key in keys}
@@ -202,15 +202,15 @@ def _nearest(keys: list[Key], texts: tuple[str, str | None]) -> Meaning:
         return {"nearest": []}, f"It begins like none of the templates {shown}."
     lacking, have = "", "have" if len(near) > 1 else "has"
     if near[0] not in fitting and near[0].sort is None:
-        lacking = f", which {have} no sort key: give its partition alone, --key PARTITION"
+        lacking = f", which {have} no sort key: give the partition only, --key PARTITION"
     elif near[0] not in fitting:
-        lacking = f", which {have} a sort key: give it behind, --key PARTITION SORT"
+        lacking = f", which {have} a sort key: add it, --key PARTITION SORT"
     templates = list(map(template_text, near[:NEAREST_MAX]))
     return {"nearest": templates}, f"It begins most like {', '.join(templates)}{lacking}."
 
 
 def _common(key: Key, texts: tuple[str, str | None]) -> tuple[int, int]:
-    """How many characters of a partition key, and behind an equal beginning of a sort key, a template shares."""
+    """The number of leading characters that a template shares with a partition key, and with a sort key."""
     begins = ((part.text.partition("{")[0], text or "") for part, text in zip(key.parts, texts, strict=False))
-    lengths = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*pair, strict=False))) for pair in begins]
+    lengths = [sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*each, strict=False))) for each in begins]
     return lengths[0], sum(lengths[1:]) if lengths[0] else 0

@@ -1,4 +1,4 @@
-"""``streamfold search``: the indexes that searches write to, on their server or in a local state."""
+"""``streamfold search`` manages the indexes of searches, on their server or in a local state."""
 
 import getpass
 import json
@@ -40,33 +40,33 @@ WRONG_SHOWN = 20
 WAIT_SECONDS = 5
 INDEX = click.argument("name", metavar="INDEX")
 ON_SERVER = (INDEX, shell.APPLICATION, shell.search_url("The OpenSearch server. Default: STREAMFOLD_SEARCH."))
-"""What commands over an index of a server have."""
+"""The options of commands on an index of a server."""
 ANYWHERE = (
     INDEX,
     *shell.STATE_OPTIONS,
     shell.search_url("The OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH; else the local state."),
 )
-"""What commands have that compare an index with items, or make it of them."""
-TOLERANCE = shell.decimal("--tolerance", "SECONDS", "What differs is read again after this time.", 0, default=10.0)
-"""After how long an index that differed is looked at again: several times what a batch takes to reach it."""
+"""The options of commands that compare an index with items, or build it from items."""
+TOLERANCE = shell.decimal("--tolerance", "SECONDS", "Read differing documents again after this time.", 0, default=10.0)
+"""Several times as long as a batch takes to reach an index. A shorter wait would report documents in transit."""
 REMEDY = (
-    "Fields and settings that are missing can be added to the index as it is, and hold for documents that are written "
-    "from then on; other types need a new index."
+    "Missing fields and settings can be added to the existing index, and apply to documents that are written later; "
+    "other types need a new index."
 )
 UNSAFE = (
-    "An older run could write over a newer one, and a document be older than its item. Expected a server that refuses "
-    "version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was created, "
-    "and is empty: delete it, and use another server."
+    "An older run could overwrite a newer one, and a document could be older than its item. Expected a server that "
+    "refuses version 4 of a document that it holds in version 5, as domains of OpenSearch Service do. The index was "
+    "created, and is empty: delete it, and use another server."
 )
 
 
 @click.group("search", short_help="Create, compare, rebuild and tidy the indexes of searches.")
 def search() -> None:
-    """Create the indexes that searches write to, compare them with their declaration and with the items, build
-    them anew beside the live ones, and remove what was hidden long ago.
+    """Create the indexes of searches, compare them with their declaration and with the items, rebuild them beside the
+    live ones, and remove documents that were hidden long ago.
 
-    INDEX is the name that the search declares; in a template like songs-{tenant} a value stands for each field. The
-    server is the one that STREAMFOLD_SEARCH or --search-url names.
+    INDEX is the name that the search declares; for a template like songs-{tenant}, give a value for each field. The
+    server is that of STREAMFOLD_SEARCH or --search-url.
 
     \b
     Examples:
@@ -91,11 +91,11 @@ def _index(opened: Session) -> SearchIndex:
     group=search,
 )
 def create(opened: Session) -> Report:
-    """Create the index INDEX~000001 as the search declares it, and the alias INDEX, which hides documents of items
-    that are gone. Documents are written and read through the alias.
+    """Create the index INDEX~000001 as the search declares it, and the alias INDEX, which hides documents of items that
+    are gone. Documents are written and read through the alias.
 
-    Then a document is written and removed to try whether the server refuses older versions. Exit code 1 where it does
-    not: documents could then be older than their items.
+    Then a document is written and removed, to test that the server refuses older versions. The exit code is 1 if it
+    does not: documents could then be older than their items.
 
     \b
     Examples:
@@ -114,19 +114,17 @@ def create(opened: Session) -> Report:
     found = {"index": index.first, "alias": index.alias, "versions_hold": tried.holds, "why": tried.why}
     made = f"Created index {index.first} with alias {index.alias} on {opened.settings.search}."
     if tried.holds:
-        return Report(
-            [made, "The server refuses older versions of a document: none will be older than its item."], found
-        )
-    unsafe = Note(f"The server does not keep versions of documents as it has to. {tried.why}\n{UNSAFE}")
+        return Report([made, "The server refuses older versions: no document will be older than its item."], found)
+    unsafe = Note(f"The server does not refuse older versions of documents. {tried.why}\n{UNSAFE}")
     return Report([made, unsafe], found, reported=True)
 
 
 @shell.command(
-    "diff", "Show what differs between the declaration and the server.", ON_SERVER, shell.json_flag(), group=search
+    "diff", "Show differences between the declaration and the server.", ON_SERVER, shell.json_flag(), group=search
 )
 def diff(opened: Session) -> Report:
-    """Show what differs between the index that a search declares and the server: fields of the mapping, the settings
-    that are declared, and the alias with its filter. Exit code 1 when something differs.
+    """Show the differences between the declared index and the server: fields of the mapping, declared settings, and the
+    alias with its filter. The exit code is 1 if something differs.
 
     \b
     Examples:
@@ -149,7 +147,7 @@ def diff(opened: Session) -> Report:
     ON_SERVER,
     shell.number(
         "--older-than",
-        "Only documents that were hidden before so many days. Default, and at least: STREAMFOLD_RETENTION_DAYS.",
+        "Only documents that were hidden at least this many days ago. Default and minimum: STREAMFOLD_RETENTION_DAYS.",
         1,
         metavar="DAYS",
     ),
@@ -159,10 +157,10 @@ def diff(opened: Session) -> Report:
     group=search,
 )
 def purge(opened: Session) -> Report:
-    """Remove documents of items that are gone. They are hidden, and keep older records from bringing them back; after
-    STREAMFOLD_RETENTION_DAYS no such record is on its way any more.
+    """Remove documents of items that are gone. Such documents are hidden first, so that older records do not bring them
+    back. After STREAMFOLD_RETENTION_DAYS the stream has no such record any more.
 
-    A document is removed only if nobody wrote it since it was found. The command may be stopped at any time.
+    A document is removed only if it was not written since it was found. The command may be stopped at any time.
 
     \b
     Examples:
@@ -172,13 +170,13 @@ def purge(opened: Session) -> Report:
     from streamfold.derivations.search.maintenance import count_hidden
     from streamfold.derivations.search.maintenance import purge as purged_pages
 
-    given, alias, least = opened.given, _index(opened).alias, opened.settings.retention_days
-    if given.older_than is not None and given.older_than < least:
+    given, alias, days_min = opened.given, _index(opened).alias, opened.settings.retention_days
+    if given.older_than is not None and given.older_than < days_min:
         raise SettingsError(
-            f"--older-than {given.older_than} is less than STREAMFOLD_RETENTION_DAYS={least}: records that are older "
-            f"than a removal may still come, and would bring its document back. Expected {least} or more."
+            f"--older-than {given.older_than} is less than STREAMFOLD_RETENTION_DAYS={days_min}: records that are "
+            f"older than a removal may still come, and would bring its document back. Expected {days_min} or more."
         )
-    days = given.older_than or least
+    days = given.older_than or days_min
     before = int((time.time() - days * SECONDS_A_DAY) * 1000)
     server = opened.server()
     server.calls.tries = COMMAND_TRIES
@@ -192,7 +190,7 @@ def purge(opened: Session) -> Report:
             removed, changed = removed + page.removed, changed + page.changed
             advance(page.removed)
     found = {"alias": alias, "days": days, "dry_run": given.dry_run, "found": count}
-    since = f" {changed} were written meanwhile and stay." if changed else ""
+    since = f" {changed} were written meanwhile and are kept." if changed else ""
     line = f"{removed} documents of index {alias} were removed, hidden over {days} days ago.{since}"
     if given.dry_run:
         line = f"Dry run: {count} documents of index {alias} were hidden over {days} days ago; none was removed."
@@ -200,9 +198,9 @@ def purge(opened: Session) -> Report:
 
 
 def _aliases(opened: Session, *, writes: bool) -> Aliases:
-    """The aliases of an index, on the server or in the local state; asks before another machine is written to.
+    """The aliases of an index, on the server or in the local state. Asks before it writes to another machine.
 
-    Where only local files are written, new handlers are named in the state; on DynamoDB only functions do that.
+    A local state also gets the names of new handlers; on DynamoDB only functions write these.
     """
     store, near = opened.store, is_loopback(opened.settings.search)
     is_local = store.is_local and opened.given.search_url is None
@@ -211,7 +209,7 @@ def _aliases(opened: Session, *, writes: bool) -> Aliases:
         return LocalAliases(LocalIndex(opened.engine, accepts_of(opened.app.routes, opened.settings)))
     server = opened.server()
     server.calls.tries = COMMAND_TRIES  # a run over all items must not end at one connection that breaks
-    opened.places[OPENED] = server
+    opened.locations[OPENED] = server
     aliases = ServerAliases(server)
     if writes and not (near and (store.is_local or store.on_loopback)):
         where = f"{aliases.sink}, and to the state of {opened.app.name!r}"
@@ -221,14 +219,14 @@ def _aliases(opened: Session, *, writes: bool) -> Aliases:
 
 @shell.command(
     "rebuild",
-    "Build an index anew beside the live one, and move its alias.",
+    "Rebuild an index beside the live one, and move its alias.",
     ANYWHERE,
     shell.flag("--back", "Move the alias back to the index that was live before."),
-    shell.flag("--drop", "Remove the index that the alias does not stand for any more."),
-    shell.flag("--abort", "End the rebuild and remove the new index. The live one stays."),
+    shell.flag("--drop", "Remove the old index, which the alias does not name any more."),
+    shell.flag("--abort", "End the rebuild and remove the new index. The live index is kept."),
     shell.flag("--take-over", "Move the alias of the search that this one replaces to its index."),
-    shell.flag("--offline", "No function is at work now: do not wait for one."),
-    shell.number("--sample", "Items that are compared.", 0, default=SAMPLE),
+    shell.flag("--offline", "No function runs now: do not wait for batches of functions."),
+    shell.number("--sample", "Items to compare.", 0, default=SAMPLE),
     shell.flag("--full", "Compare all items and all documents before the alias is moved."),
     shell.flag("--accept-failed", "Leave out items on which the function raises."),
     TOLERANCE,
@@ -245,19 +243,19 @@ def _aliases(opened: Session, *, writes: bool) -> Aliases:
     outside=True,
 )
 def rebuild(opened: Session) -> Report:
-    """Build the index INDEX anew from the items, while the live one is read and written, and then move its alias: to
-    repair it as a whole, after the function or the mapping changed, or for other settings.
+    """Rebuild the index INDEX from the items, while the live index is read and written, and then move its alias. Use it
+    to repair the whole index, after the function or the mapping changed, or for other settings.
 
-    From its begin on, functions send every document to both indexes. All items are read then; what the new index did
-    not take is sent again; a sample is compared. After a wait for batches that began before, the alias is moved in one
-    step. The old index is written until --drop, so that --back may return to it. A rebuild that was stopped goes on
-    with the same command.
+    From the start of the rebuild, functions send every document to both indexes. Then all items are read, documents
+    that the new index refused are sent again, and a sample is compared. After a wait for batches that began before, the
+    alias is moved in one step. The old index is written until --drop, so that --back may return to it. To continue a
+    rebuild that was stopped, give the same command again.
 
     \b
     Exit codes:
       0  the step was done
       1  a handler raised on some items, or the new index differs: the alias was not moved
-      2  it did not run, or not to its end
+      2  the command did not run, or not to its end
 
     \b
     Examples:
@@ -283,7 +281,7 @@ class _Steps:
         self.counts: dict[str, int] = {}
 
     def report(self) -> Report:
-        """Carries out the step that is asked for, or all up to the move of the alias."""
+        """Runs one step, or all steps up to the move of the alias."""
         given, alias = self.given, self.index.alias
         if given.back:
             mark: IndexMark | None = self.rebuild.back()
@@ -295,20 +293,24 @@ class _Steps:
             alias, mark = self._taken_over()
         else:
             mark = self._built()
-        if mark is None:  # why was printed
+        if mark is None:  # the reason was printed
             return Report(reported=True)
-        lines = [f"Alias {alias} stands for {mark.live}."]
+        lines = [f"Alias {alias} names {mark.live}."]
         if mark.phase == SWAPPED:
             lines.append(phase_text(alias, mark))
         counts = {name: count for name, count in self.counts.items() if name in ("read", "written", "failed")}
         return Report(lines, {"alias": alias, "live": mark.live, "old": mark.old, "phase": mark.phase, **counts})
 
     def _built(self) -> IndexMark | None:
-        """Builds the new index and moves the alias; None where it was not moved."""
+        """Builds the new index and moves the alias; None if the alias was not moved.
+
+        Each step is noted in the mark of the index, so that a stopped rebuild continues at the step that is next. The
+        queue is drained a second time after the wait: batches that began before it may have failed on the new index.
+        """
         mark = self.rebuild.mark
         if mark.phase not in (BUILDING, BOTH):
             mark = self.rebuild.begin()
-            self._say(f"Index {mark.building} is built beside {mark.live}.")
+            self._note(f"Index {mark.building} is built beside {mark.live}.")
         job = self._job(mark)
         if mark.phase == BUILDING:
             self._fill(job)
@@ -319,7 +321,7 @@ class _Steps:
         return None if self._fails(self.rebuild.drain(job.started)) else self.rebuild.swap()
 
     def _job(self, mark: IndexMark) -> Job:
-        """The job of the scan: the one that was begun for this index, or a new one."""
+        """The job of the scan: the job that was begun for this index, or a new one."""
         route, units = self.index.route, self.given.read_units
         known = self._known(mark.building)
         if known and known[0].done:
@@ -336,7 +338,7 @@ class _Steps:
         return [job for job in self.jobs.all() if job.what == WHAT and job.options.get("index") == building]
 
     def _aborted(self) -> IndexMark:
-        """Ends the rebuild, and its scan: a process that still carries it stops."""
+        """Ends the rebuild and its scan. A process that still runs the scan stops."""
         building = self.rebuild.mark.building
         for job in self._known(building) if building else ():
             self.jobs.end(job.id)
@@ -348,24 +350,24 @@ class _Steps:
             return
         tables = list({source.table.name: source.table for source in self.index.route.sources}.values())
         pages, spent = self.rebuild.pages(job.started), metered(self.opened.engine)
-        filling = BackfillRun(self.jobs, job, pages, tables, page_items=self.given.page_items, metered=spent)
-        progress = filling.run()
-        self.counts = dict(filling.job.counts)
-        self._say(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")
+        run = BackfillRun(self.jobs, job, pages, tables, page_items=self.given.page_items, metered=spent)
+        progress = run.run()
+        self.counts = dict(run.job.counts)
+        self._note(f"{progress.read:,} items were read, {progress.report.written:,} documents sent.")
 
     def _fails(self, failed: Sequence[ItemFailed]) -> bool:
-        """Prints the items that the new index lacks; returns whether they stop the move of the alias."""
+        """Prints the items that the new index lacks; returns whether they prevent the move of the alias."""
         self.counts["failed"] = len(failed)
         _note_failed(failed[:WRONG_SHOWN])
         if failed and not self.given.accept_failed:
             note(
-                f"{len(failed)} items cannot be sent to the new index: the alias was not moved. Mend them, and run the "
-                "same command again; --accept-failed leaves them out, --abort ends the rebuild."
+                f"{len(failed)} items cannot be sent to the new index: the alias was not moved. Correct them, and run "
+                "the same command again; --accept-failed leaves them out, --abort ends the rebuild."
             )
         return bool(failed) and not self.given.accept_failed
 
     def _differs(self, mark: IndexMark) -> bool:
-        """Prints what differs between the new index and the items; returns whether anything does."""
+        """Prints the differences between the new index and the items; returns whether there are any."""
         self.aliases.refresh(mark.building)
         alias, sink, tolerance = own_alias(mark.building), self.aliases.sink, self.given.tolerance
         verifier = IndexVerifier(self.opened.runtime, self.index, sink, alias, tolerance)
@@ -377,11 +379,11 @@ class _Steps:
         return bool(found.wrong)
 
     def _wait(self, mark: IndexMark) -> None:
-        """Waits until every batch that read an older mark has ended: it would not write the new index."""
+        """Waits until every batch that read an older mark has ended: such a batch does not write the new index."""
         if self.offline:
             return
         if seconds := self.rebuild.seconds_left(mark):
-            self._say(f"Waiting {seconds} seconds for batches that began before (STREAMFOLD_GATE_SECONDS).")
+            self._note(f"Waiting {seconds} seconds for batches that began before (STREAMFOLD_GATE_SECONDS).")
         while seconds := self.rebuild.seconds_left(mark):
             self.opened.runtime.wait(min(seconds, WAIT_SECONDS))
 
@@ -389,13 +391,13 @@ class _Steps:
         taking = TakeOver(self.opened.runtime, self.index, self.aliases)
         self._wait(taking.begin())
         mark = taking.move()
-        self._say(
-            f"Alias {taking.alias} stands for {mark.live}. Deploy the search without replaces=, and the old one as "
+        self._note(
+            f"Alias {taking.alias} names {mark.live}. Deploy the search without replaces=, and the old one as "
             f'App(..., retired=["{mark.handler}"]).'
         )
         return taking.alias, mark
 
-    def _say(self, text: str) -> None:
+    def _note(self, text: str) -> None:
         if not self.given.json_output:
             note(text)
 
@@ -406,7 +408,7 @@ def _note_failed(failed: Sequence[ItemFailed]) -> None:
 
 
 def _wrong_notes(found: VerifiedIndex) -> Iterator[Note]:
-    """Some of the documents that are wrong."""
+    """The first wrong documents."""
     for each in found.wrong[:WRONG_SHOWN]:
         yield Note(f"{each.what}: document {name_text(each.id)} of {item_text(each.item)}")
     if len(found.wrong) > WRONG_SHOWN:
@@ -415,11 +417,11 @@ def _wrong_notes(found: VerifiedIndex) -> Iterator[Note]:
 
 @shell.command(
     "verify",
-    "Compare an index with the items, and mend what differs.",
+    "Compare an index with the items, and correct differences.",
     ANYWHERE,
-    shell.number("--sample", "Items that are compared.", 1, default=SAMPLE),
+    shell.number("--sample", "Items to compare.", 1, default=SAMPLE),
     shell.flag("--full", "Compare all items, and all documents of the index."),
-    shell.flag("--repair", "Mend what differs: send documents again, or hide them.", "repairs"),
+    shell.flag("--repair", "Correct differing documents: send them again, or hide them.", "repairs"),
     TOLERANCE,
     shell.exclusive("--full", "--sample"),
     shell.belongs("--yes", "--repair", why="--yes belongs to --repair: nothing is written without it."),
@@ -429,19 +431,19 @@ def _wrong_notes(found: VerifiedIndex) -> Iterator[Note]:
     outside=True,
 )
 def verify(opened: Session) -> Report:
-    """Compare documents of the index INDEX with what the search makes of the items now. What differs is read again
-    after a while: what moves is not called different.
+    """Compare the documents of the index INDEX with those that the search makes of the items now. A differing document
+    is read again after the tolerance. If it has changed by then, it counts as moving, and not as different.
 
     \b
-    different  a document that the function makes otherwise
-    missing    a document that is not there
-    ghost      a document whose item is gone, or makes none
+    different  the function makes another document
+    missing    the document does not exist
+    ghost      the item of the document is gone, or makes no document
 
     \b
     Exit codes:
-      0  nothing differs, or all of it was mended
+      0  nothing differs, or all differences were corrected
       1  documents differ, or the function raises on some items
-      2  it did not run, or not to its end
+      2  the command did not run, or not to its end
 
     \b
     Examples:
@@ -462,9 +464,9 @@ def verify(opened: Session) -> Report:
     compared = counted(found.roots, "item")
     lines = [f"Index {index.alias}: {compared} compared; {numbers}; {found.moving:,} moving."]
     if found.untold:
-        lines.append(f"{found.untold:,} documents do not tell their item by their id, and were not compared.")
+        lines.append(f"The ids of {found.untold:,} documents do not name their items; these were not compared.")
     if given.repairs and found.wrong:
-        lines.append(f"Mended, but for {remaining} items." if remaining else "All of it was mended.")
+        lines.append(f"Corrected, except for {remaining} items." if remaining else "All differences were corrected.")
     report = {
         "alias": index.alias,
         "items": found.roots,

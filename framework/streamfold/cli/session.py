@@ -1,4 +1,4 @@
-"""What a command works on: the application, its settings, and the store; each is opened here, when it is asked for."""
+"""The application, the settings and the store of a command. Each is opened when the command first uses it."""
 
 import importlib
 import os
@@ -51,7 +51,7 @@ DEFAULT_APPLICATION = "handlers:app"
 DEFAULT_STATE = ".streamfold/replay.db"
 EMBEDDED, DYNAMODB = "embedded", "dynamodb"
 EMBEDDED_ACTIONS = 2000
-"""Writes in one transaction of a local replay: its stores know no limit, and a row touched often is written once."""
+"""Writes in one transaction of a local replay. Local stores have no limit, and a row of many items is written once."""
 STATE_SUFFIXES = ("", "-wal", "-shm")
 
 
@@ -65,11 +65,11 @@ class GivenOptions:
         raise AttributeError(name)
 
     def put(self, **values: Any) -> None:
-        """Changes options: what they are where they were not given, for example."""
+        """Changes options, for example to a default that depends on others."""
         self.__dict__.update(values)
 
     def get(self, name: str) -> Any:
-        """An option that not every command has; None where it has not."""
+        """An option that not every command has; None if the command lacks it."""
         return self.__dict__.get(name)
 
 
@@ -95,11 +95,11 @@ class Store:
 
 
 class Session:
-    """One call of a command: its options, and what it works on.
+    """One call of a command: its options, application, settings and store.
 
-    ``checks``: the application is checked against the manifest of its state, which is read and never written: code that
-    does not know a handler of the manifest ends with its next batch, and only functions name handlers.
-    ``outside``: external handlers are called, and documents leave this machine; None: as the settings say.
+    ``checks``: checks the application against the manifest of its state. The manifest is read and never written: a
+    command that named a handler there would end the functions whose code does not have the handler.
+    ``outside``: external handlers are called, and documents leave this machine; None: by the settings.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Session:
         self.outside = outside
         self.must_exist = exists
         self.json_file: IO[str] | None = None  # where --json is printed
-        self.places: dict[str, Any] = {}  # outside of the store, by their names in settings; ``Runtime.opened``
+        self.locations: dict[str, Any] = {}  # opened outside of the store, by name in settings; ``Runtime.opened``
 
     @cached_property
     def app(self) -> App:
@@ -149,7 +149,7 @@ class Session:
 
     @cached_property
     def runtime(self) -> Runtime:
-        """The application with its settings and its store; a local one has to exist, unless the command makes it."""
+        """The application with its settings and its store. A local state must exist, unless the command creates it."""
         engine = self.close_later(open_store(self.app, self.settings, self.store, must_exist=self.must_exist))
         runtime = self.runtime_on(engine)
         if self.checks:
@@ -157,22 +157,22 @@ class Session:
         return runtime
 
     def runtime_on(self, engine: Engine) -> Runtime:
-        """The same on a store that the command opens by itself.
+        """The runtime on a store that the command opened itself.
 
-        On DynamoDB as many calls are made at once as by a function; a local state has one thread.
+        On DynamoDB a command makes as many calls at once as a function; a local state has one thread.
         """
         given: dict[str, Any] = {"actions": EMBEDDED_ACTIONS}
         if not self.store.is_local:
             given = {"slots": Threads(self.settings.lanes)}
         outside = True if self.given.get("external") else self.outside
-        return Runtime(self.app, engine, self.settings, warn=warn, outside=outside, opened=self.places, **given)
+        return Runtime(self.app, engine, self.settings, warn=warn, outside=outside, opened=self.locations, **given)
 
     @property
     def engine(self) -> Engine:
         return self.runtime.store
 
     def close_later(self, engine: Any) -> Any:
-        """An engine that is closed when the command ends."""
+        """Returns the engine, and closes it when the command ends."""
         return self.stack.enter_context(closing(engine))
 
     @cached_property
@@ -187,35 +187,35 @@ class Session:
 
     @property
     def explaining(self) -> Explaining:
-        """What explanations of items and rows are made with."""
+        """The application, store and schema for explanations of items and rows."""
         return Explaining(self.app, self.engine, self.runtime.known.schema)
 
     def keys(self, routes: Sequence[Route]) -> ItemKeys:
-        """The keys of the items that lead to these handlers."""
+        """The keys of the items that these handlers read."""
         return ItemKeys(self.app, self.engine, routes, LOCAL_SEGMENTS if self.local else SEGMENTS)
 
     def confirm_writes(self) -> None:
-        """Prints which account and region are written to, and asks unless ``--yes``. Not for local stores."""
+        """Prints the account and region of the writes, and asks unless ``--yes``. Local stores need no confirmation."""
         if self.store.on_aws:
             from streamfold.cli.dynamodb import written_to
 
             confirm(f"This writes to AWS, {written_to(self.engine)}.", yes=self.given.yes, to=" to write to AWS")
 
     def confirm_documents(self) -> None:
-        """Says that documents are written to a server, if any are and it is no loopback, and asks unless ``--yes``."""
+        """Prints the server that documents are written to, unless it is on a loopback, and asks unless ``--yes``."""
         if self.settings.search and searches_of(self.app.routes) and not is_loopback(self.settings.search):
             confirm(f"This writes documents to {self.settings.search}.", yes=self.given.yes)
 
     def documents_to_server(self) -> None:
-        """Has documents written to the server of ``--search-url``."""
+        """Makes the server of ``--search-url`` the destination of documents."""
         from streamfold.derivations.search.indexes import OPENED
 
         if not searches_of(self.app.routes):
-            raise SettingsError("--search-url is where documents go: the application has no search.")
-        self.places[OPENED] = self.server()
+            raise SettingsError("--search-url is the server of documents: the application has no search.")
+        self.locations[OPENED] = self.server()
 
     def server(self) -> "OpenSearchIndex":
-        """The search server of the settings. Raises ``SettingsError`` where none is set."""
+        """The search server of the settings. Raises ``SettingsError`` if none is set."""
         from streamfold.derivations.search.opensearch import open_search
 
         if self.settings.search is None:
@@ -225,7 +225,10 @@ class Session:
 
 
 def confirm(text: str, *, yes: bool, to: str = " to go on") -> None:
-    """Says what happens, and asks unless ``yes``. Raises ``SettingsError`` where nobody can be asked."""
+    """Prints the text, and asks unless ``yes``. Raises ``SettingsError`` if no person can answer.
+
+    A command in a pipe would otherwise wait for ever, or write without a confirmation.
+    """
     note(text)
     if yes:
         return
@@ -235,7 +238,7 @@ def confirm(text: str, *, yes: bool, to: str = " to go on") -> None:
 
 
 def program() -> str:
-    """How this command is called here: by its name, or by its path where the name alone would not find it."""
+    """The name by which this command can be called here, or its path if the name would not find it."""
     called = sys.argv[0]
     if Path(called).name != PROGRAM or shutil.which(PROGRAM):
         return PROGRAM
@@ -259,9 +262,9 @@ def make_settings(tables: tuple[str, ...]) -> Settings:
 
 
 def load_application(named: str) -> App:
-    """Imports ``module:name`` from the folder one stands in.
+    """Imports ``module:name`` from the current folder.
 
-    Raises ``SettingsError``, with the user's own line, when that fails.
+    Raises ``SettingsError``, with the line of the user's code, if the import fails.
     """
     module_name, _, name = named.partition(":")
     context = click.get_current_context(silent=True)
@@ -284,17 +287,17 @@ def load_application(named: str) -> App:
 
 
 def _module_of(file: Path, name: str) -> str:
-    """The module of a file, as it is named where one stands, or where it would be found."""
+    """The name of a file's module in the current folder, or in the folder from which it can be imported."""
     if file.name == "__init__":
         file = file.parent
     folder = Path.cwd()
     if file.resolve().is_relative_to(folder):
         return f"a module, such as {'.'.join(file.resolve().relative_to(folder).parts)}:{name}"
-    return f"a module, such as {file.name}:{name} where you stand in {file.parent}"
+    return f"a module, such as {file.name}:{name} in the folder {file.parent}"
 
 
 def _instead(module: ModuleType, name: str, found: object) -> str:
-    """What a module has in place of an application of this name, and what was expected."""
+    """The object of this name in a module, and the expected application."""
     has = f"the module has no {name!r}" if found is None else f"it is {type(found).__name__}"
     if apps := [other for other, value in vars(module).items() if isinstance(value, App)]:
         return f"{has}. Did you mean {module.__name__}:{apps[0]}?"
@@ -309,7 +312,7 @@ def _import(option: str, named: str, module_name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise SettingsError(
-                f"{option} {named!r}: there is no module {error.name!r} in {Path.cwd()}. Stand in the folder that "
+                f"{option} {named!r}: there is no module {error.name!r} in {Path.cwd()}. Change to the folder that "
                 "holds it, or name another with --app."
             ) from None
         raise SettingsError(f"{option} {named!r} does not import: {error}{_where(error)}") from error
@@ -339,7 +342,7 @@ def user_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def open_store(app: App, settings: Settings, store: Store, *, must_exist: bool = True) -> Engine:
-    """A store that is read: the state file of a local replay, which must exist unless said otherwise, or DynamoDB."""
+    """The state file of a local replay, or DynamoDB. Raises ``SettingsError`` for a missing file if ``must_exist``."""
     if store.is_local:
         return open_embedded(app, store.state or DEFAULT_STATE, must_exist=must_exist)
     if is_unnamed(app, settings):
@@ -348,7 +351,7 @@ def open_store(app: App, settings: Settings, store: Store, *, must_exist: bool =
 
 
 def open_memory(app: App, settings: Settings) -> MemoryEngine:
-    """The store of a replay that keeps nothing, also no records for groups that it does not serve."""
+    """The store of a replay that keeps nothing. It keeps no records for groups that the settings do not serve."""
 
     def served(row: RowKey) -> Collection[str]:
         return [group for group in app.chains(row) if settings.serves(group)]
@@ -373,7 +376,7 @@ def open_embedded(app: App, path: str, *, must_exist: bool = False) -> EmbeddedE
 
 @contextmanager
 def open_copy(app: App, path: str) -> Iterator[EmbeddedEngine]:
-    """The embedded engine over a copy of a state file, in which anything may be tried."""
+    """The embedded engine over a copy of a state file, for dry runs."""
     with TemporaryDirectory() as folder:
         copied = str(Path(folder) / "state.db")
         with (
@@ -387,13 +390,13 @@ def open_copy(app: App, path: str) -> Iterator[EmbeddedEngine]:
 
 
 def has_state(path: str) -> bool:
-    """Whether a state file is there: an empty file holds none."""
+    """Whether a state file exists and is not empty."""
     file = _file(path)
     return file.is_file() and file.stat().st_size > 0
 
 
 def _file(path: str) -> Path:
-    """Where a state file is, or is to be. Raises ``SettingsError`` for a folder."""
+    """The path of a state file, which may not exist yet. Raises ``SettingsError`` for a folder."""
     file = read_path("State file", path)
     if file.is_dir():
         raise SettingsError(f"State file {path} is a folder: expected a file, for example {file / 'replay.db'}.")
@@ -401,7 +404,7 @@ def _file(path: str) -> Path:
 
 
 def remove_state(path: str) -> None:
-    """Removes a state file for ``--fresh``; refuses one that streamfold did not make, or that another process uses."""
+    """Removes a state file for ``--fresh``. Raises ``SettingsError`` for a file of another program or one in use."""
     file = _file(path)
     if not file.is_file():
         return
@@ -415,8 +418,9 @@ def remove_state(path: str) -> None:
         )
     with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as connection:
         try:
-            # Leaving the mode WAL needs the file for oneself: a process that has it open, though idle, is in the way
-            # (SQLite, "Write-Ahead Logging", Use of WAL Without Shared-Memory and Persistence of WAL mode).
+            # Without this, a process that has the file open would go on writing to a file that is removed. To leave the
+            # mode WAL, SQLite needs the file exclusively, so that even an idle process is noticed (SQLite,
+            # "Write-Ahead Logging", Use of WAL Without Shared-Memory and Persistence of WAL mode).
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
@@ -437,7 +441,7 @@ def _is_state(file: Path) -> bool:
 
 
 def is_unnamed(app: App, settings: Settings) -> bool:
-    """Whether the settings do not name the one table of an application, whose keys do not name it either."""
+    """Whether neither the keys of an application nor the settings name its one table."""
     return MAIN.name in app.tables and not settings.real_name(MAIN.name)
 
 
@@ -452,13 +456,13 @@ def open_dynamodb(app: App, settings: Settings, store: Store, origins: Origins |
 
 
 def real_tables(app: App, settings: Settings, origins: Origins | None = None) -> Mapping[str, tuple[Any, str]]:
-    """The tables with their real names: set, seen in the records, or the logical name itself."""
+    """The tables with their real names: from the settings, from the records, or the logical name itself."""
     seen: dict[str, str] = origins.real_names() if origins else {}
     return {name: (table, settings.real_name(name) or seen.get(name, name)) for name, table in app.tables.items()}
 
 
 def metered(engine: Engine) -> Metered:
-    """The read and write units that DynamoDB has consumed since the last call; none of a local state."""
+    """A function that gives the read and write units consumed since its last call; 0 for a local state."""
     if engine.is_local:
         return lambda: (0, 0)
     from streamfold.engines.dynamodb_client import Meter
@@ -468,11 +472,11 @@ def metered(engine: Engine) -> Metered:
 
 
 def chosen_routes(opened: Session, names: Sequence[str], *, offline: bool = False) -> list[Route]:
-    """The handlers that are named; without names, all whose truth is in their items and whose records are processed.
+    """The named handlers; without names, all handlers whose rows follow from items and whose records are processed.
 
-    ``offline``: no stream delivers to the handlers, so that they need not be named by a function.
+    ``offline``: no stream delivers to the handlers, so no function needs to have named them.
 
-    Raises ``SettingsError`` for one that is unknown, retired, switched off, or was named by no function.
+    Raises ``SettingsError`` for a handler that is unknown, retired, switched off, or named by no function.
     """
     routes = wanted_routes(opened.app, dict.fromkeys(names))
     offline = offline or opened.local is not None
@@ -490,7 +494,7 @@ def chosen_routes(opened: Session, names: Sequence[str], *, offline: bool = Fals
 
 
 def left_out(opened: Session, route: Route, *, offline: bool | None = None) -> str:
-    """Why a handler is left out where none is named; "" for one that is not."""
+    """The reason why a handler is left out if none is named; "" if it is not left out."""
     entry = opened.manifest.handlers.get(route.name)
     if why := _not_run(opened.settings, route):
         return why
@@ -508,8 +512,8 @@ def _not_run(settings: Settings, route: Route) -> str:
 
 
 def export_of(settings: Settings, tables: Sequence[Table], manifest: str) -> Export:
-    """The export of the one table whose items are read. Raises ``SettingsError`` where there are several, or none."""
+    """The export of the one table of these handlers. Raises ``SettingsError`` unless there is exactly one."""
     if len(tables) != 1:
         names = ", ".join(table.name for table in tables) or "none"
-        raise SettingsError(f"--export is of one table, and the handlers read {names}: name the handlers of one table.")
+        raise SettingsError(f"--export holds one table, and the handlers read {names}: name the handlers of one table.")
     return open_export(manifest, tables[0], settings.real_name(tables[0].name))

@@ -1,7 +1,7 @@
-"""The shell around every command: its options, which of them contradict each other, what it works on, what it prints.
+"""The shell around every command: its options, their contradictions, its session and its report.
 
-A command is a function that is given a ``Session`` and returns a ``Report``. The shell reads the options, refuses those
-that do not go together, lets the command work, prints its report while the store is open, and closes the store::
+A command is a function that gets a ``Session`` and returns a ``Report``. The shell reads the options, refuses those
+that contradict each other, calls the function, prints its report while the store is open, and closes the store::
 
     @command("history", "Show the life of one item.", KEY, *STATE_OPTIONS, exclusive("--at", "--limit"), json_flag())
     def history(opened: Session) -> Report:
@@ -24,15 +24,15 @@ from streamfold.errors import SettingsError
 from streamfold.settings.readers import read_path
 
 Option = Callable[[Any], Any]
-"""An option or an argument: what makes a parameter of a function."""
+"""An option or an argument, as a decorator of click."""
 OptionOrRule = Any
-"""An option, an argument, a rule, or a tuple of parts."""
+"""An option, an argument, a rule, or a tuple of these."""
 GivenNames = frozenset[str]
-"""The options and arguments that were given, and choices with their values: ``--limit``, ``--engine dynamodb``, JOB."""
+"""The options and arguments of a call, and choices with their values: ``--limit``, ``--engine dynamodb``, JOB."""
 
 
 class Rule(NamedTuple):
-    """Which options go together: takes the names that were given and all values, and gives the error, or None."""
+    """A check of options: takes the given names and all values, and returns the error, or None."""
 
     check: Callable[[GivenNames, Mapping[str, Any]], str | None]
 
@@ -40,17 +40,17 @@ class Rule(NamedTuple):
 def command(
     name: str,
     short_help: str,
-    *parts: OptionOrRule,
+    *options: OptionOrRule,
     group: click.Group | None = None,
     checks: bool = False,
     outside: bool | None = None,
     exists: bool = True,
 ) -> Callable[[Callable[[Session], Report]], click.Command]:
-    """Makes a command of a function. ``parts``: its options, arguments and rules, in their order.
+    """Makes a command of a function. ``options``: its options, arguments and rules, in their order.
 
     ``checks``, ``outside`` and ``exists``: how its ``Session`` is opened.
     """
-    flat = list(_flat(parts))
+    flat = list(_flat(options))
     rules = [each for each in flat if isinstance(each, Rule)]
 
     def decorate(body: Callable[[Session], Report]) -> click.Command:
@@ -73,12 +73,12 @@ def command(
     return decorate
 
 
-def _flat(parts: Iterable[OptionOrRule]) -> Iterator[Option | Rule]:
-    for part in parts:
-        if type(part) is tuple:  # a rule is a tuple of its own
-            yield from _flat(part)
+def _flat(options: Iterable[OptionOrRule]) -> Iterator[Option | Rule]:
+    for option in options:
+        if type(option) is tuple:  # a rule is a named tuple, which must not be flattened
+            yield from _flat(option)
         else:
-            yield part
+            yield option
 
 
 def _read(values: dict[str, Any], rules: list[Rule]) -> GivenOptions:
@@ -88,7 +88,7 @@ def _read(values: dict[str, Any], rules: list[Rule]) -> GivenOptions:
         if error := rule.check(names, values):
             raise SettingsError(error)
     if "engine" in values:
-        if values["state"] == "":  # an unset variable of a shell
+        if values["state"] == "":  # an unset variable of a shell would silently select the default state
             raise SettingsError("--state is empty: expected the name of a file.")
         values["store"] = Store(values.pop("engine"), values.pop("state"), values.pop("endpoint_url"))
     return GivenOptions(**values)
@@ -108,9 +108,10 @@ def _names_given() -> GivenNames:
 
 
 def _carried_out(body: Callable[[Session], Report], session: Session, stack: ExitStack) -> bool:
-    """Lets a command work and prints its report; returns whether it found what somebody has to look at.
+    """Calls the function of a command and prints its report; returns whether the report needs attention.
 
-    What boto3 refuses becomes one message. With ``--json``, what handlers print goes to standard error.
+    Errors of boto3 become one message. With ``--json``, prints of handlers go to standard error, or they would break
+    the JSON.
     """
     given = session.given
     if given.get("store") and not session.store.is_local:
@@ -126,7 +127,7 @@ def _carried_out(body: Callable[[Session], Report], session: Session, stack: Exi
 
 
 def exclusive(*names: str, why: str = "") -> Rule:
-    """At most one of these options. {} in ``why`` stand for the first of those that were given."""
+    """At most one of these options. The given ones replace {} in ``why``, in order."""
 
     def check(given: GivenNames, _: Any) -> str | None:
         found = [name for name in names if name in given]
@@ -142,7 +143,7 @@ def exactly_one(*names: str, why: str) -> Rule:
 
 
 def refuses(name: str, *others: str, why: str) -> Rule:
-    """An option beside which none of the others makes sense; {other} stands for the first of them."""
+    """An option that contradicts each of the others. The first given one replaces {other} in ``why``."""
 
     def check(given: GivenNames, _: Any) -> str | None:
         found = [other for other in others if other in given]
@@ -163,19 +164,19 @@ def flag(name: str, text: str, variable: str | None = None, **more: Any) -> Opti
 
 
 def value(name: str, metavar: str, text: str, variable: str | None = None, **more: Any) -> Option:
-    """An option with a text, or with what ``type`` makes of it."""
+    """An option with a text, or with a value of ``type``."""
     return click.option(name, *([variable] if variable else []), metavar=metavar, help=text, **more)
 
 
-def number(name: str, text: str, least: int | None = None, most: int | None = None, **more: Any) -> Option:
+def number(name: str, text: str, minimum: int | None = None, maximum: int | None = None, **more: Any) -> Option:
     """An option with a whole number; a default is shown."""
     given = {"metavar": "N", "show_default": "default" in more, **more}
-    return value(name, text=text, type=click.IntRange(least, most), **given)
+    return value(name, text=text, type=click.IntRange(minimum, maximum), **given)
 
 
-def decimal(name: str, metavar: str, text: str, least: float | None = None, **more: Any) -> Option:
+def decimal(name: str, metavar: str, text: str, minimum: float | None = None, **more: Any) -> Option:
     """An option with a number that may be a fraction; a default is shown."""
-    kind = click.FLOAT if least is None else click.FloatRange(min=least)
+    kind = click.FLOAT if minimum is None else click.FloatRange(min=minimum)
     return value(name, metavar, text, type=kind, show_default=more.get("default") is not None, **more)
 
 
@@ -185,12 +186,12 @@ def choice(name: str, options: tuple[str, ...], text: str, **more: Any) -> Optio
 
 
 class FilePath(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
-    """A file that an option names: there or not yet, and no folder."""
+    """A file that may not exist yet. A folder is refused."""
 
     name = "file"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The path. Raises ``SettingsError`` for a text that can name no file."""
+        """The path. Raises ``SettingsError`` for a folder, or a text that cannot be a path."""
         option = param.opts[0] if param else "The file"
         file = read_path(option, str(value))
         if file.is_dir():
@@ -204,7 +205,7 @@ def file(name: str, text: str, variable: str | None = None, metavar: str = "FILE
 
 
 def utf8(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """A text or texts as they were typed. Raises ``SettingsError`` for bytes that are no text in UTF-8."""
+    """A typed text, or several, unchanged. Raises ``SettingsError`` for bytes that are not UTF-8."""
     name = parameter.opts[0] if parameter.opts[0].startswith("-") else str(parameter.name).upper()
     for each in value if isinstance(value, tuple) else [value]:
         try:
@@ -215,17 +216,17 @@ def utf8(_context: click.Context, parameter: click.Parameter, value: Any) -> Any
 
 
 def json_flag(text: str = "Print one JSON object.") -> Option:
-    """``--json``."""
+    """``given.json_output``: the report is printed as JSON."""
     return flag("--json", text, "json_output")
 
 
 def yes_flag(what: str = "writing to AWS") -> Option:
-    """``--yes``."""
+    """Skips the question before a write that leaves this machine."""
     return flag("--yes", f"Do not ask before {what}.")
 
 
 def key(*, required: bool = False) -> tuple[Option, Option]:
-    """The arguments PARTITION and SORT: a key as it is typed."""
+    """The arguments PARTITION and SORT: a typed key."""
     return (
         click.argument("partition", required=required, callback=utf8),
         click.argument("sort", required=False, callback=utf8),
@@ -234,16 +235,16 @@ def key(*, required: bool = False) -> tuple[Option, Option]:
 
 def key_option(text: str) -> tuple[Option | Rule, ...]:
     """``--key PARTITION [SORT]``."""
-    alone = "{!r} stands alone: a key is given with --key PARTITION [SORT]."
+    lone = "{!r} has no --key before it: give a key with --key PARTITION [SORT]."
     return (
-        Rule(lambda given, values: alone.format(values["sort"]) if "SORT" in given and "--key" not in given else None),
+        Rule(lambda given, values: lone.format(values["sort"]) if "SORT" in given and "--key" not in given else None),
         value("--key", "PARTITION [SORT]", text, "partition", callback=utf8),
         click.argument("sort", required=False, metavar="", callback=utf8),
     )
 
 
 def search_url(text: str) -> Option:
-    """``--search-url``."""
+    """The server of documents, in place of ``STREAMFOLD_SEARCH``."""
     return value("--search-url", "URL", text, "search_url")
 
 
@@ -255,7 +256,7 @@ APPLICATION = click.option(
     show_default=True,
     show_envvar=True,
     metavar="MODULE:NAME",
-    help="The application, found from the folder you stand in.",
+    help="The application, imported from the current folder.",
 )
 STATE = value("--state", "FILE", "The state file of a local replay.", default=DEFAULT_STATE, show_default=True)
 STORE = (
@@ -271,17 +272,17 @@ STORE = (
 )
 """The store of a command that has an option ``--state`` too: it becomes ``given.store``, and ``given.tables``."""
 STATE_OPTIONS = (APPLICATION, STATE, *STORE)
-"""What a command over a state has that is there."""
+"""The options of a command on an existing state."""
 HANDLERS = click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 SEGMENTS = number("--segments", "Segments of a table. Default: 16, and 1 for a local state.", 1, 10_000)
 READ_UNITS = number("--read-units", "Read units a second. Default: no limit.", 0, default=0, show_default=False)
 LAG = (
     decimal(
-        "--max-lag", "SECONDS", "Wait while the function is further behind its stream (CloudWatch, IteratorAge).", 1
+        "--max-lag", "SECONDS", "Pause while the function is further behind its stream (CloudWatch, IteratorAge).", 1
     ),
-    value("--function", "NAME", "The function whose lag --max-lag looks at."),
+    value("--function", "NAME", "The function of --max-lag."),
 )
-"""A run that gives way to the live stream, while a function is further behind than it may be."""
+"""A run pauses while a function lags behind its stream: it would take the write capacity of the live stream."""
 SPARK_MASTER = value(
-    "--spark-master", "URL", "The master of --runner spark. Default: that of spark-submit, or this machine's cores."
+    "--spark-master", "URL", "The master of --runner spark. Default: the one of spark-submit, or this machine's cores."
 )

@@ -1,4 +1,4 @@
-"""``streamfold show``: derived rows, source items, state items, documents or a page of a feed, as readers see them."""
+"""``streamfold show`` prints derived rows, source items, state items, documents or a page of a feed."""
 
 import json
 import time
@@ -46,9 +46,9 @@ from streamfold.routes.route import Fields, Route
 from streamfold.settings import Settings
 
 SORTED_ITEMS_MAX = 200_000
-"""Items of a store that does not sort that are sorted in memory; name a partition above that."""
+"""Items that are sorted in memory if the store does not sort. Without a bound, a large table would exhaust memory."""
 LIMIT_MAX = 1_000_000_000
-"""Of ``--limit``: SQLite and Python count to 2^63 - 1, and no terminal shows more than this."""
+"""The most of ``--limit``: a number above 2^63 - 1 is an error in SQLite and in ``islice``."""
 STATE_TABLE = Table("state", partition="pk", sort="sk")
 
 
@@ -62,13 +62,15 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
     shell.number(
         "--limit", f"At most N items of each table (on a terminal {LIMIT_ON_TERMINAL} if not given).", 1, LIMIT_MAX
     ),
-    shell.value("--handler", "NAME", "Rows that this handler writes; with --source items that it reads."),
-    shell.value("--index", "INDEX", "Documents of this search index, of the local state or of a server."),
-    shell.value("--feed", "NAME", "One page of this feed, of the reader whose key PARTITION is."),
-    shell.value("--cursor", "TEXT", "With --feed, where the page begins: what the page before ended with."),
+    shell.value("--handler", "NAME", "Rows that this handler writes; with --source, items that it reads."),
+    shell.value("--index", "INDEX", "Documents of this search index, in the local state or on a server."),
+    shell.value("--feed", "NAME", "One page of this feed, for the reader with the key PARTITION."),
+    shell.value(
+        "--cursor", "TEXT", "With --feed, the beginning of the page: the cursor at the end of the page before."
+    ),
     shell.flag("--hidden", "With --index, also documents whose items are gone."),
     shell.search_url("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
-    shell.flag("--raw", "With the framework's own attributes, and rows that readers do not see."),
+    shell.flag("--raw", "Also the framework's own attributes, and rows that readers do not see."),
     shell.belongs("--cursor", "--feed"),
     shell.refuses(
         "--feed",
@@ -90,11 +92,10 @@ STATE_TABLE = Table("state", partition="pk", sort="sk")
     shell.json_flag("Print one item a line, in DynamoDB JSON; documents in JSON."),
 )
 def show(opened: Session) -> Report:
-    """Show derived rows, sorted by key: all of them, those of one PARTITION, or those whose sort key begins with SORT.
+    """Show derived rows, sorted by key: all rows, the rows of one PARTITION, or those whose sort key begins with SORT.
 
-    With --index, show documents instead: those that a search of the index may find. With --feed, show a page of a
-    reader's feed, newest first: pushed rows merged with the posts of pulled authors. On a local state, age is counted
-    from the newest post.
+    With --index, show the documents of a search index instead. With --feed, show a page of a reader's feed, newest
+    first: pushed rows merged with the posts of pulled authors. On a local state, age is counted from the newest post.
 
     \b
     Examples:
@@ -117,7 +118,7 @@ def _items_report(opened: Session) -> Report:
     app, given = opened.app, opened.given
     keys = None if given.handler is None else _keys(app, given.handler, source=given.source)
     named = [name for name in given.tables if name in app.tables]  # --table NAME shows a table, NAME=REAL names it
-    given.put(tables=tuple(pair for pair in given.tables if pair not in app.tables))
+    given.put(tables=tuple(each for each in given.tables if each not in app.tables))
     tables = [app.tables[name] for name in named or app.tables]
     tables = [table for table in tables if keys is None or any(key.table.name == table.name for key in keys)]
     tables = [STATE_TABLE] if given.state_items else tables
@@ -148,7 +149,7 @@ def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
 
 
 def _rows(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator[StoredItem]:
-    """The items of a table that are asked for, sorted."""
+    """The selected items of a table, sorted."""
     given = opened.given
     items = opened.engine.state_items() if given.state_items else _wanted(opened, table, keys)
     found = _matching(items, table, given.partition, given.sort)
@@ -159,10 +160,10 @@ def _rows(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator
 
 
 def _wanted(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator[StoredItem]:
-    """The items of a table that are asked for, and perhaps others of its partition."""
+    """The selected items of a table, and perhaps others of its partition."""
     app, store, source = opened.app, opened.engine, opened.given.source
     every = [key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name]
-    # A store can seek by the partition as it was typed where that is text.
+    # A store can seek by the typed partition only if the key attribute is text.
     sought = opened.given.partition if all(key.partition.attribute_type == "S" for key in every) else None
     if keys is not None:
         return _of_keys(store, app, table, sought, keys)
@@ -174,7 +175,7 @@ def _wanted(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterat
 
 
 def _of_keys(store: Engine, app: App, table: Table, partition: str | None, keys: Sequence[Key]) -> Iterator[StoredItem]:
-    """The items of some keys, sorted and each once; sought where the store can."""
+    """The items of some keys, sorted and each once. The store seeks them if it can."""
     if partition is not None or store.by_prefix is None:
         return keyed_items(keys, table, store.items(table, partition))
     own, by_key = [key for key in keys if key.table.name == table.name], partial(sort_key, table)
@@ -192,7 +193,7 @@ def _matching(
 
 
 def _documents_report(opened: Session) -> Report:
-    """The documents of an index. Raises ``SettingsError`` for a name that is none."""
+    """The documents of an index. Raises ``SettingsError`` for an unknown name."""
     given = opened.given
     index = find_index(opened.app.routes, given.index, opened.settings)
     sink = sink_of(opened)
@@ -244,7 +245,7 @@ class DocumentSamples(NamedTuple):
     found: list[tuple[str, Found]]
 
     def lines(self) -> Iterator[Printed]:
-        """The documents, under the name of their index."""
+        """The documents for a person, below the name of their index."""
         yield f"\nindex {shown_index(self.route)}  ({self.route.name})"
         if not self.found:
             yield "no documents"
@@ -255,7 +256,7 @@ class DocumentSamples(NamedTuple):
             yield _documents_grid(each for _, each in self.found)
 
     def json(self) -> Iterator[str]:
-        """Each document as a JSON object, with its index."""
+        """A line of JSON for each document."""
         return (f'{{"index":{json.dumps(name)},{document_json(each)[1:]}' for name, each in self.found)
 
 
@@ -277,7 +278,7 @@ def local_samples(app: App, engine: Engine, settings: Settings, most: int) -> It
 def _feed_report(opened: Session) -> Report:
     """One page of a reader's feed, as ``streamfold.read.feed`` gives it.
 
-    Raises ``SettingsError`` for a name, a reader or a cursor that fits none.
+    Raises ``SettingsError`` for an unknown feed, a text that is no reader, or a cursor of another feed.
     """
     app, settings, given = opened.app, opened.settings, opened.given
     feeds = {route.name: route for route in feed_routes(app)}
@@ -307,7 +308,7 @@ def _reader(into: Key, text: str | None) -> Fields:
     fields = into.partition.match(text) if text is not None else None
     if fields is None and text is not None and "=" in text:
         try:
-            given = dict(pair.split("=", 1) for pair in text.split(","))
+            given = dict(each.split("=", 1) for each in text.split(","))
             fields = into.partition.match(into.partition.compose(given))
         except (KeyError, KeyValueError, TypeError, ValueError):
             fields = None
@@ -319,8 +320,9 @@ def _reader(into: Key, text: str | None) -> Fields:
 
 
 def _now(route: Route, queries: Queries, reader: Fields) -> float:
-    """The time from which age is counted on a local state: that of the newest post, so that a replay of last year shows
-    its feeds.
+    """The present time for feeds of a local state: the time of the newest post.
+
+    With the real time, a replay of last year's records would show empty feeds.
     """
     newest = page(route, queries, reader, 1, None, PULLS_MOST, 0.0, time.time()).rows
     fields = route.into[0].match(newest[0]) if newest else None

@@ -1,7 +1,7 @@
-"""Spark as an engine of runs: an export is repartitioned by row, so that no two workers write one row.
+"""Runs on Spark: an export is repartitioned by row, so that no two workers write one row.
 
-PySpark is imported here alone, when a run asks for it. What it pickles are names and plain values: each worker imports
-the application and opens the store itself.
+Only this module imports PySpark, and only for a run on Spark. It pickles names and plain values only: each worker
+imports the application and opens the store itself.
 """
 
 import json
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 LOCAL = "local[*,4]"
 """This machine's cores; a task is tried four times, as on a cluster (Spark, Configuration, spark.task.maxFailures)."""
 QUIET = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Of a local run: nothing subscriptions to other machines."""
+"""Settings of a local run: Spark opens no port to other machines."""
 PARTITIONS_A_CORE = 4
 AskedLag = tuple[float | None, str | None]
 """``--max-lag`` and ``--function``."""
 Shuffled = tuple[tuple[str, str], ItemKey]
-"""An item behind the row that it is brought to, and its own name: both as texts that can be compared."""
+"""The row by which an item is grouped and the name of the item, both as texts that can be compared; then the item."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppLocation:
-    """What a worker needs to find the application: names, and the settings of the environment."""
+    """The names and the environment by which a worker finds the application."""
 
     application: str
     tables: tuple[str, ...]
@@ -72,7 +72,7 @@ class AppLocation:
         return cls(application, tables, {name: text for name, text in os.environ.items() if name.startswith(PREFIX)})
 
     def opened(self) -> tuple[App, Settings]:
-        """The application and the settings, in whichever process this is."""
+        """Imports the application and reads the settings, in the process of the caller."""
         os.environ.update(self.environment)
         return _loaded(self.application), make_settings(self.tables)
 
@@ -81,7 +81,7 @@ _loaded = cache(load_application)
 
 
 def spark_context(master: str | None) -> Any:
-    """The cluster's context; one on this machine's cores where none is named. Raises ``SettingsError``."""
+    """The context of the cluster, or of this machine's cores if none is named. Raises ``SettingsError``."""
     try:
         from pyspark import SparkConf, SparkContext
     except ModuleNotFoundError:
@@ -92,7 +92,7 @@ def spark_context(master: str | None) -> Any:
     if master or not conf.contains("spark.master"):
         conf.setMaster(master or LOCAL)
     if (conf.get("spark.master") or "").startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers would be whatever python3 is on the path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers would run any python3 of the path
         for name, value in QUIET.items():
             conf.setIfMissing(name, value)
     context = SparkContext.getOrCreate(conf)
@@ -101,7 +101,7 @@ def spark_context(master: str | None) -> Any:
 
 
 def row_hash(key: object) -> int:
-    """The same in every process, unlike Python's own."""
+    """A hash that is the same in every process, unlike Python's own: workers must agree on the partition of a row."""
     return crc32(repr(key).encode())
 
 
@@ -109,7 +109,7 @@ def row_hash(key: object) -> int:
 class Files:
     """The data files of exports, as tasks: the name of the table, the manifest, the number of the file."""
 
-    place: AppLocation
+    location: AppLocation
     handlers: tuple[str, ...]
 
     def routes(self, app: App) -> list[Route]:
@@ -120,13 +120,13 @@ class Files:
 
 
 class FileSums(Files):
-    """What the items of a file contribute to rows: a task of ``verify``."""
+    """The contributions of the items of a file: a task of ``verify``."""
 
     __slots__ = ()
 
     def __call__(self, task: tuple[str, str, int]) -> Iterator[tuple[RowKey, RowSum]]:
         table, manifest, number = task
-        app, settings = self.place.opened()
+        app, settings = self.location.opened()
         routes, schema = self.routes(app), Schema()
         for line in self.export(app, settings, table, manifest).lines_of(number):
             yield from contributed(app, routes, schema, line)
@@ -138,17 +138,17 @@ class RowsCompared(Files):
     __slots__ = ()
 
     def __call__(self, rows: Iterable[tuple[RowKey, RowSum]]) -> Iterator[RowDifference | ItemError | int]:
-        app, settings = self.place.opened()
+        app, settings = self.location.opened()
         return compared(app, settings, self.routes(app), rows)
 
 
 def verified_on_spark(
-    place: AppLocation, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
+    location: AppLocation, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
 ) -> tuple[VerifiedRows, list[ItemError]]:
-    """Compares the rows of exports, by the names of their tables, with what their sources add up to."""
-    _, settings = place.opened()
+    """Compares the rows of exports, by the names of their tables, with the sums of their sources."""
+    _, settings = location.opened()
     handlers = tuple(route.name for route in verified_routes(app, routes))
-    task = FileSums(place, handlers)
+    task = FileSums(location, handlers)
     opened = {name: task.export(app, settings, name, manifest) for name, manifest in exports.items()}
     tasks = [(name, exports[name], number) for name, export in opened.items() for number in range(export.parts)]
     context = spark_context(master)
@@ -156,7 +156,7 @@ def verified_on_spark(
     files = context.parallelize(tasks, len(tasks)).flatMap(task)
     rows = files.reduceByKey(joined_sums, partitions, partitionFunc=row_hash)
     found, failed = VerifiedRows(), list[ItemError]()
-    for each in rows.mapPartitions(RowsCompared(place, handlers)).collect():
+    for each in rows.mapPartitions(RowsCompared(location, handlers)).collect():
         if isinstance(each, int):
             found.rows += each
         elif isinstance(each, RowDifference):
@@ -168,7 +168,7 @@ def verified_on_spark(
 
 
 class SortedKeys:
-    """The keys of one partition, in an order that does not change: the cursor is how many were read."""
+    """The keys of one partition, in a stable order. The cursor is the number of keys that were read."""
 
     def __init__(self, parts: int, keys: Iterator[ItemKey]) -> None:
         self.parts = parts
@@ -179,7 +179,7 @@ class SortedKeys:
         return f"partition {number}"
 
     def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
-        """The next keys. The cursor only moves forward, as a run reads it."""
+        """The next keys. The cursor only moves forward, because a run reads a partition once."""
         skipped = int(after or 0) - self._read
         assert skipped >= 0, "a partition is read once, from its begin to its end"
         for _ in islice(self._keys, skipped):
@@ -192,13 +192,14 @@ class SortedKeys:
 class Anchored(Files):
     """The items of a file, each with the row that most items of the file share with it.
 
-    A row that is hot is hot in every file: files hold items by the hash of their keys. So it is the same row in all.
+    Files hold items by the hash of their keys, so a row that is hot in one file is hot in all. All its items are then
+    grouped by this row, and one worker writes it.
     """
 
     __slots__ = ()
 
     def __call__(self, task: tuple[str, str, int]) -> Iterator[Shuffled]:
-        app, settings = self.place.opened()
+        app, settings = self.location.opened()
         table, manifest, number = task
         routes, schema = self.routes(app), Schema()
         rows: dict[ItemKey, list[str]] = {}
@@ -213,9 +214,9 @@ class Anchored(Files):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Does parts of a job in a process of the cluster."""
+    """Does segments of a job in a process of the cluster."""
 
-    place: AppLocation
+    location: AppLocation
     store: Store
     job: str
     parts: int
@@ -223,39 +224,39 @@ class Worker:
     lag: AskedLag
 
     def partition(self, number: int, rows: Iterator[Shuffled]) -> Iterator[str]:
-        """A partition of keys, which is the part of this number; gives the lines of its pages."""
+        """Does the segment of this number, a partition of keys; gives the lines of its pages."""
         yield from self._done(number, SortedKeys(self.parts, (item for _, item in rows)))
 
     def segment(self, number: int) -> Iterator[str]:
-        """A segment of the state."""
+        """Does a segment of the state; gives the lines of its pages."""
         yield from self._done(number, SortedKeys(self.parts, iter(())))
 
     def _done(self, number: int, keys: SortedKeys) -> list[str]:
-        app, settings = self.place.opened()
+        app, settings = self.location.opened()
         lines: list[str] = []
-        left: list[Failure] = []
+        failures: list[Failure] = []
         with closing(open_store(app, settings, self.store)) as engine:
             runtime = Runtime(app, engine, settings, outside=True)
             job = Jobs.of(runtime).read(self.job)
             if job is None:
                 raise SettingsError(f"Job {self.job} is not in this store.")
-            parts = job_segments(runtime, job, export=keys, metered=metered(engine), sharing=self.sharing)
+            run = job_segments(runtime, job, export=keys, metered=metered(engine), sharing=self.sharing)
 
             def show(progress: BackfillProgress) -> None:
                 if not progress.waits:  # a process that waits has no page to print
                     lines.append(page_line(app, progress))
-                    parts.progress = BackfillProgress()
+                    run.progress = BackfillProgress()
 
-            parts.hooks = RunHooks(with_fan_outs(runtime, show, left), lag=lag_of(*self.lag, runtime.clock))
-            parts.run_segment(number)
-        note_failed(left)
+            run.hooks = RunHooks(with_fan_outs(runtime, show, failures), lag=lag_of(*self.lag, runtime.clock))
+            run.run_segment(number)
+        note_failed(failures)
         return lines
 
 
 class SparkRun(NamedTuple):
-    """A run that Spark is to carry."""
+    """A run on Spark."""
 
-    place: AppLocation
+    location: AppLocation
     store: Store
     export: str  # the manifest
     files: int
@@ -265,25 +266,25 @@ class SparkRun(NamedTuple):
     lag: AskedLag
 
     def keys(self) -> SortedKeys:
-        """Stands for the keys: how many parts they are brought together in."""
+        """Declares the number of partitions, without any keys."""
         cores: int = spark_context(self.master).defaultParallelism
         return SortedKeys(cores * PARTITIONS_A_CORE, iter(()))
 
-    def carry(self, app: App, job: Job, parts: BackfillRun) -> None:
-        """Has every part of a new job done, and joins the lines of the workers in the progress of its parts."""
+    def carry(self, app: App, job: Job, run: BackfillRun) -> None:
+        """Does every segment of a new job, and adds the lines of the workers to the progress of the run."""
         context = spark_context(self.master)
-        cores, number = context.defaultParallelism, parts.of
-        worker = Worker(self.place, self.store, job.id, number, cores, self.lag)
+        cores, number = context.defaultParallelism, run.of
+        worker = Worker(self.location, self.store, job.id, number, cores, self.lag)
         tasks = [(self.table, self.export, file) for file in range(self.files)]
-        keys = context.parallelize(tasks, len(tasks)).flatMap(Anchored(self.place, tuple(self.handlers)))
-        # Sorted by all of the key, in partitions by the row alone.
-        together = keys.repartitionAndSortWithinPartitions(number, _by_row)
+        keys = context.parallelize(tasks, len(tasks)).flatMap(Anchored(self.location, tuple(self.handlers)))
+        # Partitioned by the row only, and sorted by the whole key: a task that is repeated reads the same order.
+        together = keys.repartitionAndSortWithinPartitions(number, lambda key: row_hash(key[0]))
         segments = list(range(number, job.segments))
         try:
             for line in together.mapPartitionsWithIndex(worker.partition).collect():
-                add_page(app, parts, json.loads(line))
+                add_page(app, run, json.loads(line))
             for line in context.parallelize(segments, len(segments)).flatMap(worker.segment).collect():
-                add_page(app, parts, json.loads(line))
+                add_page(app, run, json.loads(line))
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
                 raise

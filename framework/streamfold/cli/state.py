@@ -1,4 +1,4 @@
-"""``streamfold state``: how large the state is, and what should expire. ``streamfold retire``: a handler leaves it."""
+"""``streamfold state`` shows the size of the state and lets items expire. ``streamfold retire`` removes a handler."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,9 +20,10 @@ from streamfold.lifecycle.state_size import PURPOSES, StateGarbage, state_sizes
 NUMBERS = ("items", "bytes", "expiring")
 
 
-@click.group("state", short_help="Show how large the state is, and let items expire that nothing needs.")
+@click.group("state", short_help="Show how large the state is, and let unused items expire.")
 def state() -> None:
-    """Show how large the state is, and let go what nothing needs. The items themselves are shown by show --state-items.
+    """Show how large the state is, and let unused items expire. To show the items themselves, use streamfold show
+    --state-items.
 
     \b
     Examples:
@@ -42,7 +43,7 @@ def state() -> None:
 def stats(opened: Session) -> Report:
     """Show how many items the state has for each purpose, how large they are, and how many have a time to live.
 
-    Reads all of the state. Bytes are those that DynamoDB bills, 100 for each item included.
+    The command reads the whole state. Bytes are those that DynamoDB bills, with 100 for each item.
 
     \b
     Examples:
@@ -63,7 +64,7 @@ def stats(opened: Session) -> Report:
 
 @shell.command(
     "gc",
-    "Let ledger items expire that hold nothing.",
+    "Let empty ledger items expire.",
     shell.STATE_OPTIONS,
     shell.flag("--dry-run", "Print how many there are, and write nothing."),
     shell.yes_flag(),
@@ -72,15 +73,15 @@ def stats(opened: Session) -> Report:
     checks=True,
 )
 def collect(opened: Session) -> Report:
-    """Give a time to live to ledger items that hold nothing of their items and have none. Reads all of the state.
+    """Give a time to live to ledger items without contributions that have none. The command reads the whole state.
 
-    Nothing is deleted: such an item keeps late records away, for STREAMFOLD_RETENTION_DAYS from now on. The live stream
-    may go on.
+    Nothing is deleted at once: for STREAMFOLD_RETENTION_DAYS, such an item still keeps late records from taking effect.
+    The live stream may go on.
 
     \b
     Exit codes:
       0  every such item has a time to live
-      1  others changed some items all the time: run it again
+      1  other writers changed some items at every try: run the command again
       2  the command stopped early: an option, the application or the store is wrong
 
     \b
@@ -98,25 +99,24 @@ def collect(opened: Session) -> Report:
                 garbage.mark(page)
             advance(len(page))
     report = garbage.report
-    done = f"{report.marked:,} of {report.found:,} ledger items that hold nothing got a time to live."
+    done = f"{report.marked:,} of {report.found:,} empty ledger items got a time to live."
     if dry_run:
-        done = f"Dry run: {report.found:,} ledger items hold nothing and never expire. Nothing was written."
-    lines = first_lines(
-        report.busy, lambda key: Note(f"Busy: state item {state_text(key)}: others changed it at every try."), err=True
-    )
+        done = f"Dry run: {report.found:,} empty ledger items never expire. Nothing was written."
+    busy = "Busy: state item {}: other writers changed it at every try."
+    lines = first_lines(report.busy, lambda key: Note(busy.format(state_text(key))), err=True)
     counts = {"dry_run": dry_run, "found": report.found, "marked": report.marked}
     return Report([*lines, done], {**counts, "busy": [list(key) for key in report.busy]}, bool(report.busy))
 
 
 @shell.command(
     "retire",
-    "Remove what the state holds of a handler that is given up.",
+    "Remove a retired handler from the state.",
     click.argument("handler"),
     shell.STATE_OPTIONS,
     shell.choice(
         "--rows",
         ("keep", "remove"),
-        "keep: its rows stay as they are. remove: what it contributed is taken back.",
+        "keep: its rows are kept. remove: its contributions are taken back from the rows.",
         required=True,
     ),
     shell.flag("--dry-run", "Print how much there is, and write nothing."),
@@ -125,23 +125,23 @@ def collect(opened: Session) -> Report:
     checks=True,
 )
 def retire(opened: Session) -> Report:
-    """Remove what the state holds of HANDLER. Reads all of the state.
+    """Remove HANDLER from the state. The command reads the whole state.
 
-    No record may reach the handler any more: a later record would count once more. For --rows remove, the code still
-    declares the handler, and STREAMFOLD_HANDLERS_OFF switches it off, in the function and here. For --rows keep, the
-    handler may be retired already, App(..., retired=[...]). A local state needs neither. The stream of other handlers
-    may go on. Doing it twice changes nothing.
+    No record may reach the handler any more: a later record would count once more. For --rows remove, the code must
+    still declare the handler, and STREAMFOLD_HANDLERS_OFF must switch it off, in the function and here. For --rows
+    keep, the handler may be retired already, App(..., retired=[...]). A local state needs neither. The stream of other
+    handlers may go on. Doing it twice changes nothing.
 
-    For a feed, the mirrors of posts and edges and the open fan-outs are removed. For a search, the counters of
-    documents are removed. Both need --rows keep, because the ledger holds nothing of their rows.
+    For a feed, the stored copies of posts and edges and the open fan-outs are removed. For a search, the counters of
+    documents are removed. Both need --rows keep, because the ledger has no contributions to their rows.
 
-    Rows that other handlers add to keep what these added. Afterwards, take the handler out of the code, name it in
-    retired=, and never switch it on again.
+    Rows that other handlers add to keep the contributions of these handlers. Afterwards, take the handler out of the
+    code, name it in retired=, and never switch it on again.
 
     \b
     Exit codes:
-      0  nothing of the handler is left in the ledger
-      1  some parts were kept: they failed, or others changed them all the time
+      0  the ledger holds nothing of the handler any more
+      1  some contributions were kept: they failed, or other writers changed them at every try
       2  the command stopped early: an option, the application or the store is wrong, or the handler is not stopped
 
     \b
@@ -159,7 +159,7 @@ def retire(opened: Session) -> Report:
     route = next((route for route in app.routes if route.name == handler), None)
     kind = opened.manifest.handlers[handler]["kind"] if route is None else route.kind.name
     retirement: Retirement | KeptRetirement = Retirement(opened.runtime, handler, remove)
-    if words := kept_words(kind):  # what its kind keeps is in no ledger item
+    if words := kept_words(kind):  # its kind keeps state outside of ledger items
         retirement = KeptRetirement(opened.runtime, handler, words)
     with item_progress("retiring", None, shown=not opened.given.json_output) as advance:
         for looked_at in retirement.go(dry_run=dry_run):
@@ -190,11 +190,11 @@ def _retired_lines(retirement: Retirement | KeptRetirement, *, dry_run: bool) ->
         return Note(f"Kept: {name}: {printable(str(kept.why))}")
 
     yield from first_lines(report.kept, kept_note, err=True)
-    found = f"{counted(report.parts, 'part')}, {report.stored:,} with a contribution"
+    found = f"{counted(report.parts, 'ledger item')}, {report.stored:,} with a contribution"
     if isinstance(retirement, KeptRetirement):
         found = counted(report.parts, "state item")
     if dry_run:
-        would = "Contributions would be taken back from rows" if retirement.remove else "Rows would stay as they are"
+        would = "Contributions would be taken back from rows" if retirement.remove else "Rows would be kept"
         yield f"Dry run: {found}. {would}. Nothing was written."
         return
     yield (

@@ -1,4 +1,4 @@
-"""What a replay prints: the plans of a dry run, and at its end what became of the records and what to do next."""
+"""The output of a replay: the plans of a dry run, and at the end the outcome of the records and the next steps."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -39,20 +39,20 @@ from streamfold.writes.descriptions import conditions
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
 FRAMES_SHOWN = 4
-"""Lines of a handler's that are shown from the beginning, and as many from the end; a recursion has a thousand."""
+"""Lines of a handler that are shown from the beginning, and as many from the end: a recursion has a thousand."""
 COLUMNS = ("handler", "records", "written", "removed", "unchanged", "failed")
 THE_SAME = "the same command"
 NextStep = tuple[str, str]
-"""A command, and what it does."""
+"""A command, and its effect."""
 
 
 class Written(NamedTuple):
-    """What a replay did, and where it wrote to."""
+    """The outcome of a replay, and the names of the tables and the parking place that it wrote to."""
 
     opened: Session
     summary: Summary
     real_names: Mapping[str, str]  # of tables on DynamoDB
-    parking: str | None  # the place of parked records
+    parking: str | None  # the location of parked records
 
     @property
     def app(self) -> App:
@@ -72,7 +72,7 @@ class Written(NamedTuple):
 
     @property
     def store(self) -> str | None:
-        """The options with which other commands find what was made; None where nothing was kept."""
+        """The options with which other commands find the rows; None if nothing was kept."""
         store = self.opened.store
         if store.is_local:
             if store.state is None:
@@ -82,14 +82,14 @@ class Written(NamedTuple):
         return f" --engine dynamodb{at}{''.join(f' --table {name}={real}' for name, real in self.real_names.items())}"
 
     def documents(self) -> list[DocumentSamples]:
-        """Documents of a local state that are printed."""
+        """The documents of a local state that are printed."""
         local = self.opened.store.is_local and self.opened.given.search_url is None
         most = self.rows_max if local and not self.opened.given.dry_run else 0
         return list(local_samples(self.app, self.opened.engine, self.opened.settings, most)) if most else []
 
 
 def summary_json(written: Written) -> str:
-    """The summary as one JSON object, with up to so many rows of each target, or of a dry run what was planned."""
+    """The summary as one JSON object, with some rows of each target, or with the plan of a dry run."""
     opened, app, summary = written.opened, written.app, written.summary
     report, done = summary.report, dict[str, Any]()
     if opened.given.dry_run:
@@ -148,7 +148,7 @@ def _failure(failed: FailedRecord) -> dict[str, Any]:
 
 
 def summary_lines(written: Written) -> Iterator[Printed]:
-    """The summary for a person: handlers, rows, what no route wanted, what failed, and what to do next."""
+    """The summary for a person: handlers, rows, unrouted records, failures, and the next steps."""
     summary, app = written.summary, written.app
     counts = as_counts(summary, app)
     busy = [row for row in counts if any(row[column] for column in COLUMNS[1:])]
@@ -164,24 +164,24 @@ def summary_lines(written: Written) -> Iterator[Printed]:
     for sample in written.documents():
         if sample.found or sample.route.name in names:
             yield from sample.lines()
-    whole = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
-    yield f"\n{counted(summary.records, 'record')} replayed.{whole}"
+    success = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
+    yield f"\n{counted(summary.records, 'record')} replayed.{success}"
     yield from _unwanted_lines(summary)
     yield from _trouble_lines(summary, "applied")
     yield from _next_lines(written)
 
 
 def dry_run_lines(summary: Summary) -> Iterator[Printed]:
-    """What a dry run would have written in all."""
+    """The writes that a dry run has planned in all."""
     yield from planned_lines(summary.records, summary.planned)
     yield from _unwanted_lines(summary)
     yield from _trouble_lines(summary, "planned")
     if summary.stopped:
-        yield "Next: mend the line; the same command with --keep-going skips bad lines, and reports them all."
+        yield "Next: correct the line; the same command with --keep-going skips bad lines, and reports them all."
 
 
 def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> Iterator[Printed]:
-    """Some rows of a target; that it has none is printed only where a handler had records for it."""
+    """Some rows of a target. A target without rows is printed only if one of its handlers had records."""
     target, rows, ended_after = sample
     names = [route.name for route in written.app.routes if target in route.into]
     if not rows and not any(name in busy for name in names):
@@ -192,8 +192,8 @@ def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> It
     if ended_after is not None:
         store = " --state FILE" if written.store is None else written.store
         yield (
-            f"no {'more ' * bool(rows)}rows among the first {ended_after:,} items that were looked at. Next: "
-            f"{program()} show{written.application}{store} --handler {names[0]}    looks at all of them"
+            f"no {'more ' * bool(rows)}rows among the first {ended_after:,} items. Next: "
+            f"{program()} show{written.application}{store} --handler {names[0]}    searches all items"
         )
     elif not rows:
         yield "no rows"
@@ -202,7 +202,7 @@ def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> It
 def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
     report = summary.report
     if summary.derived:
-        yield f"{summary.derived} of them are of declared targets and were not delivered: their rows are made anew."
+        yield f"{summary.derived} of them are of derived rows and were not delivered: the rows are derived again."
     for prefix, count in report.unrouted.most_common(UNROUTED_SHOWN_MAX):
         yield f"No handler wants {counted(count, 'record')} of {printable(prefix)}."
     for missed, miss in report.first_near.items():
@@ -211,7 +211,7 @@ def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
         page = "docs/times.md" if miss.is_of_time else "docs/keys.md"
         yield (
             f"{counted(count, 'record')} {match} {key.template} but for {miss.field!r}, and no handler of this key "
-            f"read {them}: {first}{plain(miss.why)}. Next: mend {os.path.relpath(key.declared_at)}; see {page}"
+            f"read {them}: {first}{plain(miss.why)}. Next: correct {os.path.relpath(key.declared_at)}; see {page}"
         )
     yield from (f"Handler {name} is switched off: {count} records were skipped." for name, count in report.off.items())
     for word, message in COUNTED_WORDS.items():
@@ -243,7 +243,7 @@ def _trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
 
 
 def _frames(failure: Failure) -> list[str]:
-    """The user's own lines that led to a failure: the first and the last of them where they are many."""
+    """The lines of the user's code that led to a failure; the first and the last if there are many."""
     if failure.held:
         return []
     frames = [frame for error in (failure.error, failure.error.__cause__) if error for frame in user_frames(error)]
@@ -253,22 +253,22 @@ def _frames(failure: Failure) -> list[str]:
 
 
 def _next_lines(written: Written) -> Iterator[str]:
-    """What to do next, and how many of the records were known."""
+    """The next steps, and the number of records that were known before."""
     summary, store = written.summary, written.opened.store
-    steps = [*(_mending(written) if summary.stopped else _showing(written)), *_remaining(written)]
+    steps = [*(_past_bad_line(written) if summary.stopped else _showing(written)), *_remaining(written)]
     for number, (command, what) in enumerate(steps):
         yield f"{'      ' if number else f'{chr(10)}Next: '}{command}    {what}"
     if summary.report.known and written.store is not None:
         known = counted(summary.report.known, "record")
         anew = "--fresh starts" if store.is_local else "a replay onto empty tables starts"
-        yield f"Known to the state before: {known}. Nothing counts twice; {anew} anew."
+        yield f"Known to the state before: {known}. Nothing counts twice; {anew} over."
 
 
-def _mending(written: Written) -> Iterator[NextStep]:
-    """What leads past the bad line at which a replay stopped."""
+def _past_bad_line(written: Written) -> Iterator[NextStep]:
+    """The ways past the bad line at which a replay stopped."""
     again = f"{THE_SAME} without --fresh" if written.opened.given.fresh else THE_SAME
-    goes = "begins anew" if written.store is None else "applies the rest"
-    yield again, f"{goes}, once {written.summary.bad_lines[-1].line} is mended; nothing counts twice"
+    goes = "starts over" if written.store is None else "applies the rest"
+    yield again, f"{goes}, once {written.summary.bad_lines[-1].line} is corrected; nothing counts twice"
     yield f"{again}, with --keep-going", "skips bad lines, and reports them all"
 
 
@@ -287,23 +287,23 @@ def _showing(written: Written) -> Iterator[NextStep]:
 
 
 def _remaining(written: Written) -> Iterator[NextStep]:
-    """What leads to the records that were not applied."""
+    """The ways to apply the other records."""
     summary, store = written.summary, written.store
     if store is None:
         return
     if summary.report.parked and written.parking is not None:
         redrive = f"{program()} redrive{written.application} {quote(written.parking)}{store} --apply"
-        yield redrive, "processes the parked records, once their cause is mended"
+        yield redrive, "processes the parked records, once their cause is corrected"
     if summary.failures:
-        yield THE_SAME, "processes the failed records, once their cause is mended"
+        yield THE_SAME, "processes the failed records, once their cause is corrected"
     if summary.bad_lines and not summary.stopped:
-        yield THE_SAME, "applies the bad lines too, once they are mended"
+        yield THE_SAME, "applies the bad lines too, once they are corrected"
 
 
 def _documents(written: Written) -> str | None:
-    """The options with which the documents of the first search that has some are shown; None if there are none."""
+    """The options that show the documents of the first search that has any; None if no search has."""
     opened, url = written.opened, written.opened.given.search_url
-    if url:  # it alone knows what it holds: the searches that had records
+    if url:  # the documents are on the server, so the first search that had records
         records = written.summary.report.records
         found = (route for route in searches_of(written.app.routes) if records[route.name])
     elif not opened.store.is_local or written.store is None:
@@ -319,7 +319,7 @@ def _documents(written: Written) -> str | None:
 
 
 def plan_lines(plan: Plan, settings: Settings) -> Iterator[str]:
-    """The plan of one batch, one line a write, with the row, the condition and what changes."""
+    """The plan of one batch, one line a write, with the row, the condition and the changes."""
     for number, transaction in enumerate(plan.transactions, 1):
         units, writes = len(transaction.units), len(transaction.writes)
         yield f"transaction {number}: {units} unit{'s' * (units > 1)}, {writes} write{'s' * (writes > 1)}"
@@ -337,13 +337,13 @@ def plan_object(plan: Plan, settings: Settings) -> dict[str, Any]:
 
 
 def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
-    """What the plans of all batches come to."""
+    """The writes of the plans of all batches."""
     within, them = planned.writes - planned.writes_behind, "it" if planned.transactions == 1 else "them"
     behind = f" and {planned.writes_behind:,} behind {them}" if planned.writes_behind else ""
     yield (
         f"Dry run: {counted(records, 'record')} would make {counted(within, 'write')} in "
-        f"{counted(planned.transactions, 'transaction')}{behind}; nothing was written, chains were not followed, and "
-        "nothing was taken to be stored already."
+        f"{counted(planned.transactions, 'transaction')}{behind}; nothing was written. Chains were not followed, and "
+        "the store was taken to be empty."
     )
     left_out = (
         (planned.made_of_entries, "row", "to be computed from entries"),
@@ -356,12 +356,12 @@ def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
 
 
 def transaction_lines(transaction: Transaction) -> list[str]:
-    """The writes of one transaction."""
+    """A line for each write."""
     return list(map(write_line, transaction.writes))
 
 
 def _deferred_lines(deferred: Deferred, settings: Settings) -> Iterator[str]:
-    """What is done after the transactions: a write of a row of its own, or something else."""
+    """A step after the transactions: a separate write of a row, or a step of another kind."""
     row = getattr(deferred, "row", None)
     if row is not None:
         yield f"{deferred.route.kind}: {write_line(row)}"
@@ -372,7 +372,7 @@ def _deferred_lines(deferred: Deferred, settings: Settings) -> Iterator[str]:
 
 
 def write_line(write: guarded.GuardedWrite) -> str:
-    """One write, with the condition that it is made on."""
+    """One write, with its condition."""
     guard = "".join(f", if {condition}" for condition in conditions(write))
     match write:
         case guarded.LedgerWrite():
@@ -389,12 +389,12 @@ def write_line(write: guarded.GuardedWrite) -> str:
             return f"put state {state_text(write.key)}"
         case guarded.DeleteState():
             return f"remove state {state_text(write.key)}"
-    raise AssertionError(write)  # a plan has no others: they come after it, from what is found
+    raise AssertionError(write)  # a plan has no other writes: later ones depend on what is stored
 
 
 def _added(write: guarded.AddRow) -> str:
     changes = [f"{name_text(name)} {amount:+}" for name, amount in write.amounts.items() if amount]
-    changes += [f"values of {name_text(moved.name) or 'the row'}" for moved in write.changed_entries]
+    changes += [f"values of {name_text(changed.name) or 'the row'}" for changed in write.changed_entries]
     changes += [f"{name_text(name)}={text(value)}" for name, value in write.values.items()]
     changes += [f"without {name_text(name)}" for name in write.removed if not hidden(name)]
     changes += [f"contributors {write.contributors:+}"] if write.contributors else []

@@ -1,4 +1,4 @@
-"""``streamfold verify``: whether the state, the rows or exports agree with what handlers make of the items now."""
+"""``streamfold verify`` compares the state, the rows or exports with the rows that handlers make of the items now."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -51,18 +51,20 @@ SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
 HERE, SPARK = "here", "spark"
 STATE_NAME = "state"
-"""What the state table is called in ``--export``."""
-NEXT_ROWS = "Next: streamfold explain shows what makes one; verify --full --repair, then --rows --repair, mends them."
-NEXT_ITEMS = "Next: streamfold explain --item shows one of them; the same command with --repair mends them."
-UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; a history keeps what it has."
+"""The name of the state table in ``--export``."""
+NEXT_ROWS = (
+    "Next: streamfold explain shows the sources of one; verify --full --repair, then --rows --repair, corrects them."
+)
+NEXT_ITEMS = "Next: streamfold explain --item shows one of them; the same command with --repair corrects them."
+UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; rows of histories are not changed."
 
 
 class NotCompared(NamedTuple):
-    """What a comparison did not look at."""
+    """A handler or some rows that were not compared."""
 
     handler: str | None  # None: rows of all handlers
     why: str
-    command: str | None = None  # that compares it; None: none does
+    command: str | None = None  # the command that compares it, if there is one
 
     @property
     def text(self) -> str:
@@ -71,7 +73,7 @@ class NotCompared(NamedTuple):
 
 
 class ComparedRows(NamedTuple):
-    """Rows that were compared, and corrected if that was asked for."""
+    """Rows that were compared, and with ``--repair`` corrected."""
 
     handlers: Sequence[str]
     found: VerifiedRows
@@ -86,19 +88,19 @@ class ComparedRows(NamedTuple):
 
 @shell.command(
     "verify",
-    "Compare what the state holds of items with what handlers make of them now.",
+    "Compare the state with the rows that handlers make of the items now.",
     shell.HANDLERS,
     shell.STATE_OPTIONS,
-    shell.number("--sample", f"About so many items, in random parts of the tables. Default: {SAMPLE_ITEMS}.", 1),
+    shell.number("--sample", f"About N items, from random positions of the tables. Default: {SAMPLE_ITEMS}.", 1),
     shell.flag("--full", "Compare all items, then all rows."),
     shell.decimal(
         "--tolerance",
         "SECONDS",
-        f"How long the stream may lag: what differs is read again after this time. Default: {TOLERANCE_SECONDS:.0f}, "
-        "and 0 for a local state.",
+        "The longest lag of the stream: differences are read again after this time. Default: "
+        f"{TOLERANCE_SECONDS:.0f}, and 0 for a local state.",
         0,
     ),
-    shell.flag("--rows", "Compare the rows themselves with what all sources add up to."),
+    shell.flag("--rows", "Compare the rows themselves with the sums of all their sources."),
     shell.value(
         "--export",
         "[NAME=]MANIFEST",
@@ -110,7 +112,7 @@ class ComparedRows(NamedTuple):
     shell.choice(
         "--runner",
         (HERE, SPARK),
-        "Who compares exports: this process (here), or Spark, which compares the rows. Default: here.",
+        "Where exports are compared: in this process (here), or on Spark, which compares rows only. Default: here.",
     ),
     shell.SPARK_MASTER,
     shell.flag("--repair", "Derive the items that differ again; with --rows, correct the rows."),
@@ -119,9 +121,9 @@ class ComparedRows(NamedTuple):
     shell.refuses(
         "--export",
         *("--state", "--engine", "--endpoint-url"),
-        why="--export compares exports with each other, and {other} names a store, which is not looked at: leave it "
-        "out. The state at the moment of the exports is --export state=MANIFEST, and a store is compared by verify "
-        "without --export.",
+        why="--export compares exports with each other, and {other} names a store, which is not read: leave it out. "
+        "For the state at the moment of the exports, give --export state=MANIFEST. verify without --export compares a "
+        "store.",
     ),
     shell.refuses(
         "--export",
@@ -137,34 +139,35 @@ class ComparedRows(NamedTuple):
     checks=True,
 )
 def verify(opened: Session) -> Report:
-    """Compare what the state holds of items with what the handlers make of them now. Default: all handlers.
+    """Compare the contributions that the state holds of items with those that the handlers make of the items now.
+    Default: all handlers.
 
-    It finds lost records, partial handlers, and rows of older code. Items are read from the source tables. Items that
-    are gone are found in the state. A difference is read again after the tolerance. It counts as different if neither
-    the item nor the state has changed by then, and as moving otherwise. Nothing is written without --repair.
+    The command finds lost records, partial handlers, and rows of older code. Items are read from the source tables.
+    Items that are gone are found in the state. A difference is read again after the tolerance. It counts as different
+    if neither the item nor the state has changed by then, and as moving otherwise. Nothing is written without --repair.
 
     With --full, the rows are compared too, as with --rows, once the state agrees with all items: somebody may have
-    removed a row that the state holds the parts of. --repair then corrects both.
+    removed a row whose contributions the state holds. --repair then corrects both.
 
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
     somebody changed, removed or put are found. Rows of feeds are compared with their posts and edges, attributes on
-    items with the stored ones, and the newest row of each history with its item. On DynamoDB, rows that differ are
-    looked at again before they count. To correct rows, run --full --repair first: with --rows, --repair reads all of
-    the state and corrects rows by it.
+    items with the stored ones, and the newest row of each history with its item. On DynamoDB, differing rows are read
+    again before they count. To correct rows, run --full --repair first: with --rows, --repair reads the whole state
+    and corrects rows by it.
 
-    The last line names what was not compared, with the command that compares it.
+    The last line names the handlers and rows that were not compared, with the command that compares them.
 
-    With --export, exports to S3 are compared, which costs no read units: the rows with what the items make, and with an
-    export of the state also the state with the items. Rows of feeds are compared with their posts and edges. Handlers
-    that cannot be compared are named, with the reason. All exports must be of one moment. Records that the stream had
-    not brought by then show as differences.
+    With --export, exports to S3 are compared, which costs no read units. The rows are compared with the sums of the
+    items, and with an export of the state, the state is compared with the items, too. Rows of feeds are compared with
+    their posts and edges. Handlers that cannot be compared are named, with the reason. All exports must be of one
+    moment. Records that the stream had not delivered by then show as differences.
 
     \b
     Outcomes:
       equal      the state agrees with the item
-      different  it does not, and neither changes
-      moving     it changed whenever it was looked at
-      pending    they agree, and a step left rows to be finished: --repair finishes them
+      different  the state does not agree with the item, and neither changes
+      moving     the item or the state changed at every reading
+      pending    they agree, but rows have pending work: --repair finishes it
       failed     the handler raises on the item
 
     \b
@@ -196,24 +199,25 @@ def verify(opened: Session) -> Report:
 
 
 def _contributes(route: Route, is_named: bool) -> bool:
-    """Whether the ledger holds what a handler made of items. Raises ``SettingsError`` for a named one of others."""
+    """Whether the ledger holds contributions of a handler. Raises ``SettingsError`` for a named handler without any."""
     if is_named and not route.kind.contributes:
         raise SettingsError(
-            f"Handler {route.name!r} is of kind {route.kind}: what it made of an item is not in the state, and cannot "
-            "be compared with the item. streamfold repair derives it again from the item."
+            f"Handler {route.name!r} is of kind {route.kind}: the state holds no contributions of it, so it cannot be "
+            "compared with its items. streamfold repair derives its rows again from the items."
         )
     return route.kind.contributes
 
 
 def _items_report(opened: Session, routes: Sequence[Route]) -> Report:
-    """Compares items, derives those that differ again if that is asked for, and compares the rows then."""
+    """Compares items, with ``--repair`` derives those that differ again, and then compares the rows."""
     app, given, every = opened.app, opened.given, not opened.given.handlers
     found = _verified(opened, routes)
     items = GivenItems.each_once(each.item for each in (*found.different, *found.pending))
     wanted = given.repair and items.number > 0
     repaired = repaired_items(opened, routes, items, dry_run=False) if wanted else None
     rows, missed = None, _not_compared(opened, routes, every=every, rows=False)
-    # Rows may be wrong though the state agrees with all items. Where it does not, rows follow once it does.
+    # Rows may be wrong though the state agrees with all items. While it does not agree, every row of a differing item
+    # would be reported twice.
     if routes and given.full and (given.repair or not found.different):
         rows = compared_rows(opened, routes, every=False)
     elif routes:
@@ -253,13 +257,13 @@ def _verified(opened: Session, routes: Sequence[Route]) -> Verified:
 
 
 def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed]:
-    """The first differences, and counts. Of handlers that no backfill has filled, only how many there are.
+    """The first differences, and counts. For handlers that no backfill has filled, only the number of differences.
 
     why: these handlers, with the reason.
     """
 
     def sides(each: Difference) -> dict[str, str]:
-        """Rows with what they get. The state keeps digests of plain and of ordered values, not the values."""
+        """The contributions on both sides. The state keeps digests of plain and of ordered values, not the values."""
         stored, expected = (stored_rows(text) if text else {} for text in (each.stored, each.expected))
         return {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
 
@@ -269,16 +273,16 @@ def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed
     )
     for name, count in Counter(each.handler for each in found.different if each.handler in why).items():
         yield (
-            f"Handler {name!r} {why[name]}, and was not backfilled: {counted(count, 'item')} from before it "
+            f"Handler {name!r} {why[name]}, and was not backfilled: {counted(count, 'older item')} "
             f"{'is' if count == 1 else 'are'} not in its rows. Next: streamfold backfill {name}"
         )
     yield from failed_lines(found.failed)
     yield (
-        f"{counted(found.items, 'item')}: {counted(found.equal, 'part')} equal, {len(found.different):,} different, "
+        f"{counted(found.items, 'item')}: {found.equal:,} equal, {len(found.different):,} different, "
         f"{found.moving:,} moving, {len(found.failed):,} failed."
     )
     if found.pending:
-        yield f"{counted(len(found.pending), 'part')} with pending work: rows that a step left to be finished."
+        yield f"{counted(len(found.pending), 'contribution')} with pending work: a step has not finished their rows."
 
 
 def _verified_object(app: Application, handlers: Sequence[str], found: Verified) -> dict[str, Any]:
@@ -300,7 +304,7 @@ def _verified_object(app: Application, handlers: Sequence[str], found: Verified)
 
 
 def _routes_with_rows(opened: Session, names: Sequence[str]) -> list[Route]:
-    """The routes whose rows are compared. Raises ``SettingsError`` as ``chosen_routes``, and for a named one of others.
+    """The routes whose rows are compared. Raises as ``chosen_routes``, and for a named handler without such rows.
 
     Rows of histories follow from changes: ``chosen_routes`` has none of their handlers.
     """
@@ -318,9 +322,9 @@ def _routes_with_rows(opened: Session, names: Sequence[str]) -> list[Route]:
 
 
 def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> ComparedRows:
-    """Compares the rows of these routes, and corrects what differs if that is asked for.
+    """Compares the rows of these routes, and with ``--repair`` corrects those that differ.
 
-    every: no handler was named, so that others than these were asked for.
+    every: no handler was named, so the other handlers are reported as not compared.
     """
     app, runtime = opened.app, opened.runtime
     how: dict[str, Any] = {"live": opened.local is None, "tolerance_seconds": opened.given.tolerance}
@@ -341,16 +345,16 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
 
 
 def _compared_lines(rows: ComparedRows) -> Iterator[Printed]:
-    """The first differences, counts, and what is to be done, or was. Of rows of handlers that no backfill has filled,
-    only how many there are: to correct them by what the state holds would leave them as they are.
+    """The first differences, counts, and the next step or the corrections. For handlers that no backfill has filled,
+    only the number of rows: a correction by the state would not change these rows.
     """
     new = {each.row: route for each in rows.found.different for route in rows.unfilled if _writes(route, each.row)}
     yield from _rows_lines(rows.found, new)
     for route, why in rows.unfilled.items():
         if count := sum(1 for each in new.values() if each is route):
             yield (
-                f"Handler {route.name!r} {why}, and was not backfilled: {counted(count, 'row')} may lack items "
-                f"from before it. Next: streamfold backfill {route.name}"
+                f"Handler {route.name!r} {why}, and was not backfilled: {counted(count, 'row')} may lack older items. "
+                f"Next: streamfold backfill {route.name}"
             )
     if rows.corrected is not None:
         yield from _corrected_lines(rows.corrected)
@@ -367,7 +371,7 @@ def _writes(route: Route, row: RowKey) -> bool:
 
 
 def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> Iterator[Printed]:
-    """The first differences, but for rows that are passed over, and counts."""
+    """The first differences, without the rows of ``passed_over``, and counts."""
 
     def row(shown: ShownRow | None) -> str:
         return "" if shown is None else values_text(dict(sorted(shown.items()))) or "no attributes"
@@ -388,19 +392,19 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
 
 def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
     for each in corrected.left[:SHOWN_MAX]:
-        yield Note(f"Left: {item_text(each.row)}: {printable(str(each.why))}")
+        yield Note(f"Not corrected: {item_text(each.row)}: {printable(str(each.why))}")
     rows = counted(len(corrected.corrected), "row")
-    yield f"Led to what the state holds of their items: {rows}, {len(corrected.left):,} left."
+    yield f"Corrected by the state: {rows}. Not corrected: {len(corrected.left):,}."
 
 
 def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
-    """What became of rows at the end of a rebuild."""
+    """The comparison and the corrections of rows at the end of a rebuild."""
     yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
     yield from _corrected_lines(rows.corrected)
 
 
 def reconciled_object(app: Application, rows: RowsReconciled | None) -> dict[str, Any]:
-    """The same as JSON; nothing where rows were not compared."""
+    """The same as JSON; empty if rows were not compared."""
     return {} if rows is None else {"rows": rows.compared.rows, **_corrected_object(app, rows.corrected)}
 
 
@@ -432,9 +436,9 @@ def _corrected_object(app: Application, corrected: RowsCorrected | None) -> dict
 
 
 def _not_compared(opened: Session, routes: Collection[Route], *, every: bool, rows: bool = True) -> list[NotCompared]:
-    """What a comparison with these routes does not look at. ``rows``: it looks at rows, and not at the ledger.
+    """The handlers and rows that a comparison of these routes leaves out. ``rows``: it compares rows, not the ledger.
 
-    every: all handlers were asked for; otherwise no other than these were.
+    every: no handler was named, so that all other handlers are left out.
     """
     others = [route for route in opened.app.routes if every and route not in routes]
     found = [_why_not(opened, route, rows=rows) for route in others]
@@ -455,13 +459,13 @@ def _why_not(opened: Session, route: Route, *, rows: bool) -> NotCompared:
     if why := left_out(opened, route):
         return NotCompared(route.name, f"it {why}")
     if not rows and is_compared(opened.app, route):
-        why = f"{kind}, and the state holds nothing of it to compare"
+        why = f"{kind}, and the state holds no contributions of it"
         return NotCompared(route.name, why, f"streamfold verify --rows {route.name}")
     if route.kind is SEARCH:
         return NotCompared(route.name, "its documents are in an index", f"streamfold search verify {route.name}")
     if derivation(route).reconciles:
-        return NotCompared(route.name, f"{kind}, and what it made is not read back")
-    return NotCompared(route.name, f"{kind}, and follows from changes, which no item tells")
+        return NotCompared(route.name, f"{kind}, and its output is not read back")
+    return NotCompared(route.name, f"{kind}, and follows from changes, which items do not contain")
 
 
 def _not_compared_lines(missed: Sequence[NotCompared]) -> list[str]:
@@ -492,7 +496,7 @@ def _exports_report(opened: Session) -> Report:
         if found.items is not None:
             yield from _verified_lines(found.items, {})
         yield from (f"Not compared: handler {name!r}: {why}." for name, why in missed.items())
-        yield f"The exports are of {found.time or 'an unknown time'}: what the stream had not brought by then differs."
+        yield f"The exports are of {found.time or 'an unknown time'}: records that were not delivered by then differ."
 
     handlers = [route.name for route in routes]
     report = {
@@ -506,16 +510,16 @@ def _exports_report(opened: Session) -> Report:
 
 
 def _why_not_exported(route: Route) -> str:
-    """Why exports do not tell whether a handler's work is right."""
+    """The reason why a handler cannot be compared by exports."""
     if not derivation(route).reconciles:
-        return f"it is of kind {route.kind}, and follows from changes, which no export holds"
+        return f"it is of kind {route.kind}, and follows from changes, which exports do not contain"
     if derivation(route).joins_items:
         return "--runner spark adds up rows, and those of a feed are no sums: leave --runner out"
-    return f"it is of kind {route.kind}, and what it made is not accounted for in the state"
+    return f"it is of kind {route.kind}, and the state holds no contributions of it"
 
 
 def _opened_exports(app: App, settings: Settings, given_exports: Sequence[str]) -> Mapping[str, Export]:
-    """The exports by the names of their tables, of which the only one may be left out."""
+    """The exports by the names of their tables. The name of the only table may be left out."""
     exports: dict[str, Export] = {}
     for given in given_exports:
         name, equals, manifest = given.partition("=")
@@ -534,7 +538,7 @@ def _opened_exports(app: App, settings: Settings, given_exports: Sequence[str]) 
 
 
 def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Export]) -> VerifiedExports:
-    """The rows, compared by a cluster. Raises ``SettingsError`` for an export of the state."""
+    """The rows, compared on a cluster. Raises ``SettingsError`` for an export of the state."""
     from streamfold.cli.spark import AppLocation, verified_on_spark
 
     app = opened.app
@@ -542,7 +546,7 @@ def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Ex
         raise SettingsError("--runner spark compares rows: leave the export of the state out, or --runner.")
     time = check_exports(app, routes, exports)
     manifests = {name: export.place for name, export in exports.items()}
-    place = AppLocation.here(opened.given.application, opened.given.tables)
-    rows, failed = verified_on_spark(place, app, routes, manifests, opened.given.spark_master)
+    location = AppLocation.here(opened.given.application, opened.given.tables)
+    rows, failed = verified_on_spark(location, app, routes, manifests, opened.given.spark_master)
     rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]
     return VerifiedExports(time, rows, None)

@@ -1,7 +1,7 @@
-"""``streamfold work``: one process of a run over all items, the lines that it prints, and how such processes are begun.
+"""``streamfold work``: one process of a run over all items, its lines, and the parent that joins them.
 
-A process is given one part of a run at a time, and prints its pages. Nothing is pickled. One that is killed costs a
-page, and another takes its place. One whose input ends, because the process that began it is gone, ends after its page.
+A process gets one segment of a run at a time, and prints a line for each page. Nothing is pickled. If it is killed, one
+page is lost and another process replaces it. If its input ends, because its parent is gone, it ends after its page.
 """
 
 import json
@@ -21,7 +21,7 @@ from streamfold.batch.process import check_application
 from streamfold.cli import shell
 from streamfold.cli.items import item_of
 from streamfold.cli.jobs import keys_text, note_failed, with_fan_outs
-from streamfold.cli.output import Report, echo, note, write
+from streamfold.cli.output import Report, counted, echo, note, write
 from streamfold.cli.repair import FailedElsewhere, check_failed_file, failed_keys, failed_object
 from streamfold.cli.session import GivenOptions, Session, metered
 from streamfold.cli.verify import reconciled_lines, reconciled_object
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from streamfold.lifecycle.backfill import BackfillRun
 
 LINE_LETTERS_MAX = 100
-"""Of a line that is no number, in a message."""
+"""The most letters of a bad line in a message."""
 PART, DONE = "part", "done"
 COUNTS = ("items", "written", "equal", "uncompared", "rows")
 DEATHS_MAX = 3
-"""Processes in a row that may die of one part, before the run stops."""
+"""Processes that may be killed at one segment. Without a bound, a segment that kills each would be retried for ever."""
 LOOK_SECONDS = 0.2
 STOP_SECONDS = 30
-"""How long a process may take to end its page, before it is killed."""
+"""The longest that a process may take to end its page before it is killed: a handler may wait for ever."""
 TakesLine = Callable[[Mapping[str, Any]], None]
 
 
@@ -64,7 +64,7 @@ def _lag_error(_: object, values: Mapping[str, Any]) -> str | None:
     if (values["max_lag"] is None) != (values["function"] is None):
         return "--max-lag SECONDS and --function NAME belong together: give both, or none."
     if values["function"] is not None and values["engine"] == "embedded":
-        return "--max-lag looks at a function's lag, and no function works on a local state."
+        return "--max-lag reads a function's lag, and no function works on a local state."
     return None
 
 
@@ -72,7 +72,7 @@ LAG_RULE = shell.Rule(_lag_error)
 
 
 def lag_of(seconds_max: float | None, function: str | None, clock: Callable[[], float]) -> Callable[[], str]:
-    """Why a run has to wait for the live stream, if that was asked for."""
+    """A function that gives the reason why a run has to wait for the live stream; "" if it need not wait."""
     if seconds_max is None or function is None:
         return lambda: ""
     return StreamLag(function, seconds_max, iterator_age(function), clock)
@@ -83,14 +83,16 @@ def lag_of(seconds_max: float | None, function: str | None, clock: Callable[[], 
     "Do parts of a run that backfill or rebuild began, here or on any machine.",
     click.argument("job", required=False, metavar="JOB"),
     shell.STATE_OPTIONS,
-    shell.number("--part", "Do this part only.", 0, variable="parts", multiple=True, show_default=False),
-    shell.number("--sharing", "So many processes carry the run: this one takes its share of the rates.", 1, default=1),
+    shell.number(
+        "--part", "Do this part only. May be repeated.", 0, variable="parts", multiple=True, show_default=False
+    ),
+    shell.number("--sharing", "The number of processes that share the rates of the run.", 1, default=1),
     shell.LAG,
-    shell.file("--failed", "Add the keys of items that failed to this file, which repair --keys takes."),
-    shell.flag("--end", "Do nothing but end the job. Its handlers are then filled, if all is done."),
+    shell.file("--failed", "Append the keys of failed items to this file, for repair --keys."),
+    shell.flag("--end", "Only end the job, if all of its parts are done. Its handlers are then filled."),
     shell.json_flag("Print one JSON object a line."),
     shell.flag("--from-input", "Take the numbers of parts from standard input.", hidden=True),
-    shell.flag("--asl", "Print the Step Functions state machine that carries a run, and exit."),
+    shell.flag("--asl", "Print a Step Functions state machine that does a run, and exit."),
     shell.exclusive("--part", "--end", "--from-input", "--asl"),
     shell.exclusive("--asl", "JOB"),
     shell.refuses(
@@ -103,15 +105,16 @@ def lag_of(seconds_max: float | None, function: str | None, clock: Callable[[], 
 def work(opened: Session) -> Report:
     """Do parts of a run that backfill or rebuild began, on this machine or any other.
 
-    Without --part, every part that is left, in any order, and then end the job. A part is a segment of a table or a
-    file of an export. Its cursor is in the state, so whoever is killed loses a page, and two that do the same part do
-    no harm. With --part, for a scheduler that gives each machine its own, the job is left open: --end ends it.
+    Without --part, the command does every remaining part, in any order, and then ends the job. A part is a segment of a
+    table or a file of an export. Its cursor is in the state, so a process that is killed loses one page, and two
+    processes may do the same part. Use --part for a scheduler that gives parts to machines; the job then stays open
+    until --end.
 
     \b
     Exit codes:
       0  the parts are done
       1  a handler raised on some items
-      2  it did not run, or not to its end
+      2  the command did not run, or not to its end
 
     \b
     Examples:
@@ -142,42 +145,42 @@ class _Worker:
     def __init__(self, opened: Session) -> None:
         self.opened = opened
         self.app = opened.app
-        self.gone = Event()  # the process that gives the parts
-        self.left: list[Failure] = []  # fan-outs that failed
+        self.gone = Event()  # the parent process, which gives the segments
+        self.failures: list[Failure] = []  # fan-outs that failed
         self.runtime = opened.runtime.until(lambda: 0.0 if self.gone.is_set() else float("inf"))
         check_application(self.runtime, write=False)
         job, spent = job_to_carry(Jobs.of(self.runtime), opened.given.job), metered(opened.engine)
-        self.parts: BackfillRun = job_segments(self.runtime, job, metered=spent, sharing=opened.given.sharing)
+        self.run: BackfillRun = job_segments(self.runtime, job, metered=spent, sharing=opened.given.sharing)
 
     def do(self, numbers: Sequence[int], keep: KeepFailed) -> Report:
-        """Does these parts, or all that remain. ``keep`` takes what failed."""
+        """Does these segments, or all that remain. ``keep`` gets the failed items."""
         self._hook(lambda _: None, keep)
-        if wrong := [number for number in numbers if number >= self.parts.job.segments]:
-            raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.parts.job.segments - 1}.")
-        for number in numbers or _shuffled(self.parts.left()):
-            self.parts.run_segment(number)
-        found = self.parts.progress
+        if wrong := [number for number in numbers if number >= self.run.job.segments]:
+            raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.run.job.segments - 1}.")
+        for number in numbers or _shuffled(self.run.left()):
+            self.run.run_segment(number)
+        found = self.run.progress
         failed = len(found.report.failed)
-        keys = keys_text(found.read, exported=self.parts.export is not None)
-        line = f"{keys}, {found.report.written:,} parts of items written, {failed:,} failed."
-        counts = {"job": self.parts.job.id, "read": found.read, "written": found.report.written, "failed": failed}
-        write(Report([line], counts), self.opened.json_file)  # now: the job may not be ended yet
+        keys = keys_text(found.read, exported=self.run.export is not None)
+        line = f"{keys}, {counted(found.report.written, 'contribution')} written, {failed:,} failed."
+        counts = {"job": self.run.job.id, "read": found.read, "written": found.report.written, "failed": failed}
+        write(Report([line], counts), self.opened.json_file)  # before the end of the job, which may be refused
         ended = Report() if numbers else self.end()
-        note_failed(self.left)
-        return ended._replace(reported=bool(failed or self.left or ended.reported))
+        note_failed(self.failures)
+        return ended._replace(reported=bool(failed or self.failures or ended.reported))
 
     def _hook(self, show: ShowProgress, keep: KeepFailed) -> None:
-        """Has each page printed and kept, and its fan-outs worked on."""
+        """Prints and keeps each page, and processes its fan-outs."""
         given = self.opened.given
         lag = lag_of(given.max_lag, given.function, self.runtime.clock)
-        following = with_fan_outs(self.runtime, show, self.left)
-        self.parts.hooks = RunHooks(following, keep, lag)
+        following = with_fan_outs(self.runtime, show, self.failures)
+        self.run.hooks = RunHooks(following, keep, lag)
 
     def end(self) -> Report:
-        """Ends the job, a rebuild with its rows led to their items. Raises ``SettingsError`` while parts remain."""
-        job = self.parts.job
-        if left := self.parts.left():
-            raise SettingsError(f"{len(left)} parts of job {job.id} are not done, {left[0]} is the first.")
+        """Ends the job; for a rebuild, corrects its rows first. Raises ``SettingsError`` while parts remain."""
+        job = self.run.job
+        if remaining := self.run.left():
+            raise SettingsError(f"{len(remaining)} parts of job {job.id} are not done, {remaining[0]} is the first.")
         rows = reconcile_rows(self.runtime, job.handlers) if job.what == REBUILD else None
         ended = end_job(self.runtime, job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
@@ -186,16 +189,17 @@ class _Worker:
         return Report(lines, found, bool(rows and rows.corrected.left))
 
     def from_input(self) -> None:
-        """Does the parts whose numbers come in, and prints what became of each page.
+        """Does the segments of the numbers on standard input, and prints a line for each page.
 
-        What handlers print goes to standard error. When the input ends, the page that was begun is the last.
+        Prints of handlers go to standard error, or they would break the lines. The current page is the last one when
+        the input ends.
         """
         output = sys.stdout
 
         def show(progress: BackfillProgress) -> None:
             progress.report.failed = []  # they were printed before
             echo(page_line(self.app, progress), file=output)
-            self.parts.progress = BackfillProgress()
+            self.run.progress = BackfillProgress()
 
         def keep(failed: Sequence[ItemFailed]) -> None:
             if failed:
@@ -205,14 +209,17 @@ class _Worker:
         with redirect_stdout(sys.stderr):
             for number in self._given():
                 try:
-                    done = self.parts.run_segment(number, self.runtime).done
+                    done = self.run.run_segment(number, self.runtime).done
                 except NotStarted:
                     done = False
                 echo(to_json({PART: number, DONE: done}), file=output)
-        note_failed(self.left)
+        note_failed(self.failures)
 
     def _given(self) -> Iterator[int]:
-        """The numbers of standard input, until it ends."""
+        """The numbers of standard input, until it ends.
+
+        A thread reads them: the end of the input is then noticed within a page, and not only behind the segment.
+        """
         queue: SimpleQueue[str | None] = SimpleQueue()
 
         def read() -> None:
@@ -224,16 +231,16 @@ class _Worker:
         Thread(target=read, daemon=True).start()
         while (line := queue.get()) is not None:
             number = line.strip()
-            if not (number.isdecimal() and number.isascii() and int(number) < self.parts.job.segments):
+            if not (number.isdecimal() and number.isascii() and int(number) < self.run.job.segments):
                 raise SettingsError(
                     f"Standard input has the line {shortened(number, LINE_LETTERS_MAX)!r}: expected the number of a "
-                    f"part, 0 to {self.parts.job.segments - 1}."
+                    f"part, 0 to {self.run.job.segments - 1}."
                 )
             yield int(number)
 
 
 def _shuffled(numbers: list[int]) -> list[int]:
-    """In an order of this process's own, so that several seldom do the same part."""
+    """The numbers in random order, so that several processes seldom do the same segment."""
     from random import shuffle
 
     shuffle(numbers)
@@ -241,7 +248,7 @@ def _shuffled(numbers: list[int]) -> list[int]:
 
 
 def page_line(app: App, found: BackfillProgress) -> str:
-    """What became of a page, as one process gives it to another."""
+    """The outcome of a page, as a line from one process to another."""
     report = found.report
     failed = [failed_object(app, each) for each in report.failed]
     counts = {name: getattr(report, name) for name in COUNTS}
@@ -249,37 +256,37 @@ def page_line(app: App, found: BackfillProgress) -> str:
 
 
 def failed_line(app: App, failed: Sequence[ItemFailed]) -> str:
-    """The failed items of a page, printed before its cursor moves: a kill then repeats them, and loses none."""
+    """The failed items of a page, printed before its cursor moves: a kill then repeats them instead of losing them."""
     return page_line(app, BackfillProgress(report=PageReport(failed=list(failed))))
 
 
-def add_page(app: App, parts: "BackfillRun", line: Mapping[str, Any]) -> None:
-    """Adds the line of another process to the progress of these parts, and keeps what failed."""
-    progress = parts.progress
+def add_page(app: App, run: "BackfillRun", line: Mapping[str, Any]) -> None:
+    """Adds the line of another process to the progress of a run, and keeps the failed items."""
+    progress = run.progress
     failed = [
         ItemFailed(item_of(app, each, "a line of another process"), each["handler"], FailedElsewhere(each["error"]))
         for each in line["failed"]
     ]
-    parts.hooks.keep(failed)
+    run.hooks.keep(failed)
     progress.waits = line["waits"]
     progress.unkeyed += line["unkeyed"]
-    parts.count(line["read"], PageReport(failed=failed, **{name: line[name] for name in COUNTS}))
+    run.count(line["read"], PageReport(failed=failed, **{name: line[name] for name in COUNTS}))
 
 
-def joined(app: App, parts: "BackfillRun", given: GivenOptions, processes: int) -> None:
-    """Carries the parts of a run by several processes, and joins their lines in its progress.
+def joined(app: App, run: "BackfillRun", given: GivenOptions, processes: int) -> None:
+    """Does the segments of a run in several processes, and adds their lines to its progress.
 
     Raises ``EngineError`` if one of them stops for another reason than a kill; it has printed why.
     """
 
     def take(line: Mapping[str, Any]) -> None:
         if PART in line:
-            parts.progress.done += bool(line[DONE])
+            run.progress.done += bool(line[DONE])
             return
-        add_page(app, parts, line)
-        parts.hooks.show(parts.progress)
+        add_page(app, run, line)
+        run.hooks.show(run.progress)
 
-    Workers(worker_command(parts.job.id, given, processes), parts.left(), processes, take).run()
+    Workers(worker_command(run.job.id, given, processes), run.left(), processes, take).run()
 
 
 def worker_command(job: str, given: GivenOptions, processes: int) -> list[str]:
@@ -295,13 +302,13 @@ def worker_command(job: str, given: GivenOptions, processes: int) -> list[str]:
 
 
 class Workers:
-    """Processes that do the parts of a run. ``take`` is given each line of theirs, one at a time."""
+    """Processes that do the segments of a run. ``take`` gets each of their lines, one at a time."""
 
-    def __init__(self, command: Sequence[str], parts: Iterable[int], processes: int, take: TakesLine) -> None:
+    def __init__(self, command: Sequence[str], run: Iterable[int], processes: int, take: TakesLine) -> None:
         self.command = command
-        self.parts = deque(parts)
+        self.segments = deque(run)
         self.take = take
-        self.threads = [Thread(target=self._work, daemon=True) for _ in range(min(processes, len(self.parts)))]
+        self.threads = [Thread(target=self._work, daemon=True) for _ in range(min(processes, len(self.segments)))]
         self.running: list[subprocess.Popen[str]] = []
         self.deaths: Counter[int] = Counter()
         self.errors: list[Exception] = []
@@ -309,7 +316,7 @@ class Workers:
         self._lock = Lock()
 
     def run(self) -> None:
-        """Has every part done. Raises the first error, after all processes have ended."""
+        """Does every segment. Raises the first error, after all processes have ended."""
         for thread in self.threads:
             thread.start()
         try:
@@ -322,17 +329,17 @@ class Workers:
             raise self.errors[0]
 
     def _work(self) -> None:
-        """The work of one thread: gives parts to a process, and begins another process when that one ends."""
+        """The work of one thread: gives segments to a process, and begins another process when that one ends."""
         process: subprocess.Popen[str] | None = None
         try:
-            while not self.stopped.is_set() and self.parts:
+            while not self.stopped.is_set() and self.segments:
                 try:
-                    part = self.parts.popleft()
+                    number = self.segments.popleft()
                 except IndexError:
                     break
                 process = process or self._begin()
-                if not self._done(process, part):
-                    self._died(process, part)
+                if not self._done(process, number):
+                    self._died(process, number)
                     process = None
         except Exception as error:  # noqa: BLE001 - a thread's error is raised by the one that waits for it
             self.errors.append(error)
@@ -342,7 +349,7 @@ class Workers:
                 _end(process, read=False)
 
     def _begin(self) -> "subprocess.Popen[str]":
-        """A new process, which a Ctrl-C of the terminal does not reach: its input ends, and it ends after its page."""
+        """A new process in a session of its own. Ctrl-C would otherwise kill it within a page, instead of after it."""
         process = subprocess.Popen(  # noqa: S603 - this very command
             self.command,
             stdin=subprocess.PIPE,
@@ -355,12 +362,12 @@ class Workers:
             self.running.append(process)
         return process
 
-    def _done(self, process: "subprocess.Popen[str]", part: int) -> bool:
-        """Whether a process did a part to its end."""
+    def _done(self, process: "subprocess.Popen[str]", number: int) -> bool:
+        """Gives a segment to a process; returns whether the process did all of it."""
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(f"{part}\n")
+            process.stdin.write(f"{number}\n")
             process.stdin.flush()
         except (OSError, ValueError):
             return False
@@ -370,26 +377,29 @@ class Workers:
             except ValueError:
                 line = None
             if not isinstance(line, dict):
-                raise EngineError(f"A process of the run wrote what is no line of it: {shortened(text)}")
+                raise EngineError(f"A process of the run wrote a line that is no JSON object: {shortened(text)}")
             with self._lock:
                 self.take(line)
             if PART in line:
                 return bool(line[DONE])
         return False
 
-    def _died(self, process: "subprocess.Popen[str]", part: int) -> None:
-        """A process ended before its part did: another does the part, unless the process printed why."""
+    def _died(self, process: "subprocess.Popen[str]", number: int) -> None:
+        """Handles a process that ended within a segment. If it was killed, another process does the segment.
+
+        An exit code means an error that the process has printed: another process would meet the same error.
+        """
         _end(process, read=False)
         if self.stopped.is_set():
             return
-        self.deaths[part] += 1
-        if process.returncode >= 0 or self.deaths[part] >= DEATHS_MAX:
+        self.deaths[number] += 1
+        if process.returncode >= 0 or self.deaths[number] >= DEATHS_MAX:
             raise EngineError(
-                f"A process of the run stopped with code {process.returncode} at part {part}: see what it said above. "
-                "What was done is kept; the same command goes on from there."
+                f"A process of the run stopped with code {process.returncode} at part {number}: see its message above. "
+                "Its writes are kept; the same command goes on from there."
             )
         note(f"A process was killed (signal {-process.returncode}); another goes on with its part.")
-        self.parts.append(part)
+        self.segments.append(number)
 
     def _stop(self) -> None:
         self.stopped.set()
@@ -402,7 +412,7 @@ class Workers:
 
 
 def _end(process: "subprocess.Popen[str]", *, read: bool = True) -> None:
-    """Ends a process after its page, and waits for it. ``read``: somebody reads on what it prints."""
+    """Ends a process after its page, and waits for it. ``read``: its output is still read."""
     assert process.stdin is not None
     assert process.stdout is not None
     with suppress(OSError):  # it is gone already

@@ -36,7 +36,7 @@ HISTORIES = 500
 CHANGES = 16
 """Writes in a history."""
 RATES = (0.01, 0.05, 0.2)
-"""How many of the points of choice deviate: from a single fault to hardly a call that works."""
+"""Shares of the points of choice that deviate: from a single fault to hardly a call that works."""
 SHARDS = (1, 2, 3)
 ACTIONS = (2, 10, 25, 100)
 EXAMPLES = 20
@@ -48,9 +48,9 @@ HistorySource = Literal["stream", "kinesis"]
 
 
 class Scenario(NamedTuple):
-    """One run, whole: what is written, over how many shards, in how large transactions, what goes wrong where, and
-    whether a DynamoDB stream (``stream``) or Kinesis (``kinesis``) tells of it. ``pace``: how many writes there are
-    between two invocations, where handlers write to items too.
+    """One complete run: the writes, the number of shards, the actions of a transaction, the faults by point, and the
+    ``source`` of records: a DynamoDB stream (``stream``) or Kinesis (``kinesis``). ``pace``: the writes between two
+    invocations, for an application whose handlers write to items.
     """
 
     writes: tuple[Write, ...]
@@ -63,9 +63,9 @@ class Scenario(NamedTuple):
 
 @dataclass(slots=True)
 class Proof:
-    """What was tried, and held. ``faults`` counts by kind, ``events`` changes by INSERT, MODIFY and REMOVE; ``offered``
-    names the faults that could have been injected. ``unproved`` names handlers that this does not prove, and
-    ``left_out`` says what else was not tried.
+    """The counts of a proof that held. ``faults`` counts by kind, ``events`` by INSERT, MODIFY and REMOVE; ``offered``
+    names the faults that could have been injected. ``unproved`` names handlers that it does not prove, ``left_out`` the
+    other gaps.
     """
 
     seed: int
@@ -85,7 +85,7 @@ class Proof:
 
     @property
     def summary(self) -> str:
-        """What was tried in one line, without the table of faults, and what was not in further ones."""
+        """The counts in one line, without the table of faults, and a line for each gap."""
         return "\n".join([self._tried, *self._gaps])
 
     @property
@@ -101,8 +101,8 @@ class Proof:
         return unproved + [f"  left out: {each}" for each in self.left_out]
 
 
-class Diverged(AssertionError):  # noqa: N818 - what it says
-    """Rows are not what the declarations say. ``scenario`` is the shortest history found that leads there."""
+class Diverged(AssertionError):  # noqa: N818 - a public name
+    """Raised when rows differ from the declarations. ``scenario`` is the shortest history found with this failure."""
 
     def __init__(self, problem: str, story: Sequence[str], scenario: Scenario, seed: int) -> None:
         self.problem = problem
@@ -111,11 +111,11 @@ class Diverged(AssertionError):  # noqa: N818 - what it says
         super().__init__(f"{problem}\n\nThe shortest history that was found (seed {seed}):\n{steps}")
 
     def save(self, path: Path, app: str = "handlers:app") -> None:
-        """Writes a test file that runs the scenario again; ``app`` is where it finds the application."""
+        """Writes a test file that runs the scenario again; ``app`` is the ``module:name`` of the application."""
         save(self.scenario, path, app)
 
 
-def check(  # noqa: PLR0913 - one call says it all, by name
+def check(  # noqa: PLR0913 - one call with named options
     app: App,
     items: "Mapping[Key, Any] | None" = None,
     *,
@@ -131,17 +131,17 @@ def check(  # noqa: PLR0913 - one call says it all, by name
 ) -> Proof:
     """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
 
-    ``items`` says for each source key what its items look like: an example (attributes, and fields of the key by name
-    if their values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is
-    a recorded file instead, whose images are the examples; ``writes`` is one history, of which only the faults are
-    drawn. ``faults`` are the names of those to inject, all if not given. With ``source="kinesis"`` the records are
-    those of Kinesis, of which some arrive late and some twice. The same seed gives the same run; in another process
-    too, unless a handler goes through a set. ``processes`` is how many other processes, each with a hash seed of its
-    own, call the handlers too, where the application can be imported by a name.
+    ``items`` describes the items of each source key: an example (attributes, and fields of the key by name if their
+    values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is a
+    recorded file instead; its images are the examples. ``writes`` is one history; only its faults are drawn. ``faults``
+    are the names of the faults to inject, all by default. With ``source="kinesis"`` the records are those of Kinesis:
+    some arrive late and some twice. The same seed gives the same run, in another process too, unless a handler iterates
+    over a set. ``processes`` is the number of other processes that also call the handlers, each with another hash seed,
+    if the application can be imported by a name.
 
-    Returns what was tried. Raises ``Diverged`` with the shortest history that was found to fail, ``NotDeterministic``
-    for a handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and
-    ``TwinError`` for items or names that do not fit the application, and for options that would prove nothing.
+    Returns the counts. Raises ``Diverged`` with the shortest history found that fails, ``NotDeterministic`` for a
+    handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and ``TwinError``
+    for items or names that do not fit the application, and for options that would prove nothing.
     """
     check_application(app)
     check_extent(source, histories=histories, changes=changes)
@@ -151,7 +151,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
     keys = {each.key for each in (writes or shapes)}
     handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
-    probed = _all(changes_of(app, writes or probes))
+    probed = [change for shard in changes_of(app, writes or probes) for change in shard]
     with Elsewhere(app, probed, processes) as elsewhere:
         handlers.yielded |= check_deterministic(app, probed, remembered)
         for number in range(histories):
@@ -169,7 +169,7 @@ def check(  # noqa: PLR0913 - one call says it all, by name
 
 
 def check_scenario(app: App, scenario: Scenario) -> None:
-    """Runs one scenario again, as a saved test does. Raises ``Diverged`` where it still fails."""
+    """Runs one scenario again, as a saved test does. Raises ``Diverged`` if it still fails."""
     handlers = FaultyHandlers(app)
     problem = _problem(handlers, scenario, Scripted(scenario.script))
     if problem:
@@ -181,20 +181,20 @@ def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
         return recorded_shapes(app, recorded_changes(app, [str(recorded)]))
     sources = item_keys(app)
     if not (isinstance(items, Mapping) and all(isinstance(key, Key) for key in items)):
-        raise TwinError(f"items={shown(items)}: expected what items of each source key look like, {{ORDER: {{...}}}}.")
+        raise TwinError(f"items={shown(items)}: expected example items of each source key, {{ORDER: {{...}}}}.")
     for key in items:
         if not any(source.overlaps(key) for source in sources):
             raise TwinError(
                 f"items= names {key!r}, which no handler reads: expected some of {', '.join(map(repr, sources))}."
             )
     if not items:
-        raise TwinError("check() was given no items: say what those of each source look like, items={ORDER: {...}}.")
+        raise TwinError("check() was given no items: give examples of the items of each source, items={ORDER: {...}}.")
     found = shapes_of({key: _examples(key, given) for key, given in items.items()})
     return [each._replace(given=()) if hasattr(items[each.key], "example") else each for each in found]
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
-    """The changes of recorded files. Raises ``TwinError`` for a file that is none, or a line that is no record."""
+    """The changes of recorded files. Raises ``TwinError`` for a file that cannot be read, or a bad line."""
     origins = Origins(app.source_tables, Settings.from_environment(os.environ), others=app.tables)
     try:
         check_files(paths)
@@ -216,8 +216,9 @@ def _run_and_count(
     handlers: FaultyHandlers, scenario: Scenario, choices: Drawn, proof: Proof, remembered: Remembered
 ) -> None:
     driver = _driver(handlers, scenario, choices)
-    expected = expected_all(handlers.app, driver.given)  # raises where a handler cannot take an item
-    attribute_names(handlers.app, driver.given)  # likewise
+    # Both raise for an item that a handler cannot process, before faults can hide the error.
+    expected = expected_all(handlers.app, driver.given)
+    attribute_names(handlers.app, driver.given)
     problem = difference_of(driver, expected)
     proof.histories += 1
     proof.changes += len(driver.delivered)
@@ -226,13 +227,14 @@ def _run_and_count(
     proof.offered |= choices.offered
     proof.faults.update(taken.option.partition(" ")[0] for taken in choices.taken)
     if problem or proof.histories == 1:
-        check_deterministic(handlers.declared, driver.given, remembered)  # now that handlers have seen other items
+        # Again, after calls with other items: a handler that remembers them would be reported as diverged.
+        check_deterministic(handlers.declared, driver.given, remembered)
     if problem:
         raise _shortest(handlers, scenario._replace(script=choices.script), problem, proof.seed)
 
 
 def _shortest(handlers: FaultyHandlers, scenario: Scenario, problem: str, seed: int) -> Diverged:
-    kind = problem.partition(":")[0]  # a shorter history that fails in another way is another failure
+    kind = problem.partition(":")[0]  # or shortening may end at a failure of another kind
 
     def again(writes: Sequence[Write], script: Script) -> bool:
         found = _problem(handlers, scenario._replace(writes=tuple(writes)), Scripted(script))
@@ -264,9 +266,9 @@ def _driver(
 
 
 def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str | None:
-    """Runs the driver; what is wrong with the rows that it leads to, or with what held on the way, in words.
+    """Runs the driver, and returns the differences of its rows or the invariant that broke; None if it is right.
 
-    ``expected`` is what an oracle said before; where handlers write to items it can be told after the run only.
+    ``expected`` are the rows of the oracle. If handlers write to items, they are known only after the run.
     """
     try:
         found = driver.run()
@@ -279,11 +281,7 @@ def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str |
     keys = sorted((key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key)), key=str)
     lines = [f"  {joined_key(key)}: found {found.get(key)}, expected {expected.get(key)}" for key in keys]
     more = [f"  and {len(lines) - DIFFERENCES_SHOWN_MAX} more"] if len(lines) > DIFFERENCES_SHOWN_MAX else []
-    return "\n".join(["Rows are not what the declarations say:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
-
-
-def _all(shards: Iterable[Iterable[Change]]) -> list[Change]:
-    return [change for shard in shards for change in shard]
+    return "\n".join(["Rows differ from the declarations:", *lines[:DIFFERENCES_SHOWN_MAX], *more])
 
 
 WIDTH = 100
@@ -292,8 +290,7 @@ WIDTH = 100
 def save(scenario: Scenario, path: Path, app: str = "handlers:app") -> None:
     """Writes a test that runs a scenario: ``test_history_that_diverged`` in ``path``.
 
-    ``app`` is where the test finds the application, ``module:name``. A file that is there is not overwritten: raises
-    ``FileExistsError``.
+    ``app`` is the ``module:name`` of the application. Raises ``FileExistsError`` rather than overwrite a file.
     """
     with path.open("x", encoding="utf-8") as file:
         file.write(source_of(scenario, app))
@@ -330,7 +327,7 @@ def _key(key: Key) -> str:
 
 
 def check_extent(source: str, **counts: Any) -> None:
-    """Raises ``TwinError`` for a source that is none, and for counts that would prove nothing."""
+    """Raises ``TwinError`` for an unknown source, and for counts that would prove nothing."""
     if source not in (STREAM, KINESIS):
         raise TwinError(f"check() was given source={source!r}: expected {STREAM!r} or {KINESIS!r}.")
     for name, count in counts.items():
@@ -339,7 +336,7 @@ def check_extent(source: str, **counts: Any) -> None:
 
 
 def listed(key: Key, given: Any) -> list[Mapping[str, Any]]:
-    """The examples of a key's items as a list. Raises ``TwinError`` for what is none."""
+    """The examples of a key's items as a list. Raises ``TwinError`` for an example that is no mapping."""
     examples = list(given) if isinstance(given, Iterable) and not isinstance(given, Mapping | str) else [given]
     for each in examples:
         if not isinstance(each, Mapping):

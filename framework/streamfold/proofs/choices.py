@@ -1,21 +1,20 @@
 """Every deviation from an undisturbed run is a choice: drawn from a seed, given by a script, or enumerated.
 
-The points of choice of a run are numbered in the order in which the run meets them. What was chosen at which point is
-a ``Script``: a run with the same script meets the same points and goes the same way, so a failing one can be repeated,
-shortened and written down. ``shortened`` leaves out all that can be left out while the run still fails.
+The points of choice of a run are numbered in the order in which the run meets them. The choices by number are a
+``Script``. A run with the same script meets the same points and takes the same way, so a failing run can be repeated,
+shortened and written down. ``shortened`` leaves out units and choices as long as the run still fails.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from random import Random
 from typing import NamedTuple, TypeVar
 
 Script = Mapping[int, str]
-"""What is chosen at which point; nothing at all others."""
+"""The chosen option by the number of its point; no deviation at all other points."""
 
 
 class TakenChoice(NamedTuple):
-    """A deviation that was chosen: the number of its point, what kind of point that was, and the option."""
+    """A deviation that was chosen: the number of its point, the kind of the point, and the option."""
 
     number: int
     point: str
@@ -39,15 +38,15 @@ class Choices:
 
     @property
     def script(self) -> dict[int, str]:
-        """What was chosen so far."""
+        """The choices so far."""
         return {taken.number: taken.option for taken in self.taken}
 
-    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - what others decide by
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - subclasses decide by them
         return None
 
 
 class Drawn(Choices):
-    """Chooses at random, at ``rate`` of the points; only options of these names where ``only`` is given.
+    """Chooses at random, at ``rate`` of the points; with ``only``, options of these names only.
 
     ``offered`` names the options that there were to choose from.
     """
@@ -67,29 +66,30 @@ class Drawn(Choices):
             self.offered |= names if self.only is None else names & set(self.only)
         if self.random.random() >= self.rate:
             return None
-        left = options if self.only is None else [option for option in options if option.partition(" ")[0] in self.only]
-        return self.random.choice(left) if left else None
+        only = self.only
+        allowed = options if only is None else [option for option in options if option.partition(" ")[0] in only]
+        return self.random.choice(allowed) if allowed else None
 
 
 class Scripted(Choices):
-    """Chooses what a script says, where the point offers it."""
+    """Chooses the options of a script. A point that does not offer the option of its number takes no deviation."""
 
     def __init__(self, script: Script) -> None:
         super().__init__()
         self._script = script
 
-    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - the number says it
+    def _choice(self, point: str, options: Sequence[str]) -> str | None:  # noqa: ARG002 - the number decides
         option = self._script.get(self.number)
         return option if option in options else None
 
 
 Some = TypeVar("Some")
 RUNS_MAX = 2000
-"""Runs that are spent on making one failure short."""
+"""Runs that are spent on shortening one failure: without a bound, a long script would hold a test for hours."""
 
 
 class Budget:
-    """How often a run may still be tried."""
+    """The number of runs that may still be tried."""
 
     def __init__(self, runs: int = RUNS_MAX) -> None:
         self.runs = runs
@@ -102,28 +102,18 @@ class Budget:
 def shortened(
     fails: Callable[[Sequence[Some], Script], bool], units: Sequence[Some], script: Script, budget: Budget
 ) -> tuple[Sequence[Some], Script]:
-    """The fewest units and deviations that still fail, as far as leaving some out finds them."""
-    kept, left = list(units), dict(script)
+    """The fewest units and deviations found that still fail. Leaves some out in turns until nothing more can go."""
+    kept, chosen = list(units), dict(script)
+
+    def only(numbers: Sequence[int]) -> dict[int, str]:
+        return {number: script[number] for number in numbers}
+
     before = None
-    while before != (len(kept), len(left)):
-        before = (len(kept), len(left))
-        left = _only(left, _fewest(list(left), partial(_fails_with, fails, kept, left), budget))
-        kept = _fewest(kept, partial(_fails_without, fails, left), budget)
-    return kept, left
-
-
-def _fails_with(
-    fails: Callable[[Sequence[Some], Script], bool], units: Sequence[Some], script: Script, numbers: Sequence[int]
-) -> bool:
-    return fails(units, _only(script, numbers))
-
-
-def _fails_without(fails: Callable[[Sequence[Some], Script], bool], script: Script, units: Sequence[Some]) -> bool:
-    return fails(units, script)
-
-
-def _only(script: Script, numbers: Sequence[int]) -> dict[int, str]:
-    return {number: script[number] for number in numbers}
+    while before != (len(kept), len(chosen)):  # fewer units may make choices superfluous, and the other way round
+        before = (len(kept), len(chosen))
+        chosen = only(_fewest(list(chosen), lambda numbers: fails(kept, only(numbers)), budget))  # noqa: B023 - called at once
+        kept = _fewest(kept, lambda some: fails(some, chosen), budget)  # noqa: B023 - likewise
+    return kept, chosen
 
 
 def _fewest(things: list[Some], fails: Callable[[list[Some]], bool], budget: Budget) -> list[Some]:

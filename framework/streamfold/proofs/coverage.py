@@ -1,7 +1,7 @@
-"""What a proof covers: which handlers it does not prove, and which of the items it can be drawn from.
+"""The coverage of a proof: the handlers that it does not prove, and the items that it is drawn from.
 
-Handlers have to be able to process the items that were given; of those that were drawn, the ones on which a handler
-raises are left out, and counted.
+Handlers must be able to process the given items. Of the drawn items, those on which a handler raises are left out and
+counted.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,20 +28,20 @@ EVENTS = {
     "MODIFY": "no item is changed in the histories",
     "REMOVE": "no item is removed in the histories",
 }
-"""What is said of changes that there are none of, by event."""
+"""The message if no change of this event occurs."""
 
 
 def unproved(app: App, keys: Collection[Key], yielded: Collection[str] | None = None) -> tuple[str, ...]:
     """The handlers that histories of items of these keys do not prove, each with the reason.
 
-    ``yielded`` names the handlers that yielded something; None where none was called yet.
+    ``yielded`` names the handlers that yielded something; None before any call.
     """
-    found = ((route.name, _why_not(app, route, keys) or _idle(route, yielded)) for route in app.routes)
+    found = ((route.name, _why_not(app, route, keys) or _why_idle(route, yielded)) for route in app.routes)
     return tuple(f"{name} ({why})" for name, why in found if why)
 
 
 def by_reason(unproved: Iterable[str]) -> list[str]:
-    """What ``unproved`` gives, with the names of all handlers that have the same reason in one line."""
+    """The handlers of ``unproved`` by reason, a line for each reason."""
     names: dict[str, list[str]] = {}
     for each in unproved:
         name, _, why = each.removesuffix(")").partition(" (")
@@ -50,17 +50,17 @@ def by_reason(unproved: Iterable[str]) -> list[str]:
 
 
 def missing(events: Collection[str]) -> tuple[str, ...]:
-    """What never happens to an item in histories of changes with these events."""
+    """A message for each event that these events lack."""
     return tuple(what for event, what in EVENTS.items() if event not in events)
 
 
 def not_injected(offered: Collection[str], injected: Collection[str]) -> tuple[str, ...]:
-    """The faults that a run could have met and never did, in one line."""
-    left = sorted(set(offered) - set(injected))
-    return (f"faults that were never injected: {', '.join(left)}",) if left else ()
+    """The faults that were offered and never injected, in one line."""
+    remaining = sorted(set(offered) - set(injected))
+    return (f"faults that were never injected: {', '.join(remaining)}",) if remaining else ()
 
 
-def _idle(route: Route, yielded: Collection[str] | None) -> str:
+def _why_idle(route: Route, yielded: Collection[str] | None) -> str:
     idle = yielded is not None and is_called(route) and route.name not in yielded
     return "it yields nothing for the items of the histories" if idle else ""
 
@@ -82,24 +82,21 @@ def _any_overlaps(some: Collection[Key], others: Collection[Key]) -> bool:
 
 
 class TakenExample(NamedTuple):
-    """The shapes without items on which a handler raises, and a line for each key of which some were left out."""
+    """The shapes without items on which a handler raises, and a line for each key with items that were left out."""
 
     shapes: list[Shape]
     left_out: tuple[str, ...]
 
 
 def taken(app: App, shapes: Iterable[Shape]) -> TakenExample:
-    """What is left of the shapes. Raises ``HandlerFails`` for an item that was given, or where none is left of a key.
+    """The shapes without the items on which a handler raises.
 
-    Handlers are called, and what they yield is looked at, as in production, but without a store.
+    Raises ``HandlerFails`` for a given item on which a handler raises, or if no item of a key remains. Handlers are
+    called and their rows are checked as in production, but without a store.
     """
-    twin = with_functions(app, _own_function)
+    twin = with_functions(app, lambda route: route.function)  # type: ignore[arg-type,return-value]  # of called handlers
     found = [_taken(twin, shape) for shape in shapes]
     return TakenExample([shape for shape, _ in found], tuple(line for _, line in found if line))
-
-
-def _own_function(route: Route) -> Any:
-    return route.function
 
 
 def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
@@ -107,8 +104,8 @@ def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
         if why := _refusal(app, shape, fields, item):
             raise HandlerFails(
                 f"An item that was given cannot be processed: {why}\nThe item: {_shown(item)}\n"
-                "In production its record would fail at every delivery. Mend the handler, or yield nothing for such an "
-                "item. That a handler refuses an item is a test of its own: with pytest.raises(HandlerFails): "
+                "In production its record would fail at every delivery. Correct the handler, or yield nothing for such "
+                "an item. To test that a handler refuses an item, write: with pytest.raises(HandlerFails): "
                 "Twin(app).put(...)."
             )
     given = [item for _, item in shape.given]
@@ -119,17 +116,17 @@ def _taken(app: App, shape: Shape) -> tuple[Shape, str]:
     (first, why), *_ = refused
     if len(refused) == len(shape.items):
         raise HandlerFails(f"None of the items that were drawn can be processed: {why}\nThe item: {_shown(first)}")
-    left = [item for item in shape.items if all(item != other for other, _ in refused)]
+    remaining = [item for item in shape.items if all(item != other for other, _ in refused)]
     line = (
         f"{len(refused)} of {len(drawn)} items of {shape.key!r} that were drawn, on which a handler raises; one of "
         f"them is {_shown(first)}: {why}"
     )
-    return shape._replace(items=left), line
+    return shape._replace(items=remaining), line
 
 
 def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[str, Any]) -> str:
-    """Why an item cannot be processed when it is put and removed; empty where it can."""
-    schema = Schema()  # one item says nothing of the types of another's values
+    """The error of a handler when an item is put and removed; empty if none raises."""
+    schema = Schema()  # a new one: values of another item may have other types
     history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
     with localcontext(EXACT):
         for change in changes_of(app, history)[0]:
@@ -137,7 +134,7 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
                 try:
                     if is_called(route):
                         _derive(app, route, change, found, schema)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is said
+                except Exception as error:  # noqa: BLE001 - any error of a handler is reported
                     return failure_message(route, change.name, error)
     return ""
 

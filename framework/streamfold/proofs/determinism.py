@@ -1,5 +1,5 @@
-"""Whether a handler is a function of its input: called again, with its sets in another order, and after more than a
-year, it has to give the same.
+"""Checks that a handler is a function of its input: called again, with its sets in another order, and more than a year
+later, it must give the same result.
 """
 
 import sys
@@ -20,12 +20,12 @@ from streamfold.routes.route import Route
 
 
 def with_sets_reversed(subject: Any) -> Any:
-    """An image, or a change with images, whose sets are gone through backwards; equal to those of the one given."""
+    """An equal image, or change with images, whose sets are iterated backwards."""
     return _Change(subject) if isinstance(subject, Change) else _Image(subject.raw)
 
 
 class _Change:
-    """A change that differs from another in nothing but its images."""
+    """A change with the images of another, their sets reversed."""
 
     def __init__(self, change: Change) -> None:
         self._change = change
@@ -62,14 +62,14 @@ def _reversed(value: Any) -> Any:
 
 
 SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
-"""More than a year and not a whole number of hours: whatever is read of a clock differs."""
+"""More than a year and not a whole number of hours: every value derived from a clock differs."""
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
-CLOCKS_TOLD = ("localtime", "gmtime", "ctime", "asctime", "strftime")
-"""Those that tell a time that they are given, and the clock's where they are given none."""
+CLOCKS_GIVEN = ("localtime", "gmtime", "ctime", "asctime", "strftime")
+"""Functions that convert a given time, and without one the time of the clock."""
 
 
 class KnownClock(NamedTuple):
-    """A name by which a module knows a clock, and what is put in its place."""
+    """A name by which a module knows a clock, and its replacement."""
 
     module: ModuleType
     name: str
@@ -78,14 +78,14 @@ class KnownClock(NamedTuple):
 
 
 class Clocks:
-    """The clocks that handlers' packages can see, found once for all calls."""
+    """The clocks that handlers' packages can read, found once for all calls."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], list[KnownClock]] = {}  # by package, and how many modules there were
 
     @contextmanager
     def later(self, function: Callable[..., Any]) -> Iterator[None]:
-        """Shifts every clock that the handler's package can see."""
+        """Shifts every clock that the handler's package can read."""
         package = (function.__module__ or "").partition(".")[0]
         known = package, len(sys.modules)  # a handler may import a module when it is called
         if known not in self._found:
@@ -103,7 +103,7 @@ class Clocks:
 def _clocks_near(package: str) -> list[KnownClock]:
     """The clocks of the module ``time``, and the names by which the package's modules know a clock."""
     clocks = [KnownClock(time, name, getattr(time, name), _shifted_clock(name)) for name in CLOCKS]
-    clocks += [KnownClock(time, name, getattr(time, name), _shifted_told(name)) for name in CLOCKS_TOLD]
+    clocks += [KnownClock(time, name, getattr(time, name), _shifted_given(name)) for name in CLOCKS_GIVEN]
     shifted = {each.original: each.shifted for each in clocks}
     for module in [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]:
         for name, value in list(vars(module).items()):
@@ -127,21 +127,21 @@ def _shifted_clock(name: str) -> Callable[[], float]:
     return lambda: clock() + shift
 
 
-def _shifted_told(name: str) -> Callable[..., Any]:
-    log, now, localtime = getattr(time, name), time.time, time.localtime
+def _shifted_given(name: str) -> Callable[..., Any]:
+    original, now, localtime = getattr(time, name), time.time, time.localtime
     wanted = 2 if name == "strftime" else 1
 
-    def told(*given: Any) -> Any:
+    def shifted(*given: Any) -> Any:
         if len(given) == wanted:
-            return log(*given)
+            return original(*given)
         seconds = now() + SHIFT_SECONDS
-        return log(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
+        return original(*given, localtime(seconds) if name in ("asctime", "strftime") else seconds)
 
-    return told
+    return shifted
 
 
 class _Instances(type):
-    """``isinstance(x, datetime)`` goes on to work while the name is bound to the shifted class."""
+    """Keeps ``isinstance(x, datetime)`` right while the name is bound to the shifted class."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__mro__[1])
@@ -149,7 +149,7 @@ class _Instances(type):
 
 class _LaterDatetime(datetime, metaclass=_Instances):
     def __new__(cls, *parts: Any, **named: Any) -> Any:
-        return cls.__mro__[1](*parts, **named)  # what is made of an item's values is what it always is
+        return cls.__mro__[1](*parts, **named)  # a time that is made of an item's values is not shifted
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:
@@ -173,19 +173,19 @@ class _LaterDate(date, metaclass=_Instances):
         return date.today() + timedelta(seconds=SHIFT_SECONDS)  # noqa: DTZ011 - as the original gives it
 
 
-SETS = "it goes by the order of a set, which every process has another of"
-AGAIN = "called twice it gives two things: it reads a clock, draws at random, or remembers other calls"
-AFTER_OTHERS = "it remembers other calls: after those of other items it gives another thing"
-MEMORY = "it remembers other calls: a new process gives another thing"
-CLOCK = "it reads a clock: a year later it gives another thing"
+SETS = "it depends on the order of a set, which differs between processes"
+AGAIN = "called twice it gives two results: it reads a clock, draws at random, or remembers other calls"
+AFTER_OTHERS = "it remembers other calls: after calls with other items it gives another result"
+MEMORY = "it remembers other calls: a new process gives another result"
+CLOCK = "it reads a clock: a year later it gives another result"
 
 
-class NotDeterministic(AssertionError):  # noqa: N818 - what it says
-    """A handler gave two things for one input: it reads a clock, draws at random, or remembers something."""
+class NotDeterministic(AssertionError):  # noqa: N818 - a public name
+    """A handler gave two results for one input: it reads a clock, draws at random, or remembers something."""
 
 
 class Call(NamedTuple):
-    """One call of a handler: called, it gives what the handler yields, None where that raises."""
+    """One call of a handler. To call it gives the yielded effects, or None if the handler raises."""
 
     route: Route
     subject: Any
@@ -193,7 +193,7 @@ class Call(NamedTuple):
     change: Change
 
     def __call__(self, subject: Any = None) -> list[Any] | None:
-        """What is yielded of this subject, or of one that is equal to it."""
+        """The effects for this subject, or for an equal one."""
         return _given(self.route, self.subject if subject is None else subject, self.fields)
 
 
@@ -211,8 +211,8 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
 def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> set[str]:
     """Calls every handler on these changes, again, more than a year later, and after all others.
 
-    ``remembered`` is what the handlers could reach before any of them was called. Returns the names of the handlers
-    that yielded something. Raises ``NotDeterministic``.
+    ``remembered`` is the memory of the handlers before the first call. Returns the names of the handlers that yielded
+    something. Raises ``NotDeterministic``.
     """
     calls = calls_on(app, changes)
     clocks = Clocks()
@@ -224,7 +224,10 @@ def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembe
 
 
 def _checked(call: Call, remembered: Remembered, clocks: Clocks) -> list[Any] | None:
-    """What a call gives, the same whenever it is made; None where it raises."""
+    """The result of a call, which must not change; None if it raises.
+
+    After each difference the call is made once more as it was: if it differs from itself, the cause is ``AGAIN``.
+    """
     first = call()
     if first is None:
         return None
@@ -232,8 +235,8 @@ def _checked(call: Call, remembered: Remembered, clocks: Clocks) -> list[Any] | 
         raise NotDeterministic(message(call.route, call.change, AGAIN))
     if not _alike(call(with_sets_reversed(call.subject)), first):
         raise NotDeterministic(message(call.route, call.change, SETS if call() == first else AGAIN))
-    with remembered.forgotten() as forgot:
-        if forgot and call() != first:
+    with remembered.forgotten() as differs:
+        if differs and call() != first:
             raise NotDeterministic(message(call.route, call.change, MEMORY))
     assert call.route.function is not None
     with clocks.later(call.route.function):
@@ -244,28 +247,28 @@ def _checked(call: Call, remembered: Remembered, clocks: Clocks) -> list[Any] | 
 
 
 def _given(route: Route, subject: Any, fields: dict[str, Any]) -> list[Any] | None:
-    """What a handler gives; None where it raises, which is no matter of time."""
+    """The effects of a handler; None if it raises, which other checks report."""
     assert route.function is not None
     try:
         return list(each_effect(route.name, route.function(subject, **fields)))
-    except Exception:  # noqa: BLE001 - said elsewhere, with the item
+    except Exception:  # noqa: BLE001 - reported elsewhere, with the item
         return None
 
 
 def _alike(given: list[Any] | None, first: Sequence[Any]) -> bool:
-    """Whether the same is yielded in whatever order: a row for each member of a set may come in any."""
-    left = list(first)
+    """Whether the effects are the same in any order: a handler may yield a row for each member of a set."""
+    remaining = list(first)
     for effect in given or ():
-        if effect not in left:
+        if effect not in remaining:
             return False
-        left.remove(effect)
-    return given is not None and not left
+        remaining.remove(effect)
+    return given is not None and not remaining
 
 
 def message(route: Route, change: Change, what: str) -> str:
-    """What is said of a handler that is no function of its input."""
+    """The message about a handler that is no function of its input."""
     return (
         f"Handler {route.name!r} ({route.declared_at}) is no function of its input: for item {change.name} {what}. "
-        "A redelivery would then write something else than the first delivery. Take times from the item, or from "
-        "change.at; take ids from the key; keep nothing between calls; sort what comes out of a set."
+        "A redelivery would then write other rows than the first delivery. Take times from the item, or from "
+        "change.at; take ids from the key; keep nothing between calls; sort the members of a set."
     )

@@ -1,7 +1,7 @@
-"""Delivers changes as badly as Lambda may, while the store and the handlers fail; then sets everything right.
+"""Delivers changes as badly as Lambda may, while the store and the handlers fail; then repairs everything.
 
-What is delivered, when and to how many invocations at once is chosen point by point. At the end nothing fails any more:
-late writes land, the rest is delivered, records that were given up are redriven, and the rows have to be right.
+The records, the time and the invocations of each delivery are chosen point by point. At the end nothing fails any more:
+late writes land, the other records are delivered, records that were given up are redriven, and the rows must be right.
 """
 
 from abc import abstractmethod
@@ -40,7 +40,7 @@ from streamfold.proofs.oracle import (
     read_rows,
     stored_items,
 )
-from streamfold.proofs.store import PLACE, Contents, Documents, ProofStore, Writer, Writers, proof_store
+from streamfold.proofs.store import LOCATION, Contents, Documents, ProofStore, Writer, Writers, proof_store
 from streamfold.records.change import Change
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 QUEUE_FAULTS = ("bell-lost", "bell-twice")
 FAN_OUT_ROUNDS_MAX = 20
-"""Times that open fan-outs are rung for at the end: each may open others."""
+"""Rounds of open fan-outs at the end: each may open others, and handlers may do so for ever."""
 
 
-def answer_queue(runtime: Runtime, choices: Choices) -> None:
-    """Works on what an invocation rang for, or on nothing, or twice; a lane that fails stays open."""
+def process_queue(runtime: Runtime, choices: Choices) -> None:
+    """Processes the segments that an invocation enqueued: once, not at all, or twice. A failed segment stays open."""
     if not runtime.queued:
         return
     option = choices.choose("bell", QUEUE_FAULTS)
@@ -69,8 +69,8 @@ def answer_queue(runtime: Runtime, choices: Choices) -> None:
     run_fan_outs(runtime)
 
 
-def answer_all(runtime: Runtime) -> bool:
-    """Rings until no fan-out is open; returns whether one was. Raises ``HandlerFails`` if one cannot be done."""
+def process_all(runtime: Runtime) -> bool:
+    """Enqueues and processes fan-outs until none is open; returns whether one was. Raises ``HandlerFails``."""
     for number in range(FAN_OUT_ROUNDS_MAX):
         if not enqueue_open(runtime):
             return number > 0
@@ -80,11 +80,11 @@ def answer_all(runtime: Runtime) -> bool:
 
 
 NOW = 1_772_355_600.0
-"""The time of a run whose records are not later."""
+"""The time of a run, unless its records are later."""
 
 
 class Invoker:
-    """The function of an application, and what its process learns from invocation to invocation.
+    """The function of an application, and the knowledge that its process keeps between invocations.
 
     The contents of archives and indexes are in ``proof``; the rows are in ``store``, which may be another.
     """
@@ -104,14 +104,14 @@ class Invoker:
         self._other_app: App | None = None
         self.choices = choices
         self.log = log
-        self.settings = Settings(chunk_actions=actions, archive=PLACE)
+        self.settings = Settings(chunk_actions=actions, archive=LOCATION)
         self.store = store
         self.store.source_tables.update(self.app.source_tables)
         self.writers: Writers | None = None
         self.engine = FaultyEngine(self.store, choices, self._meanwhile, self._check, self.log)
         self._parking = ProofParking(self.app)
         self.opened: dict[str, Any] = {
-            PLACE: Contents(proof, self.engine.archive),
+            LOCATION: Contents(proof, self.engine.archive),
             OPENED: Documents(proof, self.engine.bulk),
         }
         self.known: dict[App, Knowledge] = {}
@@ -120,17 +120,17 @@ class Invoker:
         self._broken: InvariantBroken | None = None
         self.now = now
         self.deliveries = 0
-        self._running: list[Writer | None] = []  # what is going on, the innermost last; None: no lane's
+        self._running: list[Writer | None] = []  # running invocations, the innermost last; None: of no shard
         self._repairs_failed: list[Repaired] = []
         self._acknowledged: set[str] = set()  # versions of removals
-        self._over: dict[str, int] = {}  # how many records the tables had told when a removal was over
+        self._over: dict[str, int] = {}  # delivered records at the end of a removal, by version
 
     @abstractmethod
     def _meanwhile(self) -> None:
-        """Called between two calls of the store: what others do at this moment."""
+        """Called between two calls of the store, for the actions of other processes."""
 
     def _check(self) -> None:
-        """Notes the first invariant that broke; what it was raised inside might take it for an error of its own."""
+        """Notes the first invariant that broke. An error raised here could be handled by the code under test."""
         try:
             self._invariants.check()
         except InvariantBroken as broken:
@@ -140,13 +140,13 @@ class Invoker:
         self._broken = self._broken or broken
 
     def _attempt(self, batch: Sequence[Change], calls: int | None = None) -> list[Failure] | None:
-        """One invocation: the failures that it reports, None where it died."""
+        """One invocation: the failures that it reports, or None if it died."""
         self.deliveries += 1
         self._parking.delivered(batch)
         try:
             runtime = self._invocation(calls)
             failures = process_changes(runtime, batch).failures
-            answer_queue(runtime, self.choices)
+            process_queue(runtime, self.choices)
             if self.app.chained:
                 self.engine.retry(self.settings.group)
                 failures = [*failures, *run_chains(runtime, self.engine).failures]
@@ -159,20 +159,20 @@ class Invoker:
             self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.delivered))
         return failures
 
-    def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], place: int) -> None:
-        """Notes how many records the tables had told when a removal, the last of its item in a batch, was over.
+    def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], position: int) -> None:
+        """Notes the number of delivered records at the end of each removal, the last of its item in a batch.
 
-        It is over when its record is acknowledged and no fan-out goes on with it.
+        A removal ends when its record is acknowledged and no open fan-out belongs to it.
         """
         last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
         self._acknowledged.update(change.version_text for change in last.values() if change.sequence not in failed)
         open_ones = FanOuts(self._invocation().on(self.store)).all()
         going_on = {job.options.get("version") for job in open_ones}
         for version in self._acknowledged - going_on:
-            self._over.setdefault(version, place)
+            self._over.setdefault(version, position)
 
     def _invocation(self, calls: int | None = None) -> Runtime:
-        """The runtime of one invocation, which has time for so many calls of the store; None: for any number."""
+        """The runtime of one invocation. ``calls``: its time ends after so many calls of the store; None: never."""
         last = None if calls is None else self.engine.calls + calls
         return Runtime(
             self.app,
@@ -190,7 +190,7 @@ class Invoker:
         )
 
     def _repair(self, change: Change, version: str = BEFORE_ALL) -> None:
-        """Leads what an item's ledger handlers keep to what the table says now; a repair that dies is left."""
+        """Repairs the rows of an item from the table. A repair whose process dies is not repeated."""
         self.log(f"  repair of {change.name}")
         self._running.append(None)
         try:
@@ -201,7 +201,7 @@ class Invoker:
         self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
 
     def _other_process(self) -> None:
-        """From here on another process is invoked, and at the next call this one again."""
+        # Each call switches to the process that is not in use: its knowledge is older.
         self.app, self._other_app = self._other_app or self.handlers.other, self.app
 
 
@@ -222,19 +222,20 @@ REDRIVE = ("redriven-early", "redriven-shuffled", "redriven-twice", "replayed")
 END = ("late-writes-land-last", "all-delivered-again")
 REWIND_RECORDS = 3
 INSIDE_MAX = 2
-"""How deep invocations and repairs may be nested, each running between two calls of the one outside."""
+"""The depth of nested invocations and repairs, each of which runs between two calls of the outer one. Without a bound,
+a run of many faults would recurse for ever."""
 CALLS_IN_TIME = 3
-"""Calls of the store that an invocation makes before its time is nearly over, where it is short of it."""
+"""Calls of the store before the time of an invocation is nearly over, under the fault ``out-of-time``."""
 ATTEMPTS_MAX = 3
-"""Attempts without progress after which the first record is given up, as Lambda does when its retries are spent."""
+"""Attempts without progress before the first record is given up, as Lambda does after its retries."""
 INVOCATIONS_MAX = 50
-"""Invocations per shard after which nothing fails any more."""
+"""Invocations per shard before faults end: a run in which every delivery fails would not end."""
 ROUNDS_MAX = 50
-"""Times that handlers may write to items whose records were all delivered, before they are taken to go on for ever."""
+"""Rounds of writes by handlers to items. A handler whose writes cause further writes would not end."""
 
 
 class Driver(Invoker):
-    """One run over a new store, or another that shows as much. ``tell`` takes the story of the run, line by line."""
+    """One run over a new store, or over another with the same interface. ``log`` gets a line for each step."""
 
     def __init__(
         self,
@@ -250,33 +251,33 @@ class Driver(Invoker):
         proof = proof_store(handlers.app)
         super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given))
         if store is None and changes_items(self.app):
-            self.lanes = _lanes([], shards)
-            self.writers = Writers(proof, self.lanes, choices, log, pace)
+            self.shards = _writers([], shards)
+            self.writers = Writers(proof, self.shards, choices, log, pace)
         else:
-            self.lanes = _lanes([arriving(changes, choices) for changes in shards], [])
+            self.shards = _writers([arriving(changes, choices) for changes in shards], [])
         self._batch: list[Change] = []
         self._overtaken: int | None = None
 
     def run(self) -> ExpectedRows:
-        """Delivers everything, sets everything right, and returns the rows."""
+        """Delivers everything, repairs everything, and returns the rows."""
         self.handlers.recover()
-        while lanes := [lane for lane in self.lanes if not lane.done and lane.invocations < INVOCATIONS_MAX]:
-            self._invoke(min(lanes, key=lambda lane: lane.invocations))
-        self._settle()
+        while writers := [writer for writer in self.shards if not writer.done and writer.invocations < INVOCATIONS_MAX]:
+            self._invoke(min(writers, key=lambda writer: writer.invocations))
+        self._finish()
         if self._broken is not None:
             raise self._broken
-        rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[PLACE])
+        rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[LOCATION])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
 
     @property
     def delivered(self) -> Sequence[Change]:
-        """The changes that a run leads to, each once: as they were given, or as the tables of the run tell of them."""
+        """The changes of a run, each once: as given, or as the tables of the run recorded them."""
         return [each.change for each in self.writers.store.delivered] if self.writers else self.given
 
     def expected(self) -> ExpectedRows:
-        """What the run has to lead to, told after it.
+        """The right rows, computed after the run.
 
-        Raises ``ItemsWrong`` where a handler removed an item that no declaration removes, or left one.
+        Raises ``ItemsWrong`` if a handler removed an item that no declaration removes, or kept one that it removes.
         """
         folded = folded_rows(self.app, history_of(self.delivered).items)
         rows = expected_all(self.app, self.delivered, folded)
@@ -287,45 +288,45 @@ class Driver(Invoker):
 
     @cached_property
     def _derived_names(self) -> set[str]:
-        """The names of all attributes that handlers derived onto an item. Asked for when all writes were made."""
+        # Cached: read only when all writes were made.
         assert self.writers is not None
         return attribute_names(self.app, [change for change, own, _ in self.writers.store.delivered if own])
 
-    def _invoke(self, lane: Writer) -> None:
-        lane.invocations += 1
+    def _invoke(self, writer: Writer) -> None:
+        writer.invocations += 1
         how = self.choices.choose("delivery", DELIVERY)
-        if how == "repair" and lane.position < len(lane.changes):
-            self._repair(lane.changes[lane.position])
-            if lane.done:  # it was delivered meanwhile
+        if how == "repair" and writer.position < len(writer.changes):
+            self._repair(writer.changes[writer.position])
+            if writer.done:  # it was delivered meanwhile
                 return
         size = BATCHES.get(self.choices.choose("batch", tuple(BATCHES)) or "", BATCH_RECORDS)
         if self.writers:
-            self.writers.write(lane, self.writers.pace or size)
-        batch = list(lane.changes[lane.position : lane.position + size])
-        if not batch:  # what was written changed nothing
+            self.writers.write(writer, self.writers.pace or size)
+        batch = list(writer.changes[writer.position : writer.position + size])
+        if not batch:  # the writes changed nothing
             return
         self._write(batch)
         if how == "skipped":
-            self._give_up(lane)
+            self._give_up(writer)
             return
-        through = self._deliver(lane, batch, how)
-        lane.attempts = 0 if through else lane.attempts + 1
-        lane.position += through
-        if lane.attempts >= ATTEMPTS_MAX:
-            self._give_up(lane)
+        through = self._deliver(writer, batch, how)
+        writer.attempts = 0 if through else writer.attempts + 1
+        writer.position += through
+        if writer.attempts >= ATTEMPTS_MAX:
+            self._give_up(writer)
         if how in ("rewound", "checkpoint-lost"):
-            lane.position = max(0, lane.position - REWIND_RECORDS) if how == "rewound" else 0
-            self.log(f"{lane.name}: {how}, back to record {lane.position + 1}")
+            writer.position = max(0, writer.position - REWIND_RECORDS) if how == "rewound" else 0
+            self.log(f"{writer.name}: {how}, back to record {writer.position + 1}")
 
     def _write(self, batch: Sequence[Change]) -> None:
-        """The table has what its stream delivers; a batch that comes again does not lead it back."""
+        # The table has the items of its stream. Versions keep a redelivered batch from restoring older items.
         if self.writers is None:
             self.store.put_sources((change.item, change.new.raw or None, change.version_text) for change in batch)
 
-    def _deliver(self, lane: Writer, batch: list[Change], how: str | None) -> int:
+    def _deliver(self, writer: Writer, batch: list[Change], how: str | None) -> int:
         """Delivers a batch, and returns how many of its records are through."""
-        first = lane.position + 1
-        self.log(f"{lane.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
+        first = writer.position + 1
+        self.log(f"{writer.name}: records {first} to {first + len(batch) - 1}{f', {how}' if how else ''}")
         if option := self.choices.choose("handler", self.handlers.options):
             self.log(f"  {option.partition(' ')[2]}: {option.partition(' ')[0]}")
             self.handlers.break_down(option)
@@ -334,7 +335,7 @@ class Driver(Invoker):
             delivered = _shuffled(batch)
         if how == "other-process":
             self._other_process()
-        self._running.append(lane)
+        self._running.append(writer)
         outside, self._batch = self._batch, batch
         failed = self._attempt(delivered, CALLS_IN_TIME if how == "out-of-time" else None)
         self._running.pop()
@@ -342,14 +343,14 @@ class Driver(Invoker):
         self.handlers.off.clear()
         if self._overtaken is not None and not self._running:
             overtaken, self._overtaken = self._overtaken, None
-            return overtaken  # this invocation had timed out, and its answer was not waited for
+            return overtaken  # this invocation had timed out, and its response was ignored
         return _through(batch, failed)
 
     def _meanwhile(self) -> None:
-        """What others do at this moment: the same batch once more, a batch of another shard, a repair."""
+        """Chooses an action of another process: the same batch again, a batch of another shard, a repair, a write."""
         if not 0 < len(self._running) <= INSIDE_MAX:
             return
-        others = [lane for lane in self.lanes if not lane.done and lane not in self._running]
+        others = [writer for writer in self.shards if not writer.done and writer not in self._running]
         first = len(self._running) == 1 and isinstance(self._running[0], Writer)
         waiting = self.writers.waiting if self.writers else []
         possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
@@ -371,58 +372,63 @@ class Driver(Invoker):
             self.writers.write(waiting[0], 1)
         self.log(f"  ) {option} meanwhile")
 
-    def _give_up(self, lane: Writer) -> None:
-        self.log(f"{lane.name}: record {lane.position + 1} is given up")
-        lane.given_up.append(lane.changes[lane.position])
-        lane.position += 1
-        lane.attempts = 0
+    def _give_up(self, writer: Writer) -> None:
+        self.log(f"{writer.name}: record {writer.position + 1} is given up")
+        writer.given_up.append(writer.changes[writer.position])
+        writer.position += 1
+        writer.attempts = 0
 
-    def _settle(self) -> None:
-        """From here on nothing fails: all that is left is delivered, and given up records are redriven."""
+    def _finish(self) -> None:
+        """Ends all faults, delivers the remaining records, and redrives those that were given up."""
         redrive = self.choices.choose("redrive", REDRIVE)
         end = self.choices.choose("end", END)
-        for lane in self.lanes:
-            self._write(lane.changes)
+        for writer in self.shards:
+            self._write(writer.changes)
             if self.writers:
-                self.writers.write(lane, len(lane.waiting))
+                self.writers.write(writer, len(writer.waiting))
         self.engine.choices = self.choices = Choices()
         self.handlers.recover()
         if end != "late-writes-land-last":
             self.engine.land_all()
-        given_up = [*(change for lane in self.lanes for change in lane.given_up), *self._parking.parked]
-        steps = [*(partial(self._deliver_rest, lane) for lane in self.lanes), partial(self._redrive, given_up, redrive)]
+        given_up = [*(change for writer in self.shards for change in writer.given_up), *self._parking.parked]
+        steps = [
+            *(partial(self._deliver_rest, writer) for writer in self.shards),
+            partial(self._redrive, given_up, redrive),
+        ]
         for step in reversed(steps) if redrive == "redriven-early" else steps:
             step()
         self.engine.land_all()
-        again = [lane.changes for lane in self.lanes] if end == "all-delivered-again" else []
-        for changes in (*again, ()):  # the last are the chains of what landed late
+        again = [writer.changes for writer in self.shards] if end == "all-delivered-again" else []
+        for changes in (*again, ()):  # the empty batch runs the chains of late writes
             self._process(changes)
         for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another
             self._deliver_what_follows()
-            if not answer_all(self._invocation()):
+            if not process_all(self._invocation()):
                 break
         self._process(())
 
-    def _deliver_rest(self, lane: Writer) -> None:
-        self._process(lane.rest())
+    def _deliver_rest(self, writer: Writer) -> None:
+        self._process(writer.rest())
 
     def _deliver_what_follows(self) -> None:
-        """Delivers the records of what handlers wrote to items, and of what they wrote then, until there are none.
+        """Delivers the records of handlers' writes to items, and of the writes that follow, until there are none.
 
-        Raises ``HandlerFails`` where that does not come to an end.
+        Raises ``HandlerFails`` if there is no end.
         """
-        left = [lane for lane in self.lanes if not lane.done]
+        pending = [writer for writer in self.shards if not writer.done]
         for _ in range(ROUNDS_MAX):
-            if not left:
+            if not pending:
                 return
-            for lane in left:
-                self._process(lane.rest())
-            left = [lane for lane in self.lanes if not lane.done]
-        if left:
-            raise HandlerFails(endless(self.app, left[0].changes[-1].item, ROUNDS_MAX))
+            for writer in pending:
+                self._process(writer.rest())
+            pending = [writer for writer in self.shards if not writer.done]
+        if pending:
+            raise HandlerFails(endless(self.app, pending[0].changes[-1].item, ROUNDS_MAX))
 
     def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
-        """Ledgers are repaired, claims and audit rows are replayed; or all is, as long as no tombstone has expired."""
+        """Repairs ledger items, and replays claims and audit rows. With ``replayed``, replays everything, which is
+        right as long as no tombstone has expired.
+        """
         if changes:
             self.log(f"{len(changes)} given up records are redriven{f', {how}' if how else ''}")
         if how == "redriven-shuffled":
@@ -451,18 +457,18 @@ def _latest(changes: Iterable[Change]) -> float:
     return latest
 
 
-def _lanes(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Writer]:
-    """A lane for each shard that has changes, which arrived as they are, or wait until the application writes them."""
-    lanes = [Writer(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
-    lanes += [Writer(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
-    return lanes
+def _writers(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Writer]:
+    """A writer for each shard with changes. The changes arrived already, or wait until the application writes them."""
+    writers = [Writer(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
+    writers += [Writer(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
+    return writers
 
 
 def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
-    """How many records of a batch are through: those before the lowest that failed, none where the process died."""
+    """The number of records of a batch that are through: those before the first failure; none if the process died."""
     if failed is None:
         return 0
-    sequences = {change.sequence: place for place, change in reversed(list(enumerate(batch)))}
+    sequences = {change.sequence: position for position, change in reversed(list(enumerate(batch)))}
     return min((sequences[failure.sequence] for failure in failed if failure.sequence in sequences), default=len(batch))
 
 

@@ -1,6 +1,6 @@
-"""A store whose calls fail in every way that a real one's can, each way chosen at the call.
+"""A store whose calls fail in every way that calls of a real store can fail. Each failure is chosen at the call.
 
-Calls in flight together are made without threads: which is made first, and which answer comes first, is chosen too.
+Calls in flight together are made without threads. Their order, and the order of their responses, is chosen too.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,19 +40,19 @@ from streamfold.writes.guarded import (
     StateKey,
 )
 
-ANSWERS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
-"""What any write may come to: not done, done without an answer, the process dead before or after it, or done by a
-call that was believed dead, while the caller goes on or after it died."""
+WRITE_FAULTS = ("unavailable", "answer-lost", "dies-before", "dies-after", "lands-late", "dies-and-lands-late")
+"""The faults of any write: not done, done without a response, the process dies before or after it, or done late by a
+call that seemed to fail, while the caller goes on or after it died."""
 FAULTS: Mapping[str, tuple[str, ...]] = {
-    "transact": ("refused", "conflict", "throttled", "applied-twice", *ANSWERS),
-    "insert_rows": ("half-applied", "applied-twice", *ANSWERS),
-    "put_post_rows": ("half-applied", "applied-twice", *ANSWERS),
-    "remove_empty": ("half-applied", "applied-twice", *ANSWERS),
-    "forget": ("applied-twice", *ANSWERS),
-    "count_up": ("half-applied", "applied-twice", *ANSWERS),
-    "swap_state": ("applied-twice", *ANSWERS),
-    "archive": ("applied-twice", *ANSWERS),
-    "bulk": ("half-applied", "applied-twice", *ANSWERS),
+    "transact": ("refused", "conflict", "throttled", "applied-twice", *WRITE_FAULTS),
+    "insert_rows": ("half-applied", "applied-twice", *WRITE_FAULTS),
+    "put_post_rows": ("half-applied", "applied-twice", *WRITE_FAULTS),
+    "remove_empty": ("half-applied", "applied-twice", *WRITE_FAULTS),
+    "forget": ("applied-twice", *WRITE_FAULTS),
+    "count_up": ("half-applied", "applied-twice", *WRITE_FAULTS),
+    "swap_state": ("applied-twice", *WRITE_FAULTS),
+    "archive": ("applied-twice", *WRITE_FAULTS),
+    "bulk": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
     "read_rows": ("unavailable", "dies-before", "dies-after"),
     "read_entries": ("unavailable", "dies-before", "dies-after"),
@@ -71,8 +71,8 @@ DESCRIBED = {
     "swap_state": "write of the manifest",
     "pending": "read of the stream of derived rows",
 }
-"""What calls are called whose place does not matter."""
-PLACED = {
+"""Names of calls in the log, without keys."""
+KEYED = {
     "insert_rows": "insertion of",
     "put_post_rows": "write of rows",
     "remove_empty": "removal of empty rows",
@@ -82,14 +82,14 @@ PLACED = {
     "read_rows": "read of",
     "read_sources": "read of source items",
 }
-"""What calls are called that are given several places."""
+"""Names of calls in the log, with their keys."""
 LANDING = ("lands-at-the-next-call", "lands-after-many-calls", "lands-at-the-end")
 LANDING_CALLS = {None: 3, "lands-at-the-next-call": 1, "lands-after-many-calls": 25, "lands-at-the-end": None}
-"""Calls after which a late write lands: during the retry, after it, after a repair."""
+"""Calls before a late write lands: during the retry, after it, after a repair."""
 
 
 class Late(NamedTuple):
-    """A call that was believed dead and lands when this many calls have been made; None for the end."""
+    """A call that seemed to fail and lands at the call of this number; None: at the end."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -97,10 +97,10 @@ class Late(NamedTuple):
 
 
 class FaultyEngine:
-    """Passes calls on to an engine or lets them fail, as ``choices`` say.
+    """Passes calls on to an engine, or fails them by ``choices``.
 
-    ``meanwhile`` is told before every call, and may do what another process would do at that moment. ``checked`` is
-    told after every call that was carried out. ``tell`` takes a line for each fault.
+    ``meanwhile`` is called before every call, for the actions of other processes. ``checked`` is called after every
+    call that was made. ``log`` gets a line for each fault.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class FaultyEngine:
         return getattr(self.engine, name)
 
     def land_all(self) -> None:
-        """Lets everything land that is still on its way."""
+        """Makes all late calls now."""
         while self.late:
             self._land(self.late.pop(0))
 
@@ -210,7 +210,7 @@ class FaultyEngine:
         return answer
 
     def _remember(self, arguments: tuple[Any, ...]) -> None:
-        """Keeps what state items held before this write, for reads that are not up to date."""
+        """Keeps the state items from before this write, for stale reads."""
         places = [arguments[0]] if isinstance(arguments[0], StateKey) else [write.key for write in arguments[0]]
         for key in places:
             if isinstance(key, StateKey):
@@ -235,13 +235,13 @@ class FaultyEngine:
         return Refused((Reason(CONFLICT[1]), *(None,) * (len(writes) - 1)))
 
     def _half_applied(self, name: str, rows: Sequence[Any], *rest: Any) -> Any:
-        done, left = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+        done, others = rows[: len(rows) // 2], rows[len(rows) // 2 :]
         if name == "insert_rows":
             inserted = self._carry_out(name, done)
-            return Inserted([*inserted.missing, *(row.key for row in left)], inserted.known, inserted.refused)
+            return Inserted([*inserted.missing, *(row.key for row in others)], inserted.known, inserted.refused)
         answer = self._carry_out(name, done, *rest) if done else ()
         if name == "put_post_rows":
-            return [*answer, *(row.key for row in left)]
+            return [*answer, *(row.key for row in others)]
         if name == "count_up":
             return dict(answer)
         raise EngineUnavailable("a fault")
@@ -283,47 +283,47 @@ class FaultyEngine:
 
 
 def _described(name: str, arguments: tuple[Any, ...]) -> str:
-    """A call in one line, without what is written: its place says enough."""
+    """A call in one line, with its keys and without the written values."""
     first = arguments[0]
     if name == "transact":
-        places = ", ".join(_place(write.key) for write in first)
+        places = ", ".join(_key_text(write.key) for write in first)
         return f"transaction of {len(first)} writes ({places})"
     if name == "forget":
-        return f"note that what {', '.join(map(_place, first))} left behind is finished"
+        return f"note that the pending work of {', '.join(map(_key_text, first))} is finished"
     if name == "read_entries":
         return f"read of entries {first.partition}"
     if name == "scan":
         return f"scan of {first.name}, segment {arguments[1].number} of {arguments[1].of}"
     if name == "read_source":
-        return f"read of source item {_place(first)}"
-    if name in PLACED:
-        return f"{PLACED[name]} {', '.join(_place(getattr(each, 'key', each)) for each in first)}"
-    return DESCRIBED.get(name, "note of the place in the stream of derived rows")
+        return f"read of source item {_key_text(first)}"
+    if name in KEYED:
+        return f"{KEYED[name]} {', '.join(_key_text(getattr(each, 'key', each)) for each in first)}"
+    return DESCRIBED.get(name, "note of the position in the stream of derived rows")
 
 
-def _place(key: RowKey | StateKey) -> str:
+def _key_text(key: RowKey | StateKey) -> str:
     return joined_key(key if isinstance(key, StateKey) else key[1:])
 
 
-LANES = 3
+SLOTS = 3
 """Calls in flight together: enough for a third one between two that share something."""
 OTHERWISE = ("last-first", "all-before-an-answer", "all-before-an-answer-backwards")
-"""How calls in flight are made but one by one in their order, each followed by its answer."""
+"""Orders of calls in flight, other than one by one, each followed by its response."""
 
 
 class Begun(NamedTuple):
-    """A call that was begun, and what it touches."""
+    """A call that was begun, and the items that it touches."""
 
     tag: Any
     call: SlotCall
-    places: frozenset[object]
+    touched: frozenset[object]
 
 
 class ChosenSlots(CallSlots):
-    """Call slots of a proof. ``broken`` is told when two calls that touch one item are in flight together."""
+    """Call slots of a proof. ``broken`` is called if two calls that touch one item are in flight together."""
 
     def __init__(self, choices: Callable[[], Choices], broken: Callable[[InvariantBroken], None]) -> None:
-        self.count = LANES
+        self.count = SLOTS
         self.choices = choices
         self.broken = broken
 
@@ -332,21 +332,21 @@ class ChosenSlots(CallSlots):
 
 
 class _ChosenFlight(Flight):
-    def __init__(self, lanes: ChosenSlots) -> None:
+    def __init__(self, slots: ChosenSlots) -> None:
         super().__init__()
-        self._lanes = lanes
+        self._slots = slots
         self._waiting: list[Begun] = []
         self._ended: list[tuple[Joined, frozenset[object]]] = []
 
     def begin(self, tag: Any, call: SlotCall, places: Iterable[object]) -> None:
         touched = frozenset(part for place in places for part in _touched(place))
-        others = [begun.places for begun in self._waiting] + [ended for _, ended in self._ended]
+        others = [begun.touched for begun in self._waiting] + [ended for _, ended in self._ended]
         if twice := [place for each in others for place in each & touched]:
-            self._lanes.broken(InvariantBroken(f"Two calls in flight share {twice[0]}."))
+            self._slots.broken(InvariantBroken(f"Two calls in flight share {twice[0]}."))
         self._waiting.append(Begun(tag, call, touched))
 
     def join(self) -> Joined:
-        how = self._lanes.choices().choose("in-flight", OTHERWISE) if len(self._waiting) > 1 else None
+        how = self._slots.choices().choose("in-flight", OTHERWISE) if len(self._waiting) > 1 else None
         if how == "last-first":
             self._waiting.reverse()
         elif how is not None:
@@ -361,11 +361,11 @@ class _ChosenFlight(Flight):
 
     def _make(self) -> None:
         begun = self._waiting.pop(0)
-        self._ended.append((made(begun.tag, begun.call), begun.places))
+        self._ended.append((made(begun.tag, begun.call), begun.touched))
 
 
 def _touched(place: object) -> tuple[object, ...]:
-    """A place; of a claim too the item and the handler, whose changes go one after another."""
+    """The key itself; for a claim also its item and handler, whose changes must be sequential."""
     if isinstance(place, StateKey) and place.pk.startswith("claim#"):
         return place, (place.pk, place.sk.rpartition("#")[0])
     return (place,)

@@ -1,4 +1,4 @@
-"""What a row shows of all that its sources yield: each aggregate folds what is given of it (``Aggregate.folded``)."""
+"""Folds the values that the sources of a row yield: each aggregate folds its own (``Aggregate.folded``)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from streamfold.routes.aggregates import Aggregate, Ordered
 from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order, comparable
 
 Yielded = tuple[str, Any, dict[str, Any]]
-"""One row that a source yields: the name of the source, by what its plain attributes win, and the attributes."""
+"""One row that a source yields: the name of the source, the value by which its plain attributes win, the attributes."""
 
 
 def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
 
 
 def claimed_row(yielded: Sequence[Yielded], unique: Unique) -> dict[str, Any]:
-    """The row that these sources claim, each with by what it does."""
+    """The row that these sources claim, each with the value by which it claims."""
     claims = {(source, comparable(by)): (by, values) for source, by, values in yielded}
     order = claims_in_order(smallest=unique.smallest, ties=unique.ties)
     found = Claimed.fold([Claimed(values, by, order, "") for _, (by, values) in sorted(claims.items(), key=_first)])
@@ -43,15 +43,12 @@ def claimed_row(yielded: Sequence[Yielded], unique: Unique) -> dict[str, Any]:
 
 def _of_one_kind(name: str, found: Sequence[tuple[str, Aggregate]]) -> Mapping[str, Any]:
     by_source = sorted(found, key=_first)
-    if isinstance(found[0][1], Ordered):  # of a source, equal values are one
-        by_source = [*{(source, comparable(_by(value))): (source, value) for source, value in by_source}.values()]
+    if isinstance(found[0][1], Ordered):  # equal values of one source count once
+        keyed = {(source, comparable(value.by)): (source, value) for source, value in by_source}  # type: ignore[attr-defined]
+        by_source = [*keyed.values()]
     values = [value for _, value in by_source]
     return values[0].folded(name, values)
 
 
-def _by(value: Any) -> Any:
-    return value.by
-
-
-def _first(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
+def _first(each: tuple[Any, Any]) -> Any:
+    return each[0]

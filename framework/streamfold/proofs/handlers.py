@@ -1,4 +1,4 @@
-"""An application whose handlers raise on purpose, and that remembers what each of them gave for which input."""
+"""An application whose handlers raise on purpose, and a parking location for its records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
@@ -20,16 +20,16 @@ from streamfold.routes.route import Route
 from streamfold.testing.twin import parking_conflicts
 
 FAULTS = ("raises-once", "raises-for-one", "raises-always", "switched-off")
-"""How user code fails: at one call, for one item as often as it comes, or at every call until it is mended; or it is
-switched off, and what it would have been called for is parked."""
+"""Failures of user code: at one call, at every call with one item, or at every call until the code is corrected. A
+handler that is switched off gets no calls, and its records are parked."""
 
 
 class InjectedError(Exception):
-    """A handler raised this because it was told to."""
+    """Raised by a handler as an injected fault."""
 
 
 class FaultyHandlers:
-    """Decides at each call of a handler whether it raises. ``app`` is what was ``declared``, with these handlers.
+    """Decides at each call of a handler whether it raises. ``app`` is the ``declared`` application with these handlers.
 
     ``yielded`` names the handlers that yielded something, ``off`` those that are switched off.
     """
@@ -51,7 +51,7 @@ class FaultyHandlers:
         self.for_one.clear()
 
     def break_down(self, option: str) -> None:
-        """Carries out an option: ``raises-once order_total``."""
+        """Injects the fault of an option: ``raises-once order_total``."""
         fault, _, name = option.partition(" ")
         if fault == "raises-once":
             self.once.add(name)
@@ -64,7 +64,7 @@ class FaultyHandlers:
 
     @cached_property
     def other(self) -> App:
-        """The same application as another process has it. Runs share it: what a process learns is theirs."""
+        """The application of another process. Runs share it; ``Invoker.known`` keeps its knowledge for each run."""
         return self._another()
 
     def _another(self) -> App:
@@ -103,10 +103,7 @@ class FaultyHandlers:
 
 
 def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> App:
-    """The application with other functions behind its handlers that yield rows.
-
-    External handlers stay.
-    """
+    """The application with other functions for its handlers that yield rows. External handlers are unchanged."""
     twin = copy(app)
     twin.routes = tuple(replace(route, function=wrapped(route)) if is_called(route) else route for route in app.routes)
     twin.dispatch = {
@@ -116,16 +113,16 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
 
 def is_called(route: Route) -> bool:
-    """Whether a route has a handler that yields, and has no effects outside of the store."""
-    alone = route.items_given == 1
-    return route.function is not None and (alone or route.kind.gets_items) and not derivation(route).outside
+    """Whether a proof calls the handler of a route: it yields, and has no effects outside of the store."""
+    single = route.items_given == 1
+    return route.function is not None and (single or route.kind.gets_items) and not derivation(route).outside
 
 
 def failure_message(route: Route, item: str, error: Exception) -> str:
-    """What is said of a handler that raised: its name, its line, the item and the whole error."""
-    place = raised_at(route, error) or route.declared_at
-    failure_message = inexact(route, error) if isinstance(error, DecimalException) else error
-    return f"handler {route.name!r} ({place}), item {item}: {type(failure_message).__name__}: {failure_message}"
+    """The message about a handler that raised: its name, its line, the item and the whole error."""
+    location = raised_at(route, error) or route.declared_at
+    shown = inexact(route, error) if isinstance(error, DecimalException) else error
+    return f"handler {route.name!r} ({location}), item {item}: {type(shown).__name__}: {shown}"
 
 
 NamedObject = tuple[str, str, str]
@@ -133,10 +130,10 @@ NamedObject = tuple[str, str, str]
 
 
 class ProofParking:
-    """Takes the records that were delivered, and keeps them in the order in which they were parked.
+    """Keeps the delivered records that are parked, in order.
 
-    It refuses the records of derived rows, which no redrive reads, and those of a conflict of a unique index, which
-    end with the conflict and not with a redrive: both are reported and come again.
+    It refuses records of derived rows, because no redrive reads them, and records of a conflict of a unique index,
+    because these end with the conflict and not with a redrive. Both are reported and redelivered.
     """
 
     def __init__(self, app: App) -> None:
@@ -146,11 +143,11 @@ class ProofParking:
         self._unnamed: list[Iterable[Change]] = []
 
     def delivered(self, changes: Iterable[Change]) -> None:
-        """Notes the changes of an invocation, of which some may be parked: few are, so they are named only then."""
+        """Notes the changes of an invocation. Few are parked, so they are indexed by name only in ``park``."""
         self._unnamed.append(changes)
 
     def park(self, parked: Parked) -> None:
-        """Keeps a record. Raises ``ParkingError`` for one that has no place here."""
+        """Keeps a record. Raises ``ParkingError`` for a record that it refuses."""
         named = (((each.table.name, each.name, each.version_text), each) for some in self._unnamed for each in some)
         self._delivered.update(named)
         self._unnamed.clear()

@@ -1,4 +1,4 @@
-"""Histories of an application's items: what is written to the table, drawn from what an item may look like."""
+"""Histories of an application's items: writes to the table, drawn from examples of the items."""
 
 import json
 from base64 import b64decode
@@ -31,22 +31,20 @@ if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 ARRIVAL = ("arrives-late", "arrives-last", "arrives-twice")
-"""How a record may come otherwise than in the order of the changes and once (Developer Guide, kds)."""
+"""Ways in which a record of Kinesis may arrive, other than once and in order (Developer Guide, kds)."""
 LATE_RECORDS = 3
 
 
 def arriving(changes: Sequence[Change], choices: Choices) -> Sequence[Change]:
-    """The changes in the order in which they arrive: those of a DynamoDB stream as they are, those of Kinesis as is
-    chosen, one by one.
-    """
-    places: list[tuple[float, Change]] = []
-    for place, change in enumerate(changes):
+    """The changes in order of arrival: unchanged for a DynamoDB stream, chosen one by one for Kinesis."""
+    positions: list[tuple[float, Change]] = []
+    for position, change in enumerate(changes):
         how = choices.choose("arrival", ARRIVAL) if isinstance(change, KinesisChange) else None
         late = {"arrives-late": LATE_RECORDS + 0.5, "arrives-last": len(changes)}.get(how or "", 0)
-        places.append((place + late, change))
+        positions.append((position + late, change))
         if how == "arrives-twice" and isinstance(change, KinesisChange):
-            places.append((place + LATE_RECORDS + 0.5, _second_notice(change)))
-    return [change for _, change in sorted(places, key=lambda placed: placed[0])]
+            positions.append((position + LATE_RECORDS + 0.5, _second_notice(change)))
+    return [change for _, change in sorted(positions, key=lambda placed: placed[0])]
 
 
 def _second_notice(change: KinesisChange) -> Change:
@@ -63,7 +61,7 @@ def _second_notice(change: KinesisChange) -> Change:
 ITEMS_MAX = 4
 """Different items of one key in a history: few, so that they are changed often."""
 IMAGES_MAX = 40
-"""Different images that are taken of a recorded file, for each key."""
+"""Different images of each key that are taken from a recorded file: a large file would make every history slow."""
 FIELD_VALUES: Mapping[str, tuple[Any, ...]] = {"S": ("1", "2"), "N": (1, 2), "B": (b"\x01", b"\x02")}
 TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
     int: (1, 2),
@@ -71,18 +69,18 @@ TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
     datetime: (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)),
 }
 WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
-"""What a drawn write does: six puts to two removals keep most items alive."""
+"""The kinds of a drawn write: six puts to two removals keep most items alive."""
 WRITES_AT_ONCE, HOURS_BETWEEN = 4, 17
-"""Writes of a history in one second, and hours between two such: some changes have one time, and it goes on for days,
-which begin at another write in each time zone."""
+"""Writes of a history in one second, and hours between two such groups. Some changes then share a time, and a history
+lasts for days, which begin at another write in each time zone."""
 KnownItems = Mapping[tuple[str, str], Sequence[Any]]
 """Values of fields, by name and type."""
 
 
 class Shape(NamedTuple):
-    """What the items of one key may look like: the values of its fields, and the attributes.
+    """Example items of one key: the values of its fields, and the attributes.
 
-    ``given`` are those items that are not made up, each with the fields of its own key.
+    ``given`` are the items that were not varied, each with the fields of its own key.
     """
 
     key: Key
@@ -92,7 +90,7 @@ class Shape(NamedTuple):
 
 
 def item_keys(app: App) -> list[Key]:
-    """The keys of all items that handlers read or write: sources, children of cascades, bearers of attributes."""
+    """The keys of all items that handlers read or write: sources, children, items with derived attributes."""
     keys: dict[Key, None] = {}
     for route in app.routes:
         subscribed = (each.key for each in route.kind.subscriptions(route))
@@ -101,9 +99,9 @@ def item_keys(app: App) -> list[Key]:
 
 
 def shapes_of(given: Mapping[Key, Sequence[Mapping[str, Any]]]) -> list[Shape]:
-    """The shapes of several keys' items, after examples.
+    """The shapes of the items of several keys, from examples.
 
-    All keys with a field share its values, so that the lines of a drawn order belong to an order that is drawn too.
+    Field values are shared across keys, so that drawn order lines refer to drawn orders.
     """
     known: dict[tuple[str, str], list[Any]] = {}
     for key, examples in given.items():
@@ -117,9 +115,9 @@ def shape(
     examples: Iterable[Mapping[str, Any]],
     known: KnownItems = MappingProxyType({}),
 ) -> Shape:
-    """The shape of a key's items after examples: attributes, and fields of the key by name if they matter.
+    """The shape of a key's items, from examples: attributes, and fields of the key by name if they matter.
 
-    ``known`` has values of fields, by name and type, for those that the examples do not give.
+    ``known`` has values, by name and type, for fields that the examples lack.
     """
     examples = list(examples)
     if not examples:
@@ -150,7 +148,7 @@ def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
 
 
 def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: int) -> bool:
-    """Whether one was added, which is new and has room."""
+    """Adds one if it is new and has room; returns whether it was added."""
     if len(found) >= count_max or one in found:
         return False
     found.append(one)
@@ -165,7 +163,7 @@ def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: Kn
 
 
 def _varied(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The examples, each with every one of its numbers changed, and each attribute as it is in another example."""
+    """The examples, and variants of each: with one number changed, or one attribute of another example."""
     found = [dict(item) for item in items]
     for item in items:
         for name, value in item.items():
@@ -185,7 +183,7 @@ def _other_numbers(value: Any) -> tuple[Any, ...]:
 
 
 def _is_stored(number: int | Decimal) -> bool:
-    """Whether DynamoDB holds a number: what is made of an example's large number may be out of its range."""
+    """Whether DynamoDB can store a number: twice a large number of an example may be out of range."""
     try:
         number_text(number)
     except HandlerError:
@@ -194,7 +192,7 @@ def _is_stored(number: int | Decimal) -> bool:
 
 
 def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:
-    """A history of so many writes."""
+    """A random history of ``count`` writes."""
     history = []
     for _ in range(count):
         shape = random.choice(shapes)
@@ -205,9 +203,7 @@ def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:
 
 
 def changes_of(app: App, history: Iterable[Write], shards: int = 1, source: str = STREAM) -> list[list[Change]]:
-    """The changes that a history leads to, by shard; with the source kind ``kinesis`` as one Kinesis stream tells of
-    all tables.
-    """
+    """The changes of a history, by shard; with ``source="kinesis"`` those of one Kinesis stream for all tables."""
     history, clock = list(history), Clock()
     tables = {write.key.table.name: write.key.table for write in history}
     twins = {
@@ -226,7 +222,7 @@ def changes_of(app: App, history: Iterable[Write], shards: int = 1, source: str 
 
 
 def examples_of(strategy: "SearchStrategy[Mapping[str, Any]]", count: int) -> list[Mapping[str, Any]]:
-    """So many items of a strategy, always the same. Needs the extra ``testing``."""
+    """``count`` items of a strategy, the same at each call. Needs the extra ``testing``."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
 
     found: list[Mapping[str, Any]] = []

@@ -1,11 +1,11 @@
-"""What holds after every call of a store, looked at from outside: nothing of the planner is used.
+"""Invariants of a store after every call, checked from outside: no code of the planner is used.
 
-1. A derived row is the sum, or the content, of what the ledger items say was contributed to it.
+1. A derived row is the sum, or the content, of the contributions to it in ledger items.
 2. Versions of ledger items and guarded rows never fall; the revision of a state item grows by one per write.
-3. No guarded row is deleted: a removed one stays as a tombstone.
-4. A ledger item has a time to live only while no handler has anything stored in it.
-5. Below a row stand the entries that ledger items name.
-6. A row that nothing contributes to is named by the note of a ledger item, until it is removed.
+3. No guarded row is deleted: a removed one remains as a tombstone.
+4. A ledger item has a time to live only while it holds no contribution.
+5. The entries below a row are those that ledger items name.
+6. A row without contributions is named by the note of a ledger item, until it is removed.
 7. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
 """
 
@@ -34,7 +34,7 @@ EntryKey = tuple[str, str]
 
 
 class ContributedRow(NamedTuple):
-    """What a text of the ledger says of one row."""
+    """The contribution to one row, in a text of the ledger."""
 
     row: RowKey
     amounts: Mapping[str, str]
@@ -45,8 +45,8 @@ class ContributedRow(NamedTuple):
 
 @lru_cache(TEXTS_KEPT_MAX)
 def contributed_rows(text: str) -> tuple[ContributedRow, ...]:
-    """The rows of a text of the ledger, with what is contributed to each. The same texts come again with every call."""
-    found = []
+    """The rows of a text of the ledger, with the contribution to each."""
+    found = []  # cached above, because the checks of each call read the same texts
     for table, partition, sort, amounts, *rest in json.loads(text):
         row = (table, _key_value(partition), _key_value(sort))
         held = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
@@ -56,14 +56,14 @@ def contributed_rows(text: str) -> tuple[ContributedRow, ...]:
 
 
 def _key_value(value: Any) -> Any:
-    """A key's value out of a stored contribution."""
+    """A key value in a stored contribution."""
     if not isinstance(value, dict):
         return value
     return bytes.fromhex(value["B"]) if "B" in value else decode_number(value["N"])
 
 
 class EntryInvariants:
-    """Counts the entries that ledger items name, and compares the partitions that a call concerned."""
+    """Counts the entries that ledger items name, and compares the partitions that a call touched."""
 
     def __init__(self, application: str, engine: MemoryEngine) -> None:
         self.application = application
@@ -72,24 +72,24 @@ class EntryInvariants:
         self.expected: dict[str, Counter[str]] = defaultdict(Counter)  # by partition
 
     def wrong(self, touched: Iterable[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
-        """What is wrong below the rows that were touched; ``texts`` are the contributions of touched ledger items."""
+        """The first difference below the touched rows. ``texts`` are the contributions of touched ledger items."""
         concerned = {key.pk for key in touched if isinstance(key, StateKey) and key.pk.startswith(ENTRIES)}
         for key, by_handler in texts.items():
-            before, after = self.named.pop(key, []), list(self._places(by_handler))
-            for places, factor in ((before, -1), (after, 1)):
-                for partition, order in places:
+            before, after = self.named.pop(key, []), list(self._entries(by_handler))
+            for entries, factor in ((before, -1), (after, 1)):
+                for partition, order in entries:
                     self.expected[partition][order] += factor
             self.named[key] = after
             concerned |= {partition for partition, _ in (*before, *after)}
         for partition in sorted(concerned):
             stored = self.engine.read_entries(Entries(partition, ENTRIES_MAX))
-            found = Counter(place.partition("#")[0] for place, _ in stored)
+            found = Counter(entry.partition("#")[0] for entry, _ in stored)
             named = Counter({order: n for order, n in self.expected[partition].items() if n})
             if found != named:
                 return f"{partition} holds {dict(found)}, but the ledger items name {dict(named)}"
         return None
 
-    def _places(self, by_handler: Mapping[str, str]) -> Iterator[EntryKey]:
+    def _entries(self, by_handler: Mapping[str, str]) -> Iterator[EntryKey]:
         for handler, text in by_handler.items():
             for given in contributed_rows(text):
                 for name, (_, entries) in given.held.items():
@@ -104,28 +104,28 @@ class EntryInvariants:
 ContributedAmounts = dict[str, Decimal | int]
 
 
-class InvariantBroken(AssertionError):  # noqa: N818 - what it says
-    """Something that always holds did not, after some call."""
+class InvariantBroken(AssertionError):  # noqa: N818 - named by its cause
+    """Raised when an invariant does not hold after a call."""
 
 
 class Invariants:
-    """Looks at what a call touched, against what it saw before."""
+    """Compares the items that a call touched with those from before the call."""
 
     def __init__(self, app: App, engine: MemoryEngine) -> None:
         self.app = app
         self.engine = engine
         self.engine.touched = set()
         self.state: dict[StateKey, dict[str, Any]] = {}
-        self.parts: dict[StateKey, list[ContributedRow]] = {}
+        self.contributed: dict[StateKey, list[ContributedRow]] = {}
         self.expected: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))
-        self.noted: dict[StateKey, set[RowKey]] = {}  # rows that ledger items say may be empty
-        self.notes: Counter[RowKey] = Counter()  # how many ledger items say so of a row
+        self.noted: dict[StateKey, set[RowKey]] = {}  # rows that may be empty, by ledger item
+        self.notes: Counter[RowKey] = Counter()  # how many ledger items note a row
         self.digests: dict[RowKey, str] = {}
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)
 
     def check(self) -> None:
-        """Raises ``InvariantBroken`` when something that was touched is not as it must be."""
+        """Raises ``InvariantBroken`` if a touched item breaks an invariant."""
         touched = self.engine.touched
         if not touched:  # as by every read
             return
@@ -142,7 +142,7 @@ class Invariants:
         _require(wrong is None, wrong or "")
 
     def _check_state(self, key: StateKey) -> set[RowKey]:
-        """Checks one state item, and returns the rows that it speaks of now or spoke of before."""
+        """Checks one state item, and returns the rows that it names now or named before."""
         now, before = self.engine.state.get(key), self.state.get(key)
         if key.pk.startswith("part#"):
             owner = _ledger_of(key)
@@ -152,8 +152,8 @@ class Invariants:
         if before is not None and before is not now:
             _require(now is not None, f"state item {key} was deleted")
             assert now is not None
-            moved_on = now["r"] == before["r"] + 1 or (now["r"] == before["r"] and _bare(now) == _bare(before))
-            _require(moved_on, f"the revision of {key} went from {before['r']} to {now['r']}")
+            is_next = now["r"] == before["r"] + 1 or (now["r"] == before["r"] and _bare(now) == _bare(before))
+            _require(is_next, f"the revision of {key} went from {before['r']} to {now['r']}")
             for name, value in before.items():
                 fell = name.endswith(".v") and now[name] < value
                 _require(not fell, f"version {name} of {key} fell from {value} to {now.get(name)}")
@@ -164,13 +164,13 @@ class Invariants:
         return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
 
     def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
-        """Takes an item's contributions back as they were, and adds them as they are."""
+        """Replaces the earlier contributions of an item by the present ones; returns the rows of both."""
         touched = set()
-        for row, amounts, *_ in self.parts.pop(key, []):
+        for row, amounts, *_ in self.contributed.pop(key, []):
             self._count(row, amounts, -1)
             touched.add(row)
-        self.parts[key] = self._parts(key, item)
-        for row, amounts, text, *_ in self.parts[key]:
+        self.contributed[key] = self._contributed(key, item)
+        for row, amounts, text, *_ in self.contributed[key]:
             self._count(row, amounts, 1)
             touched.add(row)
             if text:
@@ -178,7 +178,7 @@ class Invariants:
         return touched
 
     def _notes(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
-        """Takes an item's notes as they are; returns the rows that it noted before."""
+        """Replaces the notes of an item; returns the rows that it noted before."""
         before = self.noted.pop(key, set())
         texts = [text[STAMP_LETTERS:] for name, text in item.items() if name.endswith(".u")]
         self.noted[key] = {row for text in texts for row, *_ in contributed_rows(text)}
@@ -186,15 +186,15 @@ class Invariants:
         self.notes.update(self.noted[key])
         return before
 
-    def _parts(self, key: StateKey, item: Mapping[str, Any]) -> list[ContributedRow]:
-        return [part for _, text in self._texts(key, item) for part in contributed_rows(text)]
+    def _contributed(self, key: StateKey, item: Mapping[str, Any]) -> list[ContributedRow]:
+        return [row for _, text in self._texts(key, item) for row in contributed_rows(text)]
 
     def _texts(self, key: StateKey, item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """The contributions that a ledger item stands for, by handler."""
+        """The contributions of a ledger item, by handler, also large ones in items of their own."""
         for name, text in item.items():
             if _is_ledger(key) and name.endswith(".s") and text:
-                part = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
-                yield name[:-2], self.engine.state[part]["s"] if text.startswith("@") else text
+                large = StateKey(key.pk.replace("ledger#", "part#", 1), f"{key.sk}#{name[:-2]}")
+                yield name[:-2], self.engine.state[large]["s"] if text.startswith("@") else text
 
     def _count(self, row: RowKey, amounts: Mapping[str, str], factor: int) -> None:
         expected = self.expected[row]
@@ -217,17 +217,17 @@ class Invariants:
 
     def _check_sums(self, key: RowKey, row: Mapping[str, Any]) -> None:
         expected = self.expected[key]
-        whole = key in self.digests and expected[CONTRIBUTORS] == 1
+        is_put = key in self.digests and expected[CONTRIBUTORS] == 1
         for name, amount in expected.items():
             found = decode_number(row[name]["N"]) if name in row and "N" in row[name] else 0
-            if found != amount and not (whole and name != CONTRIBUTORS):
+            if found != amount and not (is_put and name != CONTRIBUTORS):
                 raise InvariantBroken(
                     f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it"
                 )
-        if whole:
+        if is_put:
             names = self.engine.tables[key[0]].attributes
             own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
-            _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item speaks of")
+            _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item describes")
 
 
 def _is_ledger(key: StateKey) -> bool:
@@ -242,7 +242,7 @@ def _ledger_of(key: StateKey) -> StateKey:
 
 
 def _bare(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A ledger item without what its steps left behind: that is taken away beside its revisions."""
+    # Without the notes of pending work: these are removed without a new revision.
     return {name: value for name, value in item.items() if not name.endswith(".u")}
 
 

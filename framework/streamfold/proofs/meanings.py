@@ -1,4 +1,4 @@
-"""The names of all faults, and what each of them is, in a line for whoever reads the table of a proof."""
+"""The names of all faults with their meanings, for the readers of a proof's table."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -56,7 +56,7 @@ MEANINGS: Mapping[str, str] = {
     "put-back-unmarked": "the same, without the mark of whose attributes they are",
     "raises-once": "a handler raises at one call",
     "raises-for-one": "a handler raises for one item, as often as it comes",
-    "raises-always": "a handler raises at every call, until it is mended",
+    "raises-always": "a handler raises at every call, until it is corrected",
     "switched-off": "a handler is switched off for a batch, and its records are parked",
 }
 """By the names of all faults, in their order."""
@@ -76,7 +76,7 @@ FAULTS = tuple(dict.fromkeys((*STORE, *faults.LANDING, *faults.OTHERWISE, *DELIV
 
 
 def chosen(names: Collection[str] | None) -> frozenset[str] | None:
-    """The options that stand for these faults; None for all. Raises ``TwinError`` for a name that is no fault."""
+    """The names of these faults as a set; None for all. Raises ``TwinError`` for a name that is no fault."""
     if names is None:
         return None
     for name in names:

@@ -1,8 +1,8 @@
-"""What handlers may remember between calls, and how they are called as a process that has just begun would call them.
+"""The memory of handlers between calls, and calls with the memory of a new process.
 
-A handler that keeps something in its module, on a function, in a default or in a function around it, gives the same
-whenever it is called again; another process, which has seen other records, gives something else. What is looked at is
-what the code of handlers, and of the functions that they call, names in modules that are the application's own.
+A handler that keeps a value in its module, on a function, in a default or in an enclosing function may give the same
+result at every call. Another process, which has seen other records, gives another result. The names that the code of
+handlers, and of the functions that they call, uses in the application's own modules are checked.
 """
 
 import sys
@@ -19,15 +19,15 @@ from streamfold.app import App
 from streamfold.proofs.handlers import is_called
 
 ENTRIES_MAX = 10_000
-"""A larger container is taken for a table of constants, and not compared at every call."""
+"""A larger container counts as a table of constants: to compare it at every call would take most of a proof."""
 CONTAINERS = (dict, list, set, deque)
 PLAIN = (int, float, Decimal, str, bytes, date, tuple, frozenset, type(None))
-"""Values that do not change themselves: what remembers them binds a name anew."""
+"""Values that cannot be changed: a handler remembers one by binding a name again."""
 INSTALLED = ("site-packages", "dist-packages")
 
 
 class Binding(NamedTuple):
-    """A name of a module, or a variable of a function around another, and what it is bound to."""
+    """A name of a module, or a variable of an enclosing function, and its value."""
 
     holder: dict[str, Any] | CellType
     name: str
@@ -35,7 +35,7 @@ class Binding(NamedTuple):
 
     @property
     def now(self) -> Any:
-        """What it is bound to now."""
+        """The value now."""
         if isinstance(self.holder, CellType):
             return self.holder.cell_contents
         return self.holder.get(self.name)
@@ -59,7 +59,7 @@ class Remembered:
 
     @contextmanager
     def forgotten(self) -> Iterator[bool]:
-        """Handlers as they were in the beginning; whether that is anything else than they are."""
+        """Restores the memory of the beginning inside; gives whether it differs from the memory now."""
         changed = [(each, kept, copy(each)) for each, kept in self.held.values() if each != kept]
         bound = [(each, each.now) for each in self.bindings if each.now != each.value]
         for each, kept, _ in changed:
@@ -77,24 +77,24 @@ class Remembered:
 
 def _reached(functions: Iterable[Callable[..., Any]]) -> Iterator[Any]:
     """The containers and bindings that functions and those that they call can reach, each at least once."""
-    left, seen = list(functions), set[int]()
-    while left:
-        function = left.pop()
+    waiting, seen = list(functions), set[int]()
+    while waiting:
+        function = waiting.pop()
         if id(function) in seen or not isinstance(function, FunctionType):
             continue
         seen.add(id(function))
         for found in _near(function):
             if isinstance(found, FunctionType):
-                left.append(found)
+                waiting.append(found)
             else:
                 yield found
 
 
 def _near(function: FunctionType) -> Iterator[Any]:
-    """What one function can reach: functions, containers and bindings."""
+    """The functions, containers and bindings that one function can reach."""
     names = set(_names(function.__code__))
     yield function.__dict__
-    for value in function.__dict__.values():  # the function that a decorator was put around
+    for value in function.__dict__.values():  # a decorated function
         if isinstance(value, (*CONTAINERS, FunctionType)):
             yield value
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
@@ -141,13 +141,13 @@ def _is_own(module: str | None) -> bool:
 
 
 def _kept(container: Any) -> Any:
-    """A copy of what a container holds; None for what holds no plain values, and so none of records."""
+    """A copy of the content of a container; None if it cannot be compared: it has no plain values of records then."""
     if len(container) > ENTRIES_MAX:
         return None
     try:
         kept = deepcopy(container)
         return kept if kept == container else None
-    except Exception:  # noqa: BLE001 - whatever it holds does not like to be copied or compared
+    except Exception:  # noqa: BLE001 - its content cannot be copied or compared
         return None
 
 

@@ -1,7 +1,7 @@
-"""The rows that changes have to lead to, told from the declarations alone: what proofs compare with.
+"""The right rows after some changes, computed from the declarations only, for comparison in proofs.
 
 Views and indexes are the fold of the last image of every item, an audit has one row per change, ``on`` takes every
-change once. Nothing of the planner, the ledger or a store is used: two pages that can be read beside the declarations.
+change once. No code of the planner, the ledger or a store is used, so that an error there cannot be repeated here.
 """
 
 from collections import defaultdict
@@ -38,14 +38,14 @@ ExpectedRows = dict[RowKey, dict[str, Any]]
 
 
 def expected_rows(app: App, changes: Iterable[Change]) -> ExpectedRows:
-    """The rows after these changes, each of which counts once however often it is given."""
+    """The rows after these changes. A repeated change counts once."""
     return _expected(app, changes)[0]
 
 
 def expected_all(app: App, changes: Sequence[Change], folded: FoldedRows | None = None) -> ExpectedRows:
-    """The rows after these changes, and what lies outside of the store then, beside them under keys of its own.
+    """The rows after these changes, and the content outside of the store under keys of its own.
 
-    ``folded`` are the folded rows of the last images, where they are known.
+    ``folded`` are the folded rows of the last images, if they are known.
     """
     rows, outside = _expected(app, changes, folded)
     return rows | outside
@@ -71,7 +71,7 @@ def _expected(
 
 
 def history_of(changes: Iterable[Change]) -> History:
-    """What these changes say happened, each of them once."""
+    """The history of these changes, each of them once and in order."""
     once = {(change.item, change.identity_text): change for change in changes}
     ordered = sorted(once.values(), key=identity)
     return History(ordered, {change.item: change.new for change in ordered}, called)
@@ -82,7 +82,7 @@ def _all_shown(rows: Mapping[RowKey, Values]) -> ExpectedRows:
 
 
 def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> ExpectedRows:
-    """The derived rows among stored items, as their readers see them, in the same form."""
+    """The derived rows among stored items, as readers see them."""
     rows = {}
     for key, item in items:
         if app.derived(key) and item.get(CONTRIBUTORS) != {"N": "0"}:
@@ -92,7 +92,7 @@ def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> Expecte
 
 
 def read_rows(app: App, stored: Mapping[RowKey, StoredItem], changes: Iterable[Change]) -> ExpectedRows:
-    """The derived rows after these changes as their readers see them, where a kind says how that is."""
+    """The derived rows after these changes as readers see them. A kind may filter rows at reading."""
     rows, history = stored_rows(app, stored.items()), history_of(changes)
     for route in app.routes:
         found = derivation(route).as_read(route, rows, stored, history)
@@ -101,16 +101,16 @@ def read_rows(app: App, stored: Mapping[RowKey, StoredItem], changes: Iterable[C
     return rows
 
 
-def outside_rows(app: App, place: Any) -> ExpectedRows:
-    """What lies in a place outside of the store, in the same form."""
+def outside_rows(app: App, position: Any) -> ExpectedRows:
+    """The content of a location outside of the store, as rows."""
     found: dict[RowKey, Values] = {}
     for route in app.routes:
-        found |= derivation(route).found_outside(route, place)
+        found |= derivation(route).found_outside(route, position)
     return _all_shown(found)
 
 
 def folded_rows(app: App, items: Mapping[ItemKey, Mapping[str, Any]]) -> dict[RowKey, Values]:
-    """What views and indexes make of items, and of the rows that they made."""
+    """The rows that views and indexes make of items, and of each other's rows."""
     with localcontext(EXACT):
         found = _shares(app.routes, items)
         folded = _folded(app, found)
@@ -124,7 +124,6 @@ def folded_rows(app: App, items: Mapping[ItemKey, Mapping[str, Any]]) -> dict[Ro
 
 
 def _shares(routes: Iterable[Route], items: Mapping[Any, Mapping[str, Any]]) -> dict[str, Expected]:
-    """What each handler that contributes gives for these items, by its name."""
     history = History((), items, called)
     return {route.name: derivation(route).expected(route, history) for route in routes if route.kind.contributes}
 
@@ -151,15 +150,14 @@ def _folded(app: App, given: Mapping[str, Expected]) -> dict[RowKey, Values]:
 
 
 def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Values:
-    """The row of these sources. Raises ``HandlerFails`` where they add up to a number that no row can hold."""
+    """The row of these sources. Raises ``HandlerFails`` if their sum is a number that no row can hold."""
     try:
         return folded_row(yielded)
     except DecimalException as error:
         raise HandlerFails(
-            f"row {joined_key(key[1:])}: what its sources yield adds up to a number that {DIGITS_MAX} digits do not "
-            f"hold exactly ({type(error).__name__}), the most that DynamoDB stores: the record that comes last would "
-            "fail for ever. Round what is added, value.quantize(Decimal('0.01')), or keep amounts apart that differ so "
-            "far."
+            f"row {joined_key(key[1:])}: the sum of its sources needs more than {DIGITS_MAX} digits "
+            f"({type(error).__name__}), the most that DynamoDB stores: the last record would fail for ever. Round the "
+            "amounts, value.quantize(Decimal('0.01')), or keep amounts of such different size in different attributes."
         ) from error
 
 
@@ -172,7 +170,7 @@ def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[An
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """0 and absent are alike, and the framework's own attributes are nobody's business."""
+    # To readers, 0 and an absent attribute are alike. They do not see the framework's own attributes.
     return {name: value for name, value in row.items() if value != {"N": "0"} and not hidden(name)}
 
 
@@ -184,69 +182,73 @@ DerivedAttributes = dict[str, tuple[str, Mapping[str, Any]]]
 ZERO = {"N": "0"}
 
 
-class ItemsWrong(AssertionError):  # noqa: N818 - what it says
-    """A handler removed an item that no declaration removes, or left one that goes with its parent."""
+class ItemsWrong(AssertionError):  # noqa: N818 - named by its cause
+    """Raised if a handler removed an item that no declaration removes, or kept one that goes with its parent."""
 
 
 def expected_items(
     app: App, delivered: Sequence[DeliveredChange], names: set[str], folded: FoldedRows | None = None
 ) -> ExpectedRows:
-    """The source items at the end: each as the application wrote it last, and what is derived onto it.
+    """The source items at the end: each as the application wrote it last, with its derived attributes.
 
-    ``names`` are those of all derived attributes, ``folded`` the folded rows of the last images, where they are known.
+    ``names`` are the names of all derived attributes, ``folded`` the folded rows of the last images, if known.
     """
     newest = {change.item: change.new for change, *_ in delivered}
     if folded is None:
         folded = folded_rows(app, newest)
-    there = {item for item, image in newest.items() if image}
+    present = {item for item, image in newest.items() if image}
     own = {change.item: Image(without_derived(change.new.raw)) for change, is_own, _ in delivered if is_own}
-    own = {item: image for item, image in own.items() if item in there}
+    own = {item: image for item, image in own.items() if item in present}
     with localcontext(EXACT):
         derived = _derived(app, {**own, **folded})
         return {item: _item_shown(image.raw, derived.get(item, {}), names) for item, image in own.items()}
 
 
 def stored_items(store: ProofStore, names: set[str]) -> ExpectedRows:
-    """The source items of a store, in the same form."""
-    return {item: _item_shown(without_derived(image), _borne(image), names) for item, image in store.sources()}
+    """The items of a store in the form of ``expected_items``."""
+    found: ExpectedRows = {}
+    for item, image in store.sources():
+        derived = {name: (whose, image[name]) for name, whose in derived_by(image).items() if name in image}
+        found[item] = _item_shown(without_derived(image), derived, names)
+    return found
 
 
 def check_cascades(
     app: App, delivered: Sequence[DeliveredChange], ended: Mapping[str, int] = MappingProxyType({})
 ) -> None:
-    """Raises ``ItemsWrong`` where a handler removed what none of its parents takes along, or left what one does.
+    """Raises ``ItemsWrong`` if a handler removed an item without a removed parent, or kept a child of a removed one.
 
-    A child that was written while its parent is away may go or stay, because nobody knows what it was meant for; but
-    not by a removal that had ``ended`` (by version: when so many records had been told) before it was written.
+    A child that was written while its parent is away may be removed or kept: its purpose is unknown. But a removal that
+    had ``ended`` (by version: the number of records delivered by then) before the child was written may not remove it.
     """
-    # Children lie in the partition of their parent, which is checked when a cascade is declared: items of other
-    # partitions are not looked at, or a proof of many items would take most of its time here.
-    there: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
+    # Children share the partition of their parent, which is checked when a cascade is declared. To compare items of
+    # other partitions, too, would take most of the time of a proof with many items.
+    present: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
     gone: dict[ItemPartition, dict[ItemKey, int]] = defaultdict(dict)
-    for place, (change, own, follows) in enumerate(delivered):
-        here, away = there[change.item[:2]], gone[change.item[:2]]
+    for position, (change, own, follows) in enumerate(delivered):
+        here, away = present[change.item[:2]], gone[change.item[:2]]
         if change.new:
             away.pop(change.item, None)
-            here[change.item] = place if own else here[change.item]
+            here[change.item] = position if own else here[change.item]
             continue
         if not own and not any(_is_child(app, parent, change.item) for parent in away):
             raise ItemsWrong(f"{change.name} was removed by a cascade, though no parent of it was gone")
         if not own and here[change.item] >= ended.get(follows, len(delivered)):
             raise ItemsWrong(f"{change.name} was removed by a cascade that had come to its end before it was written")
         here.pop(change.item, None)
-        away[change.item] = place
-    for parent, place in ((parent, place) for away in gone.values() for parent, place in away.items()):
-        here = there[parent[:2]]
-        left = [child for child, written in here.items() if written < place and _is_child(app, parent, child)]
-        if left:
-            kept, removed = joined_key(left[0][1:]), joined_key(parent[1:])
-            raise ItemsWrong(f"{kept} is still there, though {removed} was removed behind it")
+        away[change.item] = position
+    for parent, position in ((parent, position) for away in gone.values() for parent, position in away.items()):
+        here = present[parent[:2]]
+        orphans = [child for child, written in here.items() if written < position and _is_child(app, parent, child)]
+        if orphans:
+            kept, removed = joined_key(orphans[0][1:]), joined_key(parent[1:])
+            raise ItemsWrong(f"{kept} still exists, though {removed} was removed after it was written")
 
 
 def endless(app: App, item: ItemKey, rounds: int) -> str:
-    """What to say of handlers that go on writing to an item."""
-    bearing = app.listeners(item, called=False)
-    names = ", ".join(repr(each.route.name) for each, _ in bearing) or "those that write to it"
+    """The message about handlers that go on writing to an item."""
+    subscribed = app.listeners(item, called=False)
+    names = ", ".join(repr(each.route.name) for each, _ in subscribed) or "those that write to it"
     return (
         f"handlers {names}, item {joined_key(item[1:])}: they still wrote to it after {rounds} rounds in which all "
         "records had been delivered. What they derive has to follow from the item's own attributes alone."
@@ -254,22 +256,22 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
 
 
 def _derived(app: App, images: Images) -> dict[ItemKey, DerivedAttributes]:
-    """The attributes that handlers derive of these items, by the item that bears them."""
+    """The attributes that handlers derive from these items, by the item that has them."""
     given: dict[tuple[ItemKey, str], list[Yielded]] = defaultdict(list)
     history = History((), images, called)
     for route in app.routes:
         if route.kind.contributes and route.kind.touches(route):
-            for bearer, source, order, values in derivation(route).expected(route, history).on_items:
-                given[bearer, route.name].append((source, order, values))
+            for target, source, order, values in derivation(route).expected(route, history).on_items:
+                given[target, route.name].append((source, order, values))
     derived: dict[ItemKey, DerivedAttributes] = defaultdict(dict)
-    for (bearer, handler), yielded in given.items():
+    for (target, handler), yielded in given.items():
         values = encode(folded_row(yielded))["M"]
-        derived[bearer].update((name, (f"{app.name}/{handler}", value)) for name, value in values.items())
+        derived[target].update((name, (f"{app.name}/{handler}", value)) for name, value in values.items())
     return derived
 
 
 def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
-    """The names of all attributes that handlers derive of any image of these changes, calling each handler with it."""
+    """The names of all attributes that handlers derive from the images of these changes. Calls the handlers."""
     names: set[str] = set()
     with localcontext(EXACT):
         for change in changes if changes_items(app) else ():
@@ -279,23 +281,18 @@ def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
     return names
 
 
-def _borne(image: Mapping[str, Any]) -> DerivedAttributes:
-    return {name: (whose, image[name]) for name, whose in derived_by(image).items() if name in image}
-
-
 def _item_shown(own: Mapping[str, Any], derived: DerivedAttributes, names: set[str]) -> dict[str, Any]:
-    """An item as it compares. What the application itself wrote under a derived attribute's name is nobody's business,
-    and a derived 0 is like none.
+    """An item for comparison, without a derived 0. Values that the application itself wrote under the name of a derived
+    attribute are left out, because handlers may overwrite them.
     """
     kept = {name: value for name, (_, value) in derived.items() if value != ZERO}
     shown = {name: value for name, value in own.items() if name not in names and not hidden(name)}
-    message: dict[str, list[str]] = {}
+    marks: dict[str, list[str]] = {}
     for name in sorted(kept):
-        message.setdefault(derived[name][0], []).append(name)
-    return {**shown, **kept, DERIVED: encode({whose: set(some) for whose, some in message.items()})} if kept else shown
+        marks.setdefault(derived[name][0], []).append(name)
+    return {**shown, **kept, DERIVED: encode({whose: set(some) for whose, some in marks.items()})} if kept else shown
 
 
 def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:
-    """Whether a cascade takes one item along with the other."""
     found = ((route, fields_of(route, parent)) for route in app.routes if route.kind.touches(route))
     return any(fields is not None and derivation(route).takes_along(route, fields, child) for route, fields in found)

@@ -1,7 +1,7 @@
-"""Handlers called in other processes: each has another order of sets and another ``hash()``, and remembers nothing.
+"""Calls handlers in other processes: each has another order of sets and another ``hash()``, and remembers nothing.
 
-``main`` is what such a process does. It imports the application by its name, calls the handlers
-on the changes that it is given, in another order, and answers what they yield, as text.
+``main`` is the program of such a process. It imports the application by its name, calls the handlers on the given
+changes in another order, and returns the yielded rows as text.
 """
 
 import ast
@@ -25,41 +25,41 @@ from streamfold.records.values import encode
 
 PROCESSES = 2
 SECONDS_MAX = 60
-"""Seconds after which a process is ended that has not answered."""
+"""Seconds after which a process without a response is ended: an import may wait for ever."""
 LEFT_OUT = "other processes, in which hash() and the order of sets differ: "
 HASHES = (
-    "in two processes it gives two things: it goes by hash(), or by the order of a set, which every process has "
-    "another of"
+    "in two processes it gives two results: it depends on hash(), or on the order of a set, which differs between "
+    "processes"
 )
-MEMORY = "a new process gives another thing: it remembers other calls, or what it goes by differs between processes"
+MEMORY = "a new process gives another result: it remembers other calls, or depends on the process"
 
 ModulePath = tuple[str, str]
 ElsewhereAnswer = list[list[str] | None]
-"""What each call yields, as texts in their order; None where it raises."""
+"""The rows that each call yields, as sorted texts; None if the call raises."""
 
 
 class Process(NamedTuple):
-    """A process that was begun, and the files that it answers into."""
+    """A running process, and the files of its response and its errors."""
 
     running: "subprocess.Popen[bytes]"
-    answer: IO[bytes]
+    response: IO[bytes]
     errors: IO[bytes]
 
 
 class Elsewhere:
-    """So many processes that call an application's handlers on these changes while this one goes on.
+    """Processes that call an application's handlers on these changes, beside this process.
 
-    Where the application cannot be imported by a name, none is begun.
+    None is started if the application cannot be imported by a name.
     """
 
     def __init__(self, app: App, changes: Sequence[Change], count: int) -> None:
         self.app = app
         self.changes = changes
-        self.place = place_of(app) if count else None
-        self.why_not = "" if self.place else _why_not(count)
+        self.module_path = module_path_of(app) if count else None
+        self.why_not = "" if self.module_path else _why_not(count)
         self._begun: list[Process] = []
-        if self.place:
-            asked = pickle.dumps((self.place, list(changes)))
+        if self.module_path:
+            asked = pickle.dumps((self.module_path, list(changes)))
             self._begun = [_begin(asked, seed) for seed in _seeds(count)]
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class Elsewhere:
         for process in self._begun:
             process.running.kill()
             process.running.wait()
-            process.answer.close()
+            process.response.close()
             process.errors.close()
 
     @property
@@ -77,51 +77,51 @@ class Elsewhere:
         return [process.running for process in self._begun]
 
     def compare(self) -> tuple[str, ...]:
-        """Compares what the handlers give there and here; why they were not compared, nothing where they were.
+        """Compares the results of the handlers there and here. Returns the reason if they cannot be compared.
 
-        Raises ``NotDeterministic`` for a handler that gives two things.
+        Raises ``NotDeterministic`` for a handler with two results.
         """
-        answers: list[ElsewhereAnswer] = []
+        given: list[ElsewhereAnswer] = []
         for process in self._begun:
             try:
                 if process.running.wait(SECONDS_MAX):
                     return (LEFT_OUT + _last_line(process.errors),)
             except subprocess.TimeoutExpired:
                 return (f"{LEFT_OUT}{self._name} was not imported and called within {SECONDS_MAX} seconds",)
-            process.answer.seek(0)
-            answers.append(pickle.load(process.answer))  # noqa: S301 - of a process of our own
-        if answers:
-            self._compare(answers)
+            process.response.seek(0)
+            given.append(pickle.load(process.response))  # noqa: S301 - of a process of our own
+        if given:
+            self._compare(given)
         return (LEFT_OUT + self.why_not,) if self.why_not else ()
 
-    def _compare(self, answers: list[ElsewhereAnswer]) -> None:
+    def _compare(self, given: list[ElsewhereAnswer]) -> None:
         calls = calls_on(self.app, self.changes)
         here = [_yielded(call) for call in calls]
         for number, call in enumerate(calls):
-            there = [answer[number] for answer in answers]
-            if any(answer != there[0] for answer in there):
+            there = [response[number] for response in given]
+            if any(response != there[0] for response in there):
                 raise NotDeterministic(message(call.route, call.change, HASHES))
             if there[0] != here[number]:
                 raise NotDeterministic(message(call.route, call.change, MEMORY))
 
     @property
     def _name(self) -> str:
-        return ":".join(self.place or ())
+        return ":".join(self.module_path or ())
 
 
-def place_of(app: App) -> ModulePath | None:
-    """The module and the name by which another process finds an application; None where there is none.
+def module_path_of(app: App) -> ModulePath | None:
+    """The module and the name by which another process can import an application; None if there is none.
 
-    A module that imports it from another, as tests do, is named only where no other has it.
+    A module that imports it from another one, as tests do, is named only if no other module has it.
     """
-    places = [
+    paths = [
         (name, attribute)
         for name, module in list(sys.modules.items())
         if name != "__main__" and getattr(module, "__spec__", None) is not None
         for attribute, value in list(vars(module).items())
         if value is app
     ]
-    return next((place for place in places if not _is_imported(*place)), places[0] if places else None)
+    return next((module_path for module_path in paths if not _is_imported(*module_path)), paths[0] if paths else None)
 
 
 def _is_imported(module: str, name: str) -> bool:
@@ -141,8 +141,7 @@ def _why_not(count: int) -> str:
 
 
 def _seeds(count: int) -> list[str]:
-    """Hash seeds that are not that of this process."""
-    own = os.environ.get("PYTHONHASHSEED")
+    own = os.environ.get("PYTHONHASHSEED")  # with the same seed, sets would have the same order there
     return [seed for seed in map(str, range(1, count + 2)) if seed != own][:count]
 
 
@@ -151,15 +150,15 @@ def _begin(asked: bytes, seed: str) -> Process:
     with TemporaryFile() as question:
         question.write(asked)
         question.seek(0)
-        answer, errors = TemporaryFile(), TemporaryFile()  # noqa: SIM115 - closed when the proof ends
+        response, errors = TemporaryFile(), TemporaryFile()  # noqa: SIM115 - closed when the proof ends
         running = subprocess.Popen(  # noqa: S603 - this module
             [sys.executable, "-c", f"from {__name__} import main; main()"],
             stdin=question,
-            stdout=answer,
+            stdout=response,
             stderr=errors,
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths},
         )
-    return Process(running, answer, errors)
+    return Process(running, response, errors)
 
 
 def _last_line(errors: IO[bytes]) -> str:
@@ -169,30 +168,30 @@ def _last_line(errors: IO[bytes]) -> str:
 
 
 def _yielded(call: Call) -> list[str] | None:
-    """What a call yields, in whatever order: a row for each member of a set may come in any."""
     given = call()
+    # Sorted, because a handler may yield a row for each member of a set, in any order.
     return None if given is None else sorted(map(_text, given))
 
 
 def _text(effect: Any) -> str:
     values = {**getattr(effect, "values", {}), **(getattr(effect, "attributes", None) or {})}
-    message = ", ".join(f"{name}={_value(value)}" for name, value in sorted(values.items()))
-    return f"{type(effect).__name__} {getattr(effect, 'target', None)!r} {message} {getattr(effect, 'wins', None)!r}"
+    shown = ", ".join(f"{name}={_value(value)}" for name, value in sorted(values.items()))
+    return f"{type(effect).__name__} {getattr(effect, 'target', None)!r} {shown} {getattr(effect, 'wins', None)!r}"
 
 
 def _value(value: Any) -> str:
-    """A value as text: members of sets in their order where it can be stored, as Python writes it else."""
+    """A value as text, with the members of sets in order; a value that cannot be stored as Python writes it."""
     try:
         return CANONICAL.encode(encode(value))
-    except Exception:  # noqa: BLE001 - an aggregate, or what no row can hold
+    except Exception:  # noqa: BLE001 - an aggregate, or a value that no row can hold
         return repr(value)
 
 
 def main() -> None:
-    """Answers what the handlers yield, the last call first: what they remember has not come about as it did there."""
+    """Writes the yielded rows of all calls. The last call is made first, so that remembered values differ."""
     (module, name), changes = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that began this one
     with redirect_stdout(sys.stderr):
         app = getattr(import_module(module), name)
         calls = calls_on(app, changes)
-        answer = [_yielded(call) for call in reversed(calls)][::-1]
-    pickle.dump(answer, sys.stdout.buffer)
+        response = [_yielded(call) for call in reversed(calls)][::-1]
+    pickle.dump(response, sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""Recorded changes under faults: many runs over the same records, each compared with what a clean run leads to."""
+"""Recorded changes under faults: many runs over the same records, each compared with the rows of a clean run."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
     from streamfold.records.change import ItemKey
 
 RECORDS_MAX = 100_000
-"""Records of one proof: all are kept in memory, with a store of what they lead to beside them."""
+"""Records of one proof: all are kept in memory, together with a store of their rows."""
 SHARDS = 2
 """Shards of each table: enough for two items to come in either order, few enough for batches of many records."""
 CLEAN_ACTIONS = 25
 PROBES_MAX = 20
-"""Changes on which the handlers of one kind of item are asked whether they are functions of their input."""
+"""Changes on which the handlers of one kind of item are checked to be functions of their input."""
 SHORTEN_RUNS_MAX = 200
 SHORTEN_RUNS_MIN = 20
 SHORTEN_RECORDS_MAX = 200_000
-"""Records that are delivered in all to make a failing run short: a large file is shortened less far."""
+"""Records that are delivered in all to shorten a failing run: a large file is shortened less far."""
 
 
 class PlacedChange(NamedTuple):
-    """A change, and its place in the recording."""
+    """A change, and its position in the recording."""
 
-    place: int
+    position: int
     change: Change
 
 
 PlacedItem = Sequence[PlacedChange]
-"""All changes of one item: what is left out together when a run is made short."""
+"""All changes of one item: they are left out together when a run is shortened."""
 
 
 @dataclass(slots=True)
 class Run:
-    """One run: what went wrong how often, and what is wrong with its rows; None where nothing is."""
+    """One run: its faults by name, and the problem with its rows, if any."""
 
     seed: int
     faults: Counter[str]
@@ -65,7 +65,7 @@ class Run:
 
 @dataclass(slots=True)
 class Shortest:
-    """The fewest items and faults found that still diverge: the records, and what happens to them."""
+    """The fewest items and faults found that still diverge: the records, and the steps of the run."""
 
     problem: str
     records: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Shortest:
 
 
 class Recording:
-    """Recorded changes of an application, in the order of the file, and the rows that they have to lead to."""
+    """Recorded changes of an application, in the order of the file, and the right rows after them."""
 
     def __init__(self, app: App, changes: Iterable[Change]) -> None:
         self.app = app
@@ -96,7 +96,7 @@ class Recording:
         return unproved(self.app, keys, self.handlers.yielded)
 
     def clean_problem(self) -> str | None:
-        """Runs without any fault; what is wrong already then: nothing else is worth trying."""
+        """Runs without any fault, and returns the problem, if any: runs under faults would all show it, too."""
         probes = list(self._probes())
         try:
             with Elsewhere(self.app, probes, PROCESSES) as elsewhere:
@@ -130,11 +130,11 @@ class Recording:
 
     @property
     def tries_max(self) -> int:
-        """How many runs are spent at most on making one that diverged short."""
+        """The most runs that are spent on shortening one that diverged."""
         return max(SHORTEN_RUNS_MIN, min(SHORTEN_RUNS_MAX, SHORTEN_RECORDS_MAX // max(1, self.records)))
 
     def shortest(self, run: Run, tried: Callable[[], object] = lambda: None) -> Shortest:
-        """The shortest steps found on which a run that diverged still does; ``tried`` is called before each try."""
+        """The shortest steps found with which a diverged run still diverges; ``tried`` is called before each try."""
 
         def again(items: Sequence[PlacedItem], script: Script) -> bool:
             tried()
@@ -144,9 +144,9 @@ class Recording:
         found = Shortest("")
         found.problem = self._problem(items, script, run, found.story.append) or run.problem or ""
         found.records = [
-            f"shard {number}, record {place}: {change.event} {change.name}"
+            f"shard {number}, record {position}: {change.event} {change.name}"
             for number, shard in enumerate(_shards(items), 1)
-            for place, change in enumerate(shard, 1)
+            for position, change in enumerate(shard, 1)
         ]
         return found
 
@@ -182,15 +182,15 @@ def _is_of(key: "Key", item: "ItemKey") -> bool:
 
 def _items(changes: Iterable[Change]) -> list[PlacedItem]:
     items: dict[ItemKey, list[PlacedChange]] = defaultdict(list)
-    for place, change in enumerate(changes):
-        items[change.item].append(PlacedChange(place, change))
+    for position, change in enumerate(changes):
+        items[change.item].append(PlacedChange(position, change))
     return list(items.values())
 
 
 def _shards(items: Iterable[PlacedItem]) -> list[list[Change]]:
-    """Changes by table and a hash of the partition key that is the same everywhere, in the order of the recording."""
+    """Changes by table and a stable hash of the partition key, in the order of the recording."""
     shards: dict[tuple[str, int], list[Change]] = defaultdict(list)
-    for _, change in sorted((placed for item in items for placed in item), key=lambda placed: placed.place):
+    for _, change in sorted((placed for item in items for placed in item), key=lambda placed: placed.position):
         table, partition = change.item[:2]
         shards[table, crc32(repr(partition).encode()) % SHARDS].append(change)
     return [shards[name] for name in sorted(shards)]

@@ -1,9 +1,9 @@
-"""The store of a run: dictionaries, whose source items may be changed by handlers too, and what the application writes.
+"""The store of a run: dictionaries, whose source items handlers may change, too, and the writes of the application.
 
-Attributes are derived onto source items, and cascades remove them, when a run comes to it: what the tables hold, and
-which records they leave, cannot be written down before. So the changes of a history are here what the application
-writes, each over what is there by then, and records come of its writes and of the handlers' alike. Archives and search
-indexes of a run have a place here too.
+During a run, handlers derive attributes onto source items, and cascades remove items. So the content of the tables and
+their records are not known before. The changes of a history are therefore writes of the application, each over the
+present item, and the writes of the application and of the handlers both leave records. The store also holds the
+archives and search indexes of a run.
 """
 
 from collections import deque
@@ -37,11 +37,11 @@ from streamfold.writes.guarded import DeleteSource, UpdateSource
 FOLLOWING_DIGITS = 8
 """Digits of the number of a handler's write behind the application's last write of the item."""
 BY_HANDLERS = "~"
-"""Begins the end of such a version where records come through Kinesis: behind every digest of the same microsecond."""
+"""Separates this number in a version of Kinesis. It sorts behind every digest of the same microsecond."""
 FIRST_SEQUENCE = 9 * 10**39
-"""Sequence numbers of records of what handlers wrote: they have more digits than others, and are no version."""
-PLACE = "file:proof"
-"""What archives of a run are told of their place, which is no folder."""
+"""The first sequence number of records of handlers' writes. They have more digits than others, and are no version."""
+LOCATION = "file:proof"
+"""The location of the archives of a run, which is no folder."""
 
 
 class DeliveredChange(NamedTuple):
@@ -56,7 +56,7 @@ class DeliveredChange(NamedTuple):
 
 
 class ProofStore(MemoryEngine):
-    """Dictionaries as ever; writes of source items leave records, which ``take`` is given."""
+    """A ``MemoryEngine`` whose writes of source items leave records; ``take`` gets each of them."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ProofStore(MemoryEngine):
         self._last: dict[ItemKey, Change] = {}
 
     def archive(self, name: str, content: bytes) -> None:
-        """Writes a content of an archive."""
+        """Keeps an object of an archive."""
         self.archived[name] = content
 
     def bulk(self, actions: Sequence[Action]) -> list[Answer]:
@@ -80,15 +80,15 @@ class ProofStore(MemoryEngine):
         return LocalIndex(self, self.accepts).bulk(actions)
 
     def source(self, item: ItemKey) -> StoredItem | None:
-        """A source item as it is now."""
+        """The present item, or None."""
         return self._sources.get(item, NONE)[1]
 
     def sources(self) -> Iterator[tuple[ItemKey, StoredItem]]:
-        """All source items that are there."""
+        """All present items."""
         return ((key, image) for key, (_, image) in self._sources.items() if image is not None)
 
     def write_own(self, given: Change, image: StoredItem | None) -> None:
-        """Carries out what the application writes: an item whole, or none any more."""
+        """Makes a write of the application: puts an item, or removes it (None)."""
         stored, before = self._sources.get(given.item, NONE)
         version = given.version_text if given.version_text > stored else _following(stored, given)
         if not _equal(before, image):
@@ -125,7 +125,7 @@ def proof_store(app: Application) -> ProofStore:
 
 
 class Contents:
-    """The archive of a store as a place: written through ``engine``, which may fail, and read from what is stored."""
+    """The archive of a store as a location: writes go through ``write``, which may fail, and reads see the store."""
 
     def __init__(self, store: ProofStore, write: Callable[[str, bytes], None]) -> None:
         self.store = store
@@ -142,11 +142,11 @@ class Contents:
         return BytesIO(self.store.archived[name])
 
     def __str__(self) -> str:
-        return PLACE
+        return LOCATION
 
 
 class Documents(LocalIndex):
-    """The search indexes of a store: written through ``send``, which may fail, and read from what is stored."""
+    """The search indexes of a store: writes go through ``send``, which may fail, and reads see the store."""
 
     def __init__(self, store: ProofStore, send: Callable[[Sequence[Action]], list[Answer]]) -> None:
         super().__init__(store)
@@ -157,7 +157,7 @@ class Documents(LocalIndex):
 
 
 def _as_found(given: Change, version: str, before: StoredItem | None, after: StoredItem | None) -> Change:
-    """A change as the table finds it: what it was given as, if nobody else has written meanwhile."""
+    """A change as the table records it: the given one, unless a handler has changed the item meanwhile."""
     event = "REMOVE" if after is None else "MODIFY" if before is not None else "INSERT"
     known = not given.has_old or _equal(given.old.raw or None, before)
     if known and (given.event, given.version_text) == (event, version) and _equal(given.new.raw or None, after):
@@ -172,7 +172,7 @@ def _as_found(given: Change, version: str, before: StoredItem | None, after: Sto
 
 
 def _following(version: str, change: Change) -> str:
-    """The next version behind one: before any that the application's next write of the item has."""
+    """The next version after one: before the version of the application's next write of the item."""
     mark = BY_HANDLERS if isinstance(change, KinesisChange) else BY_OURSELVES
     head, _, number = version.partition(mark)
     return f"{head}{mark}{int(number or 0) + 1:0{FOLLOWING_DIGITS}d}"
@@ -183,23 +183,22 @@ def _equal(one: StoredItem | None, other: StoredItem | None) -> bool:
 
 
 PUTS = ("put-back", "put-back-old", "put-back-unmarked")
-"""How an application puts an item that bears derived attributes, if not without them: with those that it bears now, as
-a writer has them who read it just before, with or without what says that they are derived; or with those that it bore
-first."""
+"""Ways in which an application may put an item that has derived attributes, other than without them: with the present
+ones, like a writer that has just read them, with or without the mark that they are derived; or with the first ones."""
 PACES = (0, 1, 2, 3, 5)
 """Writes of the application between two invocations of a shard; 0: as many as a batch takes."""
 
 
 def drawn_pace(app: App, random: Random) -> int:
-    """One of the paces; of an application whose items nobody else writes to always the same, without drawing."""
+    """One of the paces; always 0, without drawing, if no handler writes to items."""
     return random.choice(PACES) if changes_items(app) else 0
 
 
 @dataclass(slots=True, eq=False)
 class Writer:
-    """One shard: its changes in order, the place up to which they are through, and those that were given up.
+    """One shard: its changes in order, the position up to which they are through, and those that were given up.
 
-    ``waiting`` is what the application has not written yet, where records are made as it writes.
+    ``waiting`` are the writes that the application has not made yet.
     """
 
     name: str
@@ -215,56 +214,56 @@ class Writer:
         return self.position >= len(self.changes) and not self.waiting
 
     def rest(self) -> Sequence[Change]:
-        """What was not delivered yet; it is taken to be so from here on."""
+        """Takes the changes that were not delivered yet; they count as delivered from now on."""
         changes, self.position = self.changes[self.position :], len(self.changes)
         return changes
 
 
 class Writers:
-    """Carries out what the application writes, and gives the records of all writes to the lanes of their items."""
+    """Makes the writes of the application, and gives the records of all writes to the shards of their items."""
 
     def __init__(
-        self, store: ProofStore, lanes: Iterable[Writer], choices: Choices, log: Callable[[str], None], pace: int
+        self, store: ProofStore, writers: Iterable[Writer], choices: Choices, log: Callable[[str], None], pace: int
     ) -> None:
         self.store = store
-        self.lanes = list(lanes)
+        self.shards = list(writers)
         self.choices = choices
         self.log = log
         self.pace = pace
         self.store.take = self._take
-        self._lane_of: dict[ItemKey, Writer] = {}
-        self._borne: dict[ItemKey, StoredItem] = {}
+        self._writer_of: dict[ItemKey, Writer] = {}
+        self._derived_first: dict[ItemKey, StoredItem] = {}
         self._newest: dict[ItemKey, str] = {}
 
-    def write(self, lane: Writer, count: int) -> None:
-        """Carries out so many of a lane's next writes."""
-        begin = len(lane.changes)
-        for _ in range(min(count, len(lane.waiting))):
-            given = lane.waiting.popleft()
-            self._lane_of[given.item] = lane
+    def write(self, writer: Writer, count: int) -> None:
+        """Makes the next writes of a shard."""
+        begin = len(writer.changes)
+        for _ in range(min(count, len(writer.waiting))):
+            given = writer.waiting.popleft()
+            self._writer_of[given.item] = writer
             if self._newest.get(given.item, "") < given.identity_text:  # a recording may hold a record twice
                 self._newest[given.item] = given.identity_text
                 self.store.write_own(given, self._image(given))
-        lane.changes[begin:] = arriving(lane.changes[begin:], self.choices)
+        writer.changes[begin:] = arriving(writer.changes[begin:], self.choices)
 
     @property
     def waiting(self) -> list[Writer]:
-        """The lanes to whose items something is still to be written."""
-        return [lane for lane in self.lanes if lane.waiting]
+        """The shards with pending writes of the application."""
+        return [writer for writer in self.shards if writer.waiting]
 
     def _image(self, given: Change) -> StoredItem | None:
-        """The item as it is put: as given, or with attributes that handlers derived onto it earlier."""
-        image, first = given.new.raw or None, self._borne.get(given.item)
+        """The item that is put: as given, or with attributes that handlers derived onto it before."""
+        image, first = given.new.raw or None, self._derived_first.get(given.item)
         now = self.store.source(given.item)
         how = self.choices.choose("put", PUTS) if image and first else None
-        borne = first if how == "put-back-old" else now
-        if image is None or how is None or borne is None or DERIVED not in borne:
+        derived = first if how == "put-back-old" else now
+        if image is None or how is None or derived is None or DERIVED not in derived:
             return image
         self.log(f"{given.name} is put with attributes that were derived onto it, {how}")
-        names = derived_names(borne) - ({DERIVED} if how == "put-back-unmarked" else set())
-        return {**{name: borne[name] for name in sorted(names & borne.keys())}, **image}
+        names = derived_names(derived) - ({DERIVED} if how == "put-back-unmarked" else set())
+        return {**{name: derived[name] for name in sorted(names & derived.keys())}, **image}
 
     def _take(self, change: Change) -> None:
         if change.new and DERIVED in change.new.raw:
-            self._borne.setdefault(change.item, change.new.raw)
-        self._lane_of[change.item].changes.append(change)
+            self._derived_first.setdefault(change.item, change.new.raw)
+        self._writer_of[change.item].changes.append(change)

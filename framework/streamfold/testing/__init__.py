@@ -1,14 +1,13 @@
-"""Proof without AWS: an application under faults on purpose, and DynamoDB's table, stream and mapping in process.
+"""Tests without AWS: an application under injected faults, and DynamoDB's table, stream and mapping in process.
 
-``check`` proves handlers in one call, ``Twin`` tests single steps, ``change`` makes what a handler of changes gets.
-Beneath them are twins that behave as AWS documents, need no server and read no clock:
-``TableTwin`` takes writes and refuses what DynamoDB refuses; its ``StreamTwin`` holds the records that come of them, in
-the form in which Lambda delivers them, and ``KinesisTwin`` has the same changes as Kinesis delivers them.
-``MappingTwin`` delivers them to a function; what it gives up goes to a ``BucketTwin``, ``QueueTwin`` or ``TopicTwin``.
-``Clock`` is the only time that they know.
+``check`` proves handlers in one call, ``Twin`` tests single steps, ``change`` makes the argument of a handler of
+changes. Below them are twins, which behave as AWS documents, need no server and read no clock. ``TableTwin`` takes
+writes and refuses invalid ones like DynamoDB. Its ``StreamTwin`` holds the records of the writes in the format of
+Lambda, and ``KinesisTwin`` the same changes in the format of Kinesis. ``MappingTwin`` delivers records to a function;
+batches that it gives up go to a ``BucketTwin``, ``QueueTwin`` or ``TopicTwin``. ``Clock`` is their only time.
 
-The names of the prover (``streamfold.proofs``) are imported when they are asked for: a test with a twin waits for none
-of it.
+The names of the prover (``streamfold.proofs``) are imported at their first use, so that a test with a twin need not
+wait for the prover.
 """
 
 from importlib import import_module
@@ -42,13 +41,13 @@ __all__ = [
     "HandlerFails", "FAULTS",
     # the table, its stream and their time
     "TableTwin", "StreamTwin", "Shard", "Clock", "KinesisTwin", "piped",
-    # what a transaction is made of
+    # the actions of a transaction
     "PutItem", "UpdateItem", "DeleteItem", "CheckItem",
-    # the mapping, its invocations, and where it leaves what it gives up
+    # the mapping, its invocations, and its failure destinations
     "MappingTwin", "MappingSettings", "Invocation", "Discarded", "BucketTwin", "QueueTwin", "TopicTwin",
-    # what a function under test may raise
+    # errors that a function under test may raise
     "Died", "Throttled",
-    # what is raised
+    # errors of the twins
     "TwinError", "WriteRefused", "ConditionFailed", "TransactionCancelled", "RecordsTrimmed",
 ]  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""Failure destinations in process, holding what Lambda writes to S3, SQS and SNS, character for character.
+"""Failure destinations in process, which hold the documents of Lambda in S3, SQS and SNS, character for character.
 
-A queue and a topic get the numbers of the records only, good for the 24 hours that a stream keeps records; a bucket
-gets the invocation's event too (Developer Guide, services-dynamodb-errors). ``GivingUp`` hands them what
-a mapping gives up.
+A queue and a topic only get the numbers of the records, which are of use for the 24 hours that a stream keeps records.
+A bucket gets the invocation's event too (Developer Guide, services-dynamodb-errors). ``GivingUp`` delivers the batches
+that a mapping gives up.
 """
 
 import json
@@ -40,11 +40,11 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True)
 class FailedBatch:
-    """A batch that Lambda gives up, with all that a destination may write of it.
+    """A batch that Lambda gives up, with all values that a destination may need.
 
-    ``function_error`` is ``Unhandled`` where the function raised or ran out of time, None where its response was
-    partial or not valid; ``responded`` is False where the records were never sent, or grew too old. Times are seconds
-    since 1970, ``event`` is the JSON text that the function got.
+    ``function_error`` is ``Unhandled`` if the function raised or ran out of time, None if its response was partial or
+    not valid; ``responded`` is False if the records were never sent, or grew too old. Times are seconds since 1970,
+    ``event`` is the JSON text of the function's event.
     """
 
     condition: Condition
@@ -64,7 +64,7 @@ class FailedBatch:
     event: str
 
     def document(self) -> dict[str, Any]:
-        """The metadata, as a queue gets it. ``approximateInvokeCount`` is 1 also where nothing was ever invoked."""
+        """The metadata, as a queue gets it. ``approximateInvokeCount`` is 1 even if the function was never invoked."""
         context = {
             "requestId": self.request_id,
             "functionArn": self.function_arn,
@@ -97,7 +97,7 @@ class FailedBatch:
 
 
 class Destination(Protocol):
-    """Where batches go that are given up. Whatever ``deliver`` raises loses the batch, and is counted."""
+    """A destination of batches that are given up. If ``deliver`` raises, the batch is lost, and counted."""
 
     def deliver(self, batch: FailedBatch) -> None: ...
 
@@ -142,7 +142,7 @@ class QueueTwin:
 class TopicTwin:
     """A standard SNS topic: ``messages`` holds what its subscribers get, an envelope with the metadata as ``Message``.
 
-    An envelope is not signed: there is no key that would fit. ``denied`` makes every delivery fail.
+    An envelope is not signed: only AWS has the key. ``denied`` makes every delivery fail.
     """
 
     def __init__(self, name: str = "failures", *, denied: bool = False) -> None:
@@ -200,7 +200,7 @@ NOT_DELIVERED = "DestinationDeliveryFailures"
 
 
 class Names(NamedTuple):
-    """What a failure document names."""
+    """The names in a failure document."""
 
     stream_arn: str
     function_arn: str
@@ -208,7 +208,7 @@ class Names(NamedTuple):
 
 
 class GivingUp:
-    """Hands records to a destination, and keeps a list of them. ``metrics`` is the mapping's."""
+    """Delivers records to a destination, and keeps a list of them. ``metrics`` is the mapping's."""
 
     def __init__(
         self,
@@ -226,23 +226,23 @@ class GivingUp:
         self._metrics = metrics
 
     def take(
-        self, lane: PolledShard, batch: PolledBatch, count: int, condition: Condition, *, unhandled: bool = False
+        self, poller: PolledShard, batch: PolledBatch, count: int, condition: Condition, *, unhandled: bool = False
     ) -> None:
-        """Hands over a batch's first records. A destination that fails loses them, for good (seen on AWS)."""
+        """Delivers the first records of a batch. If the destination fails, they are lost for good (seen on AWS)."""
         given_up = PolledBatch(batch.records[:count], batch.request_id, batch.attempts)
         delivered = False
         if self._destination is not None:
             try:
-                self._destination.deliver(self._failed_batch(lane, given_up, condition, unhandled=unhandled))
+                self._destination.deliver(self._failed_batch(poller, given_up, condition, unhandled=unhandled))
                 delivered = True
-            except Exception:  # noqa: BLE001 - whatever a destination raises is its refusal
+            except Exception:  # noqa: BLE001 - any error of a destination is a refusal
                 self._metrics[NOT_DELIVERED] += 1
         self._metrics[DELIVERED if delivered else DROPPED] += count
         records = tuple(polled.record for polled in given_up.records)
-        self.discarded.append(Discarded(lane.shard_id, records, condition, delivered))
+        self.discarded.append(Discarded(poller.shard_id, records, condition, delivered))
 
     def _failed_batch(
-        self, lane: PolledShard, batch: PolledBatch, condition: Condition, *, unhandled: bool
+        self, poller: PolledShard, batch: PolledBatch, condition: Condition, *, unhandled: bool
     ) -> FailedBatch:
         first, last = batch.records[0], batch.records[-1]
         return FailedBatch(
@@ -252,7 +252,7 @@ class GivingUp:
             responded=condition == "RetryAttemptsExhausted",
             function_error="Unhandled" if unhandled else None,
             at=self._clock.now,
-            shard_id=lane.shard_id,
+            shard_id=poller.shard_id,
             sequences=(batch.sequences[0], batch.sequences[-1]),
             created=(first.created, last.created),
             records=len(batch.records),

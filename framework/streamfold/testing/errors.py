@@ -1,6 +1,6 @@
-"""What the twins raise, and the errors of AWS that it stands for.
+"""The errors of the twins, and the corresponding errors of AWS.
 
-TwinError                    AWS offers nothing of the kind, or the twin was used in a way that cannot work
+TwinError                    AWS has no such operation, or the twin was used in a way that cannot work
 +-- WriteRefused             ValidationException; nothing was written
 |   +-- ConditionFailed      ConditionalCheckFailedException
 |   +-- TransactionCancelled TransactionCanceledException
@@ -14,7 +14,7 @@ class TwinError(StreamfoldError):
     """The base of all errors that the twins raise on purpose."""
 
 
-class WriteRefused(TwinError):  # noqa: N818 - says what became of the write
+class WriteRefused(TwinError):  # noqa: N818 - named by the outcome of the write
     """Raised when DynamoDB would refuse a write; nothing of it was done."""
 
 
@@ -25,7 +25,7 @@ class ConditionFailed(WriteRefused):
 class TransactionCancelled(WriteRefused):
     """Raised when a condition of a transaction does not hold.
 
-    ``reasons`` has one code per action, in order, ``"None"`` for those that were not the cause (API Reference,
+    ``reasons`` has one code per action, in order, ``"None"`` for an action that was not the cause (API Reference,
     TransactionCanceledException).
     """
 
@@ -37,9 +37,9 @@ class TransactionCancelled(WriteRefused):
         )
 
 
-class RecordsTrimmed(TwinError):  # noqa: N818 - says what became of the records
-    """Raised when records are asked for that the stream no longer holds."""
+class RecordsTrimmed(TwinError):  # noqa: N818 - named by the outcome of the records
+    """Raised when a reader asks for records that the stream no longer holds."""
 
 
-class HandlerFails(AssertionError):  # noqa: N818 - says what the handler does
-    """Raised when a handler cannot process an item although nothing was made to fail."""
+class HandlerFails(AssertionError):  # noqa: N818 - named by its cause
+    """Raised when a handler cannot process an item although no fault was injected."""

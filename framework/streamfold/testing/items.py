@@ -1,6 +1,5 @@
-"""Items as a table keeps them, what DynamoDB asks of an item and of its key, and the actions that change items.
-
-Actions are what a transaction is made of (API Reference, TransactWriteItems).
+"""Stored items, DynamoDB's rules for items and keys, and the actions of a transaction (API Reference,
+TransactWriteItems).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ KeyOfItem: TypeAlias = Mapping[str, Any] | tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Action:
-    """``exists`` is the one condition there is: True requires that the item is there before, False that it is not."""
+    """``exists`` is the only condition: True requires that the item exists before, False that it does not."""
 
     exists: bool | None = field(default=None, kw_only=True)
 
@@ -34,14 +33,14 @@ class _ActionOnKey(_Action):
 
 @dataclass(frozen=True, slots=True)
 class PutItem(_Action):
-    """Puts an item in the place of the one with its key."""
+    """Puts an item, and replaces the one with its key."""
 
     item: ItemImage
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateItem(_ActionOnKey):
-    """Sets attributes, adds to numbers, removes attributes; makes the item of its key and these if there is none."""
+    """Sets attributes, adds to numbers, removes attributes; if the item does not exist, creates it."""
 
     put: Mapping[str, Any] = field(default_factory=dict)
     add: Mapping[str, Any] = field(default_factory=dict)
@@ -49,14 +48,14 @@ class UpdateItem(_ActionOnKey):
 
 
 class DeleteItem(_ActionOnKey):
-    """Deletes an item if there is one."""
+    """Deletes an item if it exists."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckItem(_ActionOnKey):
-    """Requires that an item is there, or is not; writes nothing."""
+    """Requires that an item exists, or does not; writes nothing."""
 
     exists: bool = field(default=True, kw_only=True)
 
@@ -105,7 +104,7 @@ class KeySchema:
     def stored(self, image: RawImage) -> StoredImage:
         """An encoded item, measured.
 
-        Raises ``WriteRefused`` when its key is not one, when it is larger than 400 KB, and for what is no key of a
+        Raises ``WriteRefused`` for a key that is not of this table, for more than 400 KB, and for an invalid key of a
         secondary index that the table declares.
         """
         key = self.key_of(image)
@@ -152,12 +151,12 @@ class KeySchema:
         found = ", ".join(f"{name} ({next(iter(image[name]))})" for name, _, _ in self._keys if name in image)
         return (
             f"An item was refused: table {self._table.name!r} has the key {wanted}; found {found or 'none of it'}. Key "
-            f'attributes that are no text are declared: key_types={{"{self._keys[-1][0]}": "N"}}.'
+            f'attributes that are no text need a declaration: key_types={{"{self._keys[-1][0]}": "N"}}.'
         )
 
 
 def encoded(values: Mapping[str, Any], what: str) -> dict[str, dict[str, Any]]:
-    """Encoded attributes. Raises ``WriteRefused`` for what DynamoDB has no value for: a float, an empty set."""
+    """Encoded attributes. Raises ``WriteRefused`` for a value that DynamoDB lacks: a float, an empty set."""
     try:
         return cast("dict[str, dict[str, Any]]", encode(values)["M"])
     except HandlerError as why:

@@ -1,4 +1,4 @@
-"""Kinesis Data Streams for DynamoDB in process: the records that tell of tables' changes, late and twice included."""
+"""Kinesis Data Streams for DynamoDB in process: records of changes of tables, including late and repeated ones."""
 
 import json
 from base64 import b64decode, b64encode
@@ -22,13 +22,12 @@ Precision = Literal["MICROSECOND", "MILLISECOND"]
 
 
 class KinesisTwin:
-    """A Kinesis data stream that tables' changes go to, in the form in which Lambda delivers its records.
+    """A Kinesis data stream for changes of tables, with records in the format of Lambda.
 
-    ``append`` takes the record of a table twin's DynamoDB stream, of which both images are needed, and gives that of
-    Kinesis: with the time of the change instead of a sequence number, and binary values encoded twice. ``again`` is a
-    second notice of the same change. Both are then in its one shard, which a ``MappingTwin`` reads; ``clock`` is the
-    table's. ``precision`` is that of the table's destination, which AWS sets to milliseconds
-    unless told otherwise.
+    ``append`` takes the record of a table twin's DynamoDB stream, with both images, and returns that of Kinesis: with
+    the time of the change instead of a sequence number, and binary values encoded twice. ``again`` adds a second notice
+    of the same change. Both are in its only shard, which a ``MappingTwin`` reads; ``clock`` is the table's.
+    ``precision`` is that of the table's destination; AWS uses milliseconds by default.
     """
 
     def __init__(
@@ -42,16 +41,16 @@ class KinesisTwin:
         self._number = 0
 
     def append(self, record: TwinRecord) -> TwinRecord:
-        """The record of Kinesis for one of a DynamoDB stream. Raises ``TwinError`` where that lacks an image."""
+        """Adds the record of Kinesis for a record of a DynamoDB stream. Raises ``TwinError`` if that lacks an image."""
         body = record["dynamodb"]
         if body["StreamViewType"] != "NEW_AND_OLD_IMAGES":
             raise TwinError(
-                f"A record of view type {body['StreamViewType']} lacks what Kinesis is told: expected a table twin "
-                "with NEW_AND_OLD_IMAGES."
+                f"A record of view type {body['StreamViewType']} lacks an image that Kinesis needs: expected a table "
+                "twin with NEW_AND_OLD_IMAGES."
             )
         self._time = max(self._time + 1, int(body[TIME]) * MICROSECONDS)
-        message = {name: _encoded_again(body[name]) for name in DATA_FIELDS if name in body}
-        change: dict[str, Any] = {TIME: self._time, **message, "SizeBytes": body.get("SizeBytes", 0)}
+        images = {name: _encoded_again(body[name]) for name in DATA_FIELDS if name in body}
+        change: dict[str, Any] = {TIME: self._time, **images, "SizeBytes": body.get("SizeBytes", 0)}
         if self.precision == "MICROSECOND":
             change[PRECISION] = self.precision
         else:  # the field is then left out
@@ -69,7 +68,7 @@ class KinesisTwin:
         )
 
     def again(self, record: TwinRecord) -> TwinRecord:
-        """A second notice of the change that a record of this stream tells of: another event id and number."""
+        """Adds a second notice of the change of a record, with another event id and number."""
         return self._wrapped(json.loads(b64decode(record["kinesis"]["data"])))
 
     def _wrapped(self, data: TwinRecord) -> TwinRecord:
@@ -80,7 +79,7 @@ class KinesisTwin:
 
 
 def piped(record: TwinRecord) -> TwinRecord:
-    """A record as a pipe sends it: without the object ``kinesis`` around what it holds (EventBridge User Guide,
+    """A record as a pipe sends it: the members of the object ``kinesis`` are at the top (EventBridge User Guide,
     eb-pipes-kinesis).
     """
     return {**record["kinesis"], **{name: value for name, value in record.items() if name != "kinesis"}}
@@ -88,7 +87,8 @@ def piped(record: TwinRecord) -> TwinRecord:
 
 def kinesis_record(data: TwinRecord, number: int, arn: str) -> TwinRecord:
     event_id = str(UUID(bytes=blake2b(b"%d" % number, digest_size=UUID_BYTES).digest()))
-    text = json.dumps({"awsRegion": data["awsRegion"], "eventID": event_id, **_without_id(data)}, ensure_ascii=False)
+    notice = {"awsRegion": data["awsRegion"], "eventID": event_id, **data} | {"eventID": event_id}
+    text = json.dumps(notice, ensure_ascii=False)
     return {
         "kinesis": {
             "kinesisSchemaVersion": "1.0",
@@ -107,12 +107,8 @@ def kinesis_record(data: TwinRecord, number: int, arn: str) -> TwinRecord:
     }
 
 
-def _without_id(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name != "eventID"}
-
-
 def _encoded_again(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes with the base64 text of binary values encoded once more (Developer Guide, kds)."""
+    # Kinesis encodes the base64 text of binary values once more (Developer Guide, kds).
     return {name: _value(value) for name, value in attributes.items()}
 
 

@@ -1,8 +1,8 @@
 """Lambda's event source mapping in process: a stream's records reach a function as Lambda delivers them.
 
-Every rule is that of the Developer Guide (with-ddb, services-dynamodb-errors, services-ddb-batchfailurereporting) or
-was seen on AWS, and is named where it is applied. Two things the twin decides for itself, because no document does:
-which lane is next, and how long it waits before it tries again. What it leaves out: tumbling windows.
+Every rule is from the Developer Guide (with-ddb, services-dynamodb-errors, services-ddb-batchfailurereporting) or was
+seen on AWS, and is named in the code. No document defines the order of pollers and the wait before a retry; the twin
+chooses both. Tumbling windows are left out.
 """
 
 import json
@@ -26,13 +26,13 @@ IDENTIFIER = "itemIdentifier"
 
 
 def first_failed(response: Any, sequences: Sequence[str]) -> int | None:
-    """The place in the batch from which on its records come again; None where all of it succeeded.
+    """The position in the batch from which its records are redelivered; None if all of it succeeded.
 
     For ``["10", "20", "30"]``, ``{"batchItemFailures": [{"itemIdentifier": "30"}, {"itemIdentifier": "20"}]}`` is 1:
-    the lowest failed number is the checkpoint, and what follows it comes again, listed or not. Nothing at all, an empty
-    response and an empty or missing list are success, so a response with a misspelt key is success too. An identifier
-    that is empty, null, under another name, or not of the batch fails the whole batch, and so does whatever else is no
-    such response.
+    the lowest failed number is the checkpoint, and the records behind it are redelivered, listed or not. No response,
+    an empty response and an empty or missing list are success, so a response with a misspelt key is success too. An
+    identifier that is empty, null, under another name, or not of the batch fails the whole batch. So does any other
+    invalid response.
     """
     if not response:
         return None
@@ -41,29 +41,29 @@ def first_failed(response: Any, sequences: Sequence[str]) -> int | None:
     failures = response.get(FAILURES)
     if not failures:
         return None
-    places = {sequence: place for place, sequence in enumerate(sequences)}
+    positions = {sequence: position for position, sequence in enumerate(sequences)}
     entries = failures if isinstance(failures, list) else [failures]
-    return min(_place_of(entry, places) for entry in entries)
+    return min(_position_of(entry, positions) for entry in entries)
 
 
-def _place_of(entry: object, places: Mapping[str, int]) -> int:
+def _position_of(entry: object, positions: Mapping[str, int]) -> int:
     identifier = entry.get(IDENTIFIER) if isinstance(entry, Mapping) else None
-    return places.get(identifier, 0) if isinstance(identifier, str) else 0
+    return positions.get(identifier, 0) if isinstance(identifier, str) else 0
 
 
 Ended = Literal["success", "partial", "failure", "error", "timeout", "throttled"]
-"""How an invocation ended: all records through; some through; none through, by its response; the function raised; it
+"""The end of an invocation: all records through; some through; none through, by its response; the function raised; it
 ran out of time; it was never called."""
 Next = Literal["done", "rest", "halves", "again", "discarded"]
-"""What becomes of its batch: nothing; the records from the checkpoint on are a new batch; its halves are; it comes
-again as it is; it is given up."""
+"""The next step of its batch: none; the records from the checkpoint on become a new batch; its halves become two; it is
+redelivered unchanged; it is given up."""
 
 
 class Died(BaseException):
     """Raised inside a function under test to end its process at once: no handler catches it. Lambda sees an error."""
 
 
-class Throttled(Exception):  # noqa: N818 - says what became of the invocation
+class Throttled(Exception):  # noqa: N818 - named by the outcome of the invocation
     """Raised instead of running the function: Lambda could not invoke it. It tries again and spends no retry."""
 
 
@@ -86,7 +86,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One call of the function: which records it got, how it ended, what becomes of the batch.
+    """One call of the function: its records, its end, and the next step of the batch.
 
     ``attempt`` counts the calls with this batch from 1. ``error`` is what the function raised.
     """
@@ -123,12 +123,12 @@ class MappingTwin:
     ``stream`` is one of DynamoDB, ``TableTwin.stream``, or one of Kinesis.
 
     The function may return a partial batch response or raise; one that moves the clock beyond ``timeout_seconds`` has
-    timed out, whatever it returns. ``clock`` is the stream's unless given, ``destination`` where discarded batches go.
-    Lanes that could run at the same time take turns, or are drawn by ``random``.
+    timed out, with any return value. ``clock`` is the stream's by default, ``destination`` gets discarded batches.
+    Pollers that could run at the same time take turns, or are drawn by ``random``.
 
     ``metrics`` counts records by the names of Lambda's own metrics (Developer Guide, monitoring-metrics-types),
-    ``discarded`` lists what was given up, ``expired`` counts the records that were lost because the stream no longer
-    keeps them. Raises ``SettingsError`` for a timeout that Lambda refuses.
+    ``discarded`` lists the records that were given up, ``expired`` counts the records that were lost because the stream
+    no longer keeps them. Raises ``SettingsError`` for a timeout that Lambda refuses.
     """
 
     def __init__(
@@ -166,18 +166,18 @@ class MappingTwin:
             self._polling.skip()
 
     def step(self) -> Invocation | None:
-        """Makes the next invocation and says what became of it; None when nothing is left, or the mapping is disabled.
+        """Makes and returns the next invocation; None if no batch remains, or the mapping is disabled.
 
-        When every batch has to wait, for its window or its next try, the clock is advanced to the first that may go.
+        If every batch has to wait, for its window or its next try, the clock advances to the first that is ready.
         """
-        while self.enabled and (lane := self._next_lane()) is not None:
-            batch = lane.batch(self.settings.batch_size, self.clock.now, self._new_id)
-            if not self._drop_old(lane, batch):  # what is dropped does not come again: the loop ends
-                return self._invoke(lane, batch)
+        while self.enabled and (poller := self._next_poller()) is not None:
+            batch = poller.batch(self.settings.batch_size, self.clock.now, self._new_id)
+            if not self._drop_old(poller, batch):  # dropped records are not redelivered: the loop ends
+                return self._invoke(poller, batch)
         return None
 
     def run(self, invocations_max: int = INVOCATIONS_MAX) -> list[Invocation]:
-        """Steps until nothing is left, or as often as ``invocations_max``; ``caught_up`` tells which."""
+        """Steps until no batch remains (``caught_up``), or ``invocations_max`` times: a batch may fail for ever."""
         made: list[Invocation] = []
         while len(made) < invocations_max and (invocation := self.step()) is not None:
             made.append(invocation)
@@ -185,7 +185,7 @@ class MappingTwin:
 
     @property
     def discarded(self) -> list[Discarded]:
-        """What was given up."""
+        """The records that were given up, in order."""
         return self._giving_up.discarded
 
     @property
@@ -194,7 +194,7 @@ class MappingTwin:
         return self._polling.caught_up
 
     def rewind(self, shard_id: str | None = None, sequence: int | str | None = None) -> None:
-        """Loses the checkpoint of a shard, or of all: records come again, batched anew, from ``sequence`` on.
+        """Loses the checkpoint of a shard, or of all: records are redelivered in new batches, from ``sequence`` on.
 
         Without ``sequence``, from the oldest that the stream holds. A rewind never skips records. Raises
         ``TwinError`` for a shard that the mapping does not read.
@@ -206,9 +206,9 @@ class MappingTwin:
         self.enabled = False
 
     def enable(self) -> None:
-        """Starts the mapping where each shard was: what was not through comes again, in new batches.
+        """Starts the mapping at the checkpoint of each shard: records behind it are redelivered, in new batches.
 
-        A shard has one checkpoint: with several lanes, what other lanes finished beyond it comes again too.
+        A shard has one checkpoint. With several pollers, records that others finished behind it are redelivered too.
         """
         if not self.enabled:
             self.enabled = True
@@ -216,16 +216,16 @@ class MappingTwin:
 
     # --- which batch is next ------------------------------------------------------------------------------------------
 
-    def _next_lane(self) -> PolledShard | None:
+    def _next_poller(self) -> PolledShard | None:
         self.expired += self._polling.poll(self.clock.now, self.metrics)
-        lanes = self._polling.lanes
-        waiting = [(due_at, lane) for lane in lanes if (due_at := lane.due_at(self.settings)) is not None]
+        pollers = self._polling.pollers
+        waiting = [(ready_at, poller) for poller in pollers if (ready_at := poller.ready_at(self.settings)) is not None]
         if not waiting:
             return None
-        first = min(due_at for due_at, _ in waiting)
+        first = min(ready_at for ready_at, _ in waiting)
         self.clock.advance(max(0.0, first - self.clock.now))
-        ready = [lane for due_at, lane in waiting if due_at <= max(first, self.clock.now)]
-        return self._random.choice(ready) if self._random else min(ready, key=lambda lane: lane.turn)
+        ready = [poller for ready_at, poller in waiting if ready_at <= max(first, self.clock.now)]
+        return self._random.choice(ready) if self._random else min(ready, key=lambda poller: poller.turn)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -233,14 +233,14 @@ class MappingTwin:
 
     # --- one invocation -----------------------------------------------------------------------------------------------
 
-    def _invoke(self, lane: PolledShard, batch: PolledBatch) -> Invocation:
+    def _invoke(self, poller: PolledShard, batch: PolledBatch) -> Invocation:
         self._turn += 1
-        lane.turn = self._turn
+        poller.turn = self._turn
         started = self.clock.now
         context = Context(batch.request_id, self.function_arn, self.clock, started + self._timeout_seconds)
         response, error = self._call(batch, context)
         records = tuple(polled.record for polled in batch.records)
-        invoked = partial(Invocation, lane.shard_id, lane.number, batch.request_id)
+        invoked = partial(Invocation, poller.shard_id, poller.number, batch.request_id)
         if isinstance(error, Throttled):
             self.metrics[FAILED_INVOKE] += len(records)
             self._wait(batch)
@@ -252,70 +252,70 @@ class MappingTwin:
         outcome: Ended = "timeout" if timed_out else "error" if error is not None else OUTCOMES.get(failed, "partial")
         if failed is not None:
             self.metrics[FAILED_INVOKE] += len(records)
-        then = self._settle(lane, batch, failed, unhandled=outcome in ("timeout", "error"))
+        then = self._advance(poller, batch, failed, unhandled=outcome in ("timeout", "error"))
         return invoked(batch.attempts, records, outcome, then, response, error)
 
     def _call(self, batch: PolledBatch, context: Context) -> tuple[Any, BaseException | None]:
         try:
             response = self.function(json.loads(batch.event), context)
-            json.dumps(response, default=float)  # what is no JSON is an error too; Lambda's runtime takes Decimals
-        except (Exception, SystemExit, Died) as error:  # noqa: BLE001 - whatever a function raises is its error
+            json.dumps(response, default=float)  # Lambda's runtime refuses other values; it takes Decimals
+        except (Exception, SystemExit, Died) as error:  # noqa: BLE001 - any error of a function is its response
             return None, error
         return response, None
 
     def _first_failed(self, response: Any, batch: PolledBatch) -> int | None:
-        """Responses are read only where the mapping says so (Developer Guide, services-ddb-batchfailurereporting)."""
+        # A mapping without this setting ignores the response (Developer Guide, services-ddb-batchfailurereporting).
         return first_failed(response, batch.sequences) if self.settings.report_item_failures else None
 
-    def _settle(self, lane: PolledShard, batch: PolledBatch, failed: int | None, *, unhandled: bool) -> Next:
-        """What becomes of a batch. The part from the checkpoint on, and each half, is a batch of its own: with a new
-        request and all of its retries (seen on AWS), and splitting spends none (Developer Guide,
-        services-dynamodb-errors). The left half is finished before the right one begins.
+    def _advance(self, poller: PolledShard, batch: PolledBatch, failed: int | None, *, unhandled: bool) -> Next:
+        """Replaces a batch by the next ones. The records from the checkpoint on, and each half, are a batch of their
+        own, with a new request and all of its retries (seen on AWS). Splitting spends no retry (Developer Guide,
+        services-dynamodb-errors). The first half is finished before the second begins.
         """
-        if not lane.batches or lane.batches[-1] is not batch:
-            return "again"  # the function lost the checkpoint: whatever it answers, its records come again
+        if not poller.batches or poller.batches[-1] is not batch:
+            return "again"  # the function has rewound the mapping: its records are redelivered with any response
         if failed is None:
-            lane.batches.pop()
+            poller.batches.pop()
             return "done"
         if failed:
-            lane.batches[-1] = PolledBatch(batch.records[failed:], self._new_id())
+            poller.batches[-1] = PolledBatch(batch.records[failed:], self._new_id())
             return "rest"
         if self.settings.bisect and len(batch.records) > 1:
             middle = len(batch.records) // 2
             halves = (batch.records[middle:], batch.records[:middle])
-            lane.batches[-1:] = [PolledBatch(half, self._new_id()) for half in halves]
+            poller.batches[-1:] = [PolledBatch(half, self._new_id()) for half in halves]
             return "halves"
         if FOREVER < self.settings.retries_max < batch.attempts:
-            lane.batches.pop()
-            self._giving_up.take(lane, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
+            poller.batches.pop()
+            self._giving_up.take(poller, batch, len(batch.records), "RetryAttemptsExhausted", unhandled=unhandled)
             return "discarded"
         self._wait(batch)
         return "again"
 
     def _wait(self, batch: PolledBatch) -> None:
         batch.wait_seconds = min(max(BACKOFF_SECONDS, 2 * batch.wait_seconds), BACKOFF_SECONDS_MAX)
-        batch.due_at = self.clock.now + batch.wait_seconds
+        batch.ready_at = self.clock.now + batch.wait_seconds
 
     # --- records that are given up ------------------------------------------------------------------------------------
 
-    def _drop_old(self, lane: PolledShard, batch: PolledBatch) -> int:
-        """Gives up the records at a batch's beginning that are older than the age limit, or than the stream keeps;
-        those behind them are a new batch. Returns how many.
+    def _drop_old(self, poller: PolledShard, batch: PolledBatch) -> int:
+        """Gives up the records at a batch's beginning that are older than the age limit, or than the stream keeps. The
+        other records become a new batch. Returns how many were given up.
         """
         limit = self.settings.age_seconds_max
         if limit != FOREVER and limit < RETENTION_SECONDS and (count := self._older(batch, limit)):
-            self._giving_up.take(lane, batch, count, "RecordAgeExceeded")
+            self._giving_up.take(poller, batch, count, "RecordAgeExceeded")
         elif count := self._older(batch, RETENTION_SECONDS):
             self.expired += count
         if count:
             rest = batch.records[count:]
-            lane.batches[-1:] = [PolledBatch(rest, self._new_id())] if rest else []
+            poller.batches[-1:] = [PolledBatch(rest, self._new_id())] if rest else []
         return count
 
     def _older(self, batch: PolledBatch, seconds: int) -> int:
         horizon = self.clock.now - seconds
         records = batch.records
-        return next((place for place, polled in enumerate(records) if polled.created > horizon), len(records))
+        return next((position for position, polled in enumerate(records) if polled.created > horizon), len(records))
 
 
 OUTCOMES: Mapping[int | None, Ended] = {None: "success", 0: "failure"}

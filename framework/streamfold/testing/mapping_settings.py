@@ -1,12 +1,12 @@
-"""The settings of an event source mapping, held to the limits of Lambda, and its filter patterns.
+"""The settings of an event source mapping, checked against the limits of Lambda, and its filter patterns.
 
-A record passes when it matches one of the patterns (Developer Guide, invocation-eventfiltering). A pattern is an object
-like the record; where the record has a value, it has a list of which one entry must fit. What follows from that, and
-surprises (Developer Guide, with-ddb-filtering):
+A record passes if it matches one of the patterns (Developer Guide, invocation-eventfiltering). A pattern is an object
+like the record, with a list in place of each value; one entry of the list must match. This has surprising consequences
+(Developer Guide, with-ddb-filtering):
 
 - the type tag is part of the path, ``{"dynamodb": {"Keys": {"PK": {"S": [{"prefix": "ORDER#"}]}}}}``, so ``numeric``
-  never fits an ``N``, whose content is text;
-- ``exists`` looks at values only: ``[{"exists": false}]`` on an attribute, above its type tag, fits every record;
+  never matches an ``N``, whose content is text;
+- ``exists`` checks values only: ``[{"exists": false}]`` on an attribute, above its type tag, matches every record;
 - of two members of one name in an object, the last one is the only one.
 """
 
@@ -24,7 +24,7 @@ PATTERN_CHARACTERS_MAX = 4096
 OR_BRANCHES_MIN = 2
 
 Test = Callable[[Any], bool]
-"""Whether a value fits; ``ABSENT`` stands for one that is not there."""
+"""Whether a value matches; ``ABSENT`` is a missing value."""
 
 
 class _Absent:
@@ -43,11 +43,11 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
 
 
 class PatternError(Exception):
-    """Raised inside this module for what makes a pattern unfit."""
+    """Raised inside this module for an invalid pattern, with the reason."""
 
 
 class Filters:
-    """The patterns of a mapping: ``filters(record)`` tells whether the function gets the record.
+    """The patterns of a mapping: ``filters(record)`` is True if the function gets the record.
 
     Without patterns it gets all of them. Raises ``SettingsError`` for patterns that Lambda refuses.
     """
@@ -87,10 +87,10 @@ def _object(pattern: Mapping[str, Any]) -> Test:
         if isinstance(value, list) and value:
             return any(test(entry) for entry in value)
         found = value if isinstance(value, Mapping) else NOTHING
-        for name, fits in members:
-            if not fits(found.get(name, ABSENT)):
+        for name, matches in members:
+            if not matches(found.get(name, ABSENT)):
                 return False
-        return all(any(fits(found) for fits in branch) for branch in branches)
+        return all(any(matches(found) for matches in branch) for branch in branches)
 
     return test
 
@@ -115,13 +115,13 @@ def _member(name: str, pattern: object) -> Test:
     entries = [_entry(entry) for entry in pattern]
 
     def test(value: Any) -> bool:
-        return any(fits(leaf) for leaf in _leaves(value) for fits in entries)
+        return any(matches(leaf) for leaf in _leaves(value) for matches in entries)
 
     return test
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """The values at the end of a path: ``ABSENT`` where there are none, as above an object."""
+    """The values at the end of a path; ``ABSENT`` if there are none, as above an object."""
     if not isinstance(value, (list, Mapping)):
         yield value
     elif isinstance(value, list) and (found := [leaf for entry in value for leaf in _leaves(entry)]):
@@ -131,7 +131,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _entry(entry: object) -> Test:
-    """A test out of one entry of a list: a value, or an object of one operator."""
+    """The test of one entry of a list: a value, or an object with one operator."""
     if not isinstance(entry, dict):
         if isinstance(entry, list):
             raise PatternError(f"a list holds a list, {entry!r:.80}: expected values or operators")
@@ -248,8 +248,8 @@ class MappingSettings:
     starting_position: StartingPosition = "TRIM_HORIZON"
 
     def __post_init__(self) -> None:
-        for name, (least, most) in RANGES.items():
-            _check_number(name, getattr(self, name), least, most)
+        for name, (minimum, maximum) in RANGES.items():
+            _check_number(name, getattr(self, name), minimum, maximum)
         if 0 <= self.age_seconds_max < AGE_SECONDS_MIN:
             raise SettingsError(
                 f"age_seconds_max={self.age_seconds_max} does not fit: expected {FOREVER} for no limit, or at least "
@@ -263,6 +263,6 @@ class MappingSettings:
         Filters(self.filters)
 
 
-def _check_number(name: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise SettingsError(f"{name}={value!r} does not fit: expected a whole number from {least} to {most}.")
+def _check_number(name: str, value: object, minimum: int, maximum: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise SettingsError(f"{name}={value!r} does not fit: expected a whole number from {minimum} to {maximum}.")

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture ``prove``, its options, and what was tried at the end of the run."""
+"""The pytest plugin: the fixture ``prove``, its options, and the counts of all proofs at the end of the run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def prove(request: pytest.FixtureRequest) -> "Callable[..., Proof]":
-    """``streamfold.testing.check`` with the options of the command line; what was tried is shown at the end.
+    """``streamfold.testing.check`` with the options of the command line; its counts are printed at the end.
 
     ``prove(app, {ORDER: {"status": "placed"}}, histories=200)``: see ``check``.
     """
-    from streamfold.testing import check  # with the prover: only a test that proves waits for it
+    from streamfold.testing import check  # imports the prover, which other tests need not wait for
 
     options = {"histories": "--streamfold-histories", "seed": "--streamfold-seed"}
     given = {name: request.config.getoption(option) for name, option in options.items()}

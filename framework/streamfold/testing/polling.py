@@ -1,6 +1,6 @@
-"""How a mapping reads its shards: records are filtered, spread over lanes by item, and batched lane by lane.
+"""The polling of shards by a mapping: records are filtered, distributed over pollers by item, and batched.
 
-A record is one of a DynamoDB stream or of Kinesis; the first functions read of it what both have.
+A record is one of a DynamoDB stream or of Kinesis. The first functions read values that both have.
 """
 
 import json
@@ -22,7 +22,7 @@ from streamfold.testing.stream import CREATED, RETENTION_SECONDS, Shard, StreamT
 
 
 def number_text(record: TwinRecord) -> str:
-    """The sequence number by which a failure is reported."""
+    """The sequence number in the reports of failures."""
     return str(number_of(record))
 
 
@@ -31,15 +31,15 @@ def sequence_number(record: TwinRecord) -> int:
 
 
 def created_at(record: TwinRecord) -> float:
-    """When a record came into its stream, seconds since 1970: its age is counted from then on."""
+    """The time of a record's arrival in its stream, seconds since 1970. Its age is counted from then on."""
     if is_kinesis(record):
         return float(record["kinesis"]["approximateArrivalTimestamp"])
     return float(record["dynamodb"][CREATED])
 
 
-def lane_key(record: TwinRecord) -> str:
-    """What the records have in common that keep their order: the item (Developer Guide, with-ddb), or in Kinesis the
-    partition key (Developer Guide, services-kinesis-create), which DynamoDB makes of the item.
+def order_key(record: TwinRecord) -> str:
+    """The key of records that keep their order: the item (Developer Guide, with-ddb), or in Kinesis the partition key
+    (Developer Guide, services-kinesis-create), which DynamoDB makes of the item.
     """
     if is_kinesis(record):
         return str(record["kinesis"]["partitionKey"])
@@ -47,14 +47,14 @@ def lane_key(record: TwinRecord) -> str:
 
 
 def filtered_pattern(record: TwinRecord) -> Mapping[str, Any]:
-    """A record as filters see it: of one of Kinesis only its data (Developer Guide, with-kinesis-filtering)."""
+    """A record as filters see it: for Kinesis only its data (Developer Guide, with-kinesis-filtering)."""
     return {"data": json.loads(b64decode(record["kinesis"]["data"]))} if is_kinesis(record) else record
 
 
 POLLED = "PolledEventCount"
 FILTERED_OUT = "FilteredOutEventCount"
 EVENT_BYTES_MAX = 6 * 1024 * 1024
-"""Size of a batch as JSON: what an invocation takes (Developer Guide, with-ddb)."""
+"""The size of a batch as JSON that an invocation takes (Developer Guide, with-ddb)."""
 ENVELOPE_BYTES = len('{"Records":[]}')
 
 
@@ -78,7 +78,7 @@ class PolledBatch:
     request_id: str
     attempts: int = 0
     wait_seconds: float = 0.0
-    due_at: float = 0.0
+    ready_at: float = 0.0
 
     @property
     def sequences(self) -> list[str]:
@@ -86,7 +86,7 @@ class PolledBatch:
 
     @property
     def event(self) -> str:
-        """The event as JSON text, which an invocation gets parsed: what a function changes in it stays its own."""
+        """The event as JSON text. Each invocation parses it, so that a function cannot change the event of a retry."""
         return '{"Records":[' + ",".join(polled.text for polled in self.records) + "]}"
 
 
@@ -94,7 +94,7 @@ class PolledBatch:
 class PolledShard:
     """The records of some items of a shard, of which one batch at a time is in flight.
 
-    ``batches`` is a stack: its last is the next, its others are what splitting left for later.
+    ``batches`` is a stack: its last is the next one, the others remain from splitting.
     """
 
     shard_id: str
@@ -111,10 +111,10 @@ class PolledShard:
         self.waiting.append(polled)
         self.waiting_bytes += size_bytes(polled.text)
 
-    def due_at(self, settings: MappingSettings) -> float | None:
-        """When the next batch may go: at once if full, by records or bytes, else when its window ends."""
+    def ready_at(self, settings: MappingSettings) -> float | None:
+        """When the next batch is ready: at once if full, by records or bytes, else when its window ends."""
         if self.batches:
-            return self.batches[-1].due_at
+            return self.batches[-1].ready_at
         if not self.waiting:
             return None
         full = len(self.waiting) >= settings.batch_size or self.waiting_bytes >= EVENT_BYTES_MAX
@@ -130,7 +130,7 @@ class PolledShard:
         return self.batches[-1]
 
     def _fitting(self, size: int) -> int:
-        """How many of the waiting records fit one event; one always goes, or its lane would stand for ever."""
+        """How many of the waiting records fit into one event; at least one, or its poller would wait for ever."""
         room = EVENT_BYTES_MAX - ENVELOPE_BYTES
         for count, polled in enumerate(islice(self.waiting, size)):
             room -= size_bytes(polled.text) + 1
@@ -153,20 +153,20 @@ class PolledShard:
 class Reader:
     """One shard as the mapping reads it: ``position`` is the number of the last record polled."""
 
-    def __init__(self, shard: Shard, lanes: int) -> None:
+    def __init__(self, shard: Shard, pollers: int) -> None:
         self.shard = shard
         self.position = -1
-        self.lanes = [PolledShard(shard.id, number) for number in range(lanes)]
+        self.pollers = [PolledShard(shard.id, number) for number in range(pollers)]
 
     def skip(self) -> None:
-        """Leaves out what the shard holds by now: LATEST."""
+        """Skips the present records of the shard: LATEST."""
         if self.shard.records:
             self.position = sequence_number(self.shard.records[-1])
 
     def poll(self, filters: Filters, now: float, metrics: Counter[str]) -> int:
-        """Hands new records to the lanes, and returns how many were too old to be read.
+        """Gives new records to the pollers, and returns how many were too old to be read.
 
-        A record that no filter lets through is passed over unseen (Developer Guide, invocation-eventfiltering).
+        A record that matches no filter is skipped without a trace (Developer Guide, invocation-eventfiltering).
         """
         if self.at_end:
             return 0
@@ -178,43 +178,43 @@ class Reader:
             if now - created >= RETENTION_SECONDS:
                 expired += 1
             elif filters(filtered_pattern(record)):
-                self._lane(record).add(Polled(record, self.position, created, TEXT(record)), now)
+                self._poller_of(record).add(Polled(record, self.position, created, TEXT(record)), now)
             else:
                 metrics[FILTERED_OUT] += 1
         return expired
 
     def checkpoint(self) -> int:
-        """The sequence number up to which everything is through."""
-        remaining = [number for lane in self.lanes if (number := lane.remaining()) is not None]
+        """The sequence number up to which all records are through."""
+        remaining = [number for poller in self.pollers if (number := poller.remaining()) is not None]
         return min(remaining) - 1 if remaining else self.position
 
     def go_back(self, position: int) -> None:
-        """Forgets what was polled behind a position, or behind the checkpoint where that is lower."""
+        """Goes back to a position, or to the checkpoint if it is lower, and drops the polled records behind it."""
         self.position = min(position, self.checkpoint())
-        for lane in self.lanes:
-            lane.clear()
+        for poller in self.pollers:
+            poller.clear()
 
     @property
     def drained(self) -> bool:
-        """Whether the shard is closed and all of it is through: then its children are read."""
+        """Whether the shard is closed and all of its records are through. Only then its children are read."""
         return self.shard.closed and self.at_end and not self.busy
 
     @property
     def at_end(self) -> bool:
-        """Whether all of the shard was polled."""
+        """Whether all records of the shard were polled."""
         records = self.shard.records
         return not records or sequence_number(records[-1]) <= self.position
 
     @property
     def busy(self) -> bool:
-        """Whether some of what was polled is not through."""
-        return any(lane.batches or lane.waiting for lane in self.lanes)
+        """Whether some of the polled records are not through."""
+        return any(poller.batches or poller.waiting for poller in self.pollers)
 
-    def _lane(self, record: TwinRecord) -> PolledShard:
-        """An item's records share a lane."""
-        if len(self.lanes) == 1:
-            return self.lanes[0]
-        return self.lanes[crc32(lane_key(record).encode()) % len(self.lanes)]
+    def _poller_of(self, record: TwinRecord) -> PolledShard:
+        # The records of an item share a poller, or they could overtake each other.
+        if len(self.pollers) == 1:
+            return self.pollers[0]
+        return self.pollers[crc32(order_key(record).encode()) % len(self.pollers)]
 
 
 def size_bytes(text: str) -> int:
@@ -225,34 +225,34 @@ TEXT: Callable[[TwinRecord], str] = json.JSONEncoder(separators=(",", ":"), ensu
 
 
 class Polling:
-    """Readers of all shards of a stream, each with ``lanes`` of its own."""
+    """Readers of all shards of a stream, each with its own ``pollers``."""
 
-    def __init__(self, stream: StreamTwin | KinesisTwin, lanes: int, filters: Filters) -> None:
+    def __init__(self, stream: StreamTwin | KinesisTwin, pollers: int, filters: Filters) -> None:
         self.stream = stream
-        self._lanes = lanes
+        self._pollers = pollers
         self._filters = filters
         self._readers: dict[str, Reader] = {}
         self.find_shards()
 
     def find_shards(self) -> None:
-        """Takes in the shards that the stream has by now."""
+        """Adds readers for new shards of the stream."""
         for shard in self.stream.shards:
             if shard.id not in self._readers:
-                self._readers[shard.id] = Reader(shard, self._lanes)
+                self._readers[shard.id] = Reader(shard, self._pollers)
 
     def poll(self, now: float, metrics: Counter[str]) -> int:
         """Reads every shard that may be read; returns how many records had expired before."""
         self.find_shards()
         expired = 0
         for reader in self._readers.values():
-            if self._readable(reader):  # which a parent may make its children, as soon as it is read itself
+            if self._readable(reader):  # checked here, because a parent that is read makes its children readable
                 expired += reader.poll(self._filters, now, metrics)
         return expired
 
     @property
-    def lanes(self) -> Iterator[PolledShard]:
-        """The lanes of all shards."""
-        return (lane for reader in self._readers.values() for lane in reader.lanes)
+    def pollers(self) -> Iterator[PolledShard]:
+        """The pollers of all shards."""
+        return (poller for reader in self._readers.values() for poller in reader.pollers)
 
     @property
     def caught_up(self) -> bool:
@@ -261,7 +261,7 @@ class Polling:
         return all(reader.at_end and not reader.busy for reader in self._readers.values())
 
     def skip(self) -> None:
-        """Passes over what the stream holds."""
+        """Skips the present records of the stream."""
         for reader in self._readers.values():
             reader.skip()
 
@@ -274,11 +274,12 @@ class Polling:
                 reader.go_back(sequence)
 
     def go_back(self) -> None:
-        """Goes back to the checkpoint of each shard. It has one: what other lanes finished beyond it comes again."""
+        """Goes back to the checkpoint of each shard. Records that a poller finished behind it are redelivered."""
         for reader in self._readers.values():
             reader.go_back(reader.checkpoint())
 
     def _readable(self, reader: Reader) -> bool:
-        """A shard is read when its parent is through, or was trimmed (Developer Guide, Streams)."""
+        # A child is read after its parent, or an item's records could overtake each other. The parent is through, or
+        # was trimmed (Developer Guide, Streams).
         parent = self._readers.get(reader.shard.parent or "")
         return parent is None or (self._readable(parent) and parent.drained)

@@ -1,6 +1,6 @@
-"""A DynamoDB stream in process: shards, sequence numbers, and records in the form in which Lambda delivers them.
+"""A DynamoDB stream in process: shards, sequence numbers, and records in the format of Lambda.
 
-Its time is that of a ``Clock``, which stands still until a test moves it.
+Its time is that of a ``Clock``, which only a test advances.
 """
 
 from bisect import bisect_left, bisect_right
@@ -18,13 +18,13 @@ from streamfold.testing.errors import RecordsTrimmed, TwinError
 from streamfold.testing.items import StoredImage
 
 START = 1_772_355_600.0
-"""Where a clock begins if nothing else is said: 2026-03-01T09:00:00Z."""
+"""The default start of a clock: 2026-03-01T09:00:00Z."""
 
 
 class Clock:
-    """Seconds since 1970, that only go forward.
+    """Seconds since 1970, which only increase.
 
-    ``Clock().now`` is 1772355600.0, whatever the day: a test gives the same records at every run.
+    ``Clock().now`` is 1772355600.0 on every day, so that a test makes the same records at every run.
     """
 
     __slots__ = ("now",)
@@ -33,7 +33,7 @@ class Clock:
         self.now = now
 
     def advance(self, seconds: float) -> None:
-        """Moves the time on. Raises ``TwinError`` for less than no time."""
+        """Advances the time. Raises ``TwinError`` for negative seconds."""
         given: object = seconds
         if isinstance(given, bool) or not isinstance(given, (int, float)) or seconds < 0:
             raise TwinError(f"The clock cannot be advanced by {seconds!r}: expected seconds, 0 or more (86_400 a day).")
@@ -46,11 +46,11 @@ class Clock:
 REGION = "us-east-1"
 ACCOUNT = "123456789012"
 EVENT_VERSION = "1.1"
-"""What AWS sends today; a consumer may not rely on it (DynamoDB Streams API, Record)."""
+"""The present version of AWS; a consumer may not rely on it (DynamoDB Streams API, Record)."""
 RETENTION_SECONDS = 24 * 60 * 60
 """How long a stream keeps records, a disabled one too; older ones may go at any moment (Developer Guide, Streams)."""
 RECORDS_MAX = 1000
-"""Records of one page (DynamoDB Streams API, GetRecords). The limit of 1 MB a page is not played."""
+"""Records of one page (DynamoDB Streams API, GetRecords). The limit of 1 MB a page is left out."""
 CHILDREN_MAX = 2
 TAIL_DIGITS = 20
 """Digits behind the leading part of a sequence number. On AWS that part counts up from about zero at the creation of
@@ -60,7 +60,7 @@ HASHES = 2**64
 CREATED = "ApproximateCreationDateTime"
 
 TwinRecord = dict[str, Any]
-"""A stream record in the form in which Lambda delivers it."""
+"""A stream record in the format of Lambda."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class Shard:
     """A part of a stream: the records of the partition keys whose hash is in ``[low, high)``, in order.
 
     ``starting`` and ``ending`` are the range of its sequence numbers; ``ending`` is None while it is open. The records
-    are the stream's own: who changes one changes history.
+    are the stream's own: a caller must not change them.
     """
 
     id: str
@@ -87,11 +87,11 @@ class Shard:
 
 
 class StreamTwin:
-    """The stream of a table, from when it is switched on until it is switched off. Made by ``TableTwin``.
+    """The stream of a table, from the time when it is switched on until it is switched off. Made by ``TableTwin``.
 
     Each record appears once, and the records of an item are in the order of its changes (Developer Guide, Streams).
-    Nothing else is promised: items are spread over the shards by their partition key, and sequence numbers have gaps,
-    differ in length and begin low again with the next stream.
+    There is no other guarantee: items are distributed over the shards by their partition key, and sequence numbers have
+    gaps, differ in length and begin low again with the next stream.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class StreamTwin:
         self.enabled = True
         self.shards: list[Shard] = []
         self._salt = _hash(f"{seed}/{self.arn}".encode())
-        self._lead = 1 + self._salt % 3
+        self._leading = 1 + self._salt % 3
         self._position = 0
         self._has_old, self._has_new = view in HAS_OLD, view in HAS_NEW
         self._shard_of: dict[str | bytes, Shard] = {}
@@ -137,8 +137,8 @@ class StreamTwin:
         return record
 
     def _change(self, item: StoredImage, old: StoredImage | None, new: StoredImage | None) -> dict[str, Any]:
-        """The body of a record. An image that is not there, or not in the view, is an absent key, never null; the time
-        is rounded down to the second; the size is that of the keys and of both images (DynamoDB Streams API,
+        """The body of a record. An image that does not exist, or is not in the view, is an absent key, never null. The
+        time is rounded down to the second. The size is that of the keys and of both images (DynamoDB Streams API,
         StreamRecord).
         """
         change: dict[str, Any] = {
@@ -158,7 +158,7 @@ class StreamTwin:
         return change
 
     def shard(self, shard_id: str) -> Shard:
-        """The shard of this id. Raises ``TwinError`` when there is none, or none any more."""
+        """The shard of this id. Raises ``TwinError`` if it does not exist, or was trimmed."""
         for shard in self.shards:
             if shard.id == shard_id:
                 return shard
@@ -166,9 +166,9 @@ class StreamTwin:
         raise TwinError(f"Stream {self.arn} has no shard {shard_id!r}: expected one of {known or 'none; all trimmed'}.")
 
     def records(self, shard_id: str, after: str | None = None, limit: int = RECORDS_MAX) -> list[TwinRecord]:
-        """A page of a shard's records, from the oldest that is left or behind the sequence number ``after``.
+        """A page of a shard's records, from the oldest remaining one or behind the sequence number ``after``.
 
-        Raises ``RecordsTrimmed`` when records behind ``after`` are gone.
+        Raises ``RecordsTrimmed`` if records behind ``after`` are gone.
         """
         shard = self.shard(shard_id)
         if not 1 <= limit <= RECORDS_MAX:
@@ -178,14 +178,14 @@ class StreamTwin:
             if int(after) < shard.trimmed:
                 raise RecordsTrimmed(
                     f"Records of shard {shard_id} up to {shard.trimmed} are gone, so reading cannot go on behind "
-                    f"{after}: a stream keeps them for 24 hours. Begin at the oldest that is left: after=None."
+                    f"{after}: a stream keeps them for 24 hours. Begin at the oldest one: after=None."
                 )
             start = bisect_right(shard.records, int(after), key=sequence_of)
         return shard.records[start : start + limit]
 
     def split(self, shard_id: str, children: int = CHILDREN_MAX) -> list[Shard]:
-        """Closes a shard and opens its children, which take its items on; shards split at any time, and a parent may
-        have one child (Developer Guide, Streams).
+        """Closes a shard and opens its children, which get the later records of its items. Shards split at any time,
+        and a parent may have one child (Developer Guide, Streams).
         """
         parent = self.shard(shard_id)
         if not 1 <= children <= CHILDREN_MAX:
@@ -198,10 +198,10 @@ class StreamTwin:
         return self._open(bounds, parent.id)
 
     def trim(self, before: float | None = None) -> int:
-        """Takes away the records older than ``before``, seconds since 1970, or all that are older than 24 hours.
+        """Removes the records older than ``before``, seconds since 1970, or all that are older than 24 hours.
 
-        Shards of which nothing is left and that have been closed for as long go too. Returns how many records went.
-        Raises ``TwinError`` for a later ``before``: a stream keeps records for 24 hours.
+        Empty shards that have been closed for as long are removed too. Returns how many records were removed. Raises
+        ``TwinError`` for a later ``before``: a stream keeps records for 24 hours.
         """
         horizon = self.clock.now - RETENTION_SECONDS
         if before is not None and before > horizon:
@@ -217,7 +217,7 @@ class StreamTwin:
         return gone
 
     def disable(self) -> None:
-        """Closes every shard: what the stream holds stays readable for 24 hours (Developer Guide, Streams)."""
+        """Closes every shard. Its records are readable for 24 hours (Developer Guide, Streams)."""
         self.enabled = False
         for shard in self.shards:
             if not shard.closed:
@@ -231,8 +231,10 @@ class StreamTwin:
         return shards
 
     def _shard_id(self, low: int) -> str:
-        """An id as AWS makes them: a time, and something random."""
-        return f"shardId-{int(self.clock.now * 1000):020d}-{_hash(f'{self.arn}/{self._lead}/{low}'.encode()) >> 32:08x}"
+        # Like an id of AWS: a time, and a random number.
+        return (
+            f"shardId-{int(self.clock.now * 1000):020d}-{_hash(f'{self.arn}/{self._leading}/{low}'.encode()) >> 32:08x}"
+        )
 
     def _close(self, shard: Shard) -> None:
         shard.ending = self._next_number()
@@ -240,9 +242,9 @@ class StreamTwin:
         self._shard_of.clear()
 
     def _find_shard(self, partition: str | bytes) -> Shard:
-        place = _hash(partition.encode() if isinstance(partition, str) else partition)
+        position = _hash(partition.encode() if isinstance(partition, str) else partition)
         for shard in self.shards:
-            if not shard.closed and shard.low <= place < shard.high:
+            if not shard.closed and shard.low <= position < shard.high:
                 self._shard_of[partition] = shard
                 return shard
         raise TwinError(f"Stream {self.arn} is switched off: it takes no more records.")
@@ -251,9 +253,9 @@ class StreamTwin:
         return next((repr(shard.id) for shard in self.shards if not shard.closed), "none; the stream is switched off")
 
     def _next_number(self) -> str:
-        self._lead += 1 + ((self._lead + self._salt) * TAIL_STEP >> 12) % 3
-        tail = (self._lead * TAIL_STEP + self._salt) % 10**16
-        return f"{self._lead}{tail:0{TAIL_DIGITS}d}"
+        self._leading += 1 + ((self._leading + self._salt) * TAIL_STEP >> 12) % 3
+        tail = (self._leading * TAIL_STEP + self._salt) % 10**16
+        return f"{self._leading}{tail:0{TAIL_DIGITS}d}"
 
 
 def label_after(before: str, now: float) -> str:
@@ -270,7 +272,7 @@ def _label(at: float) -> str:
 
 
 def sequence_of(record: Mapping[str, Any]) -> int:
-    """A record's sequence number, as the number that its order is the order of."""
+    """The sequence number as an integer: as texts, numbers of different lengths would sort wrongly."""
     return int(record["dynamodb"]["SequenceNumber"])
 
 
@@ -283,5 +285,5 @@ def _trim(shard: Shard, horizon: float) -> int:
 
 
 def _hash(text: bytes) -> int:
-    """A number below 2**64 that is the same in every process, unlike Python's own ``hash``."""
+    # Below 2**64, and the same in every process, unlike Python's own ``hash``.
     return int.from_bytes(blake2b(text, digest_size=8).digest())

@@ -34,13 +34,13 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class TableTwin:
     """The items of one table, and its stream.
 
-    A write gives its record, or None: what changes nothing leaves no record (Developer Guide, Streams), and neither
-    does anything while the stream is switched off. ``view`` is the stream's view type (the table's, else both images),
-    ``shards`` how many a stream begins with, ``key_types`` the types of the key attributes that are not text:
-    ``{"SK": "N"}``. ``seed`` varies event ids and sequence numbers; nothing else is random.
+    A write returns its record, or None: a write without a change leaves no record (Developer Guide, Streams), nor does
+    any write while the stream is switched off. ``view`` is the stream's view type (the table's, else both images),
+    ``shards`` the number of shards at the beginning of a stream, ``key_types`` the types of the key attributes that are
+    not text: ``{"SK": "N"}``. ``seed`` varies event ids and sequence numbers; nothing else is random.
 
-    Raises ``WriteRefused``, with nothing written, for what DynamoDB answers with a ValidationException, and
-    ``ConditionFailed`` when an item is there, or is not, against the write's ``exists``.
+    Raises ``WriteRefused`` for a write that DynamoDB refuses with a ValidationException, and ``ConditionFailed`` if the
+    write's ``exists`` does not hold. Nothing is written then.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TableTwin:
             self.enable_stream(view)
 
     def get(self, key: KeyOfItem) -> dict[str, Any] | None:
-        """The item of this key, or None."""
+        """A stored item in Python values, or None."""
         stored = self._items.get(self._schema.key_of(self._schema.key_image(key)))
         return None if stored is None else stored.plain()
 
@@ -87,7 +87,7 @@ class TableTwin:
     def enable_stream(self, view: ViewType | None = None) -> StreamTwin:
         """Switches the stream on: a new one with a label, an ARN and sequence numbers of its own.
 
-        A stream's view type cannot be changed, only a new stream be had (Developer Guide, Streams).
+        The view type of a stream cannot be changed; a new stream may have another (Developer Guide, Streams).
         """
         if self._live is not None:
             raise TwinError(f"Table {self.real_name!r} has its stream on already: disable_stream() comes first.")
@@ -108,7 +108,7 @@ class TableTwin:
     # --- writes -------------------------------------------------------------------------------------------------------
 
     def put(self, item: ItemImage, *, exists: bool | None = None) -> TwinRecord | None:
-        """Puts an item in the place of the one with its key (API Reference, PutItem)."""
+        """Puts an item, and replaces the one with its key (API Reference, PutItem)."""
         new = self._schema.stored(encoded(item, "Item"))
         self._require(new.key, exists)
         return self._write(new.key, new)
@@ -122,16 +122,16 @@ class TableTwin:
         remove: Iterable[str] = (),
         exists: bool | None = None,
     ) -> TwinRecord | None:
-        """Changes attributes of an item, or makes one of its key and these (API Reference, UpdateItem).
+        """Changes attributes of an item; if it does not exist, creates it (API Reference, UpdateItem).
 
-        ``add`` takes numbers, and begins at 0 where the attribute is not there.
+        ``add`` takes numbers, and begins at 0 if the attribute is absent.
         """
         new = updated(self._schema, self._items, UpdateItem(key, put, add, remove))
         self._require(new.key, exists)
         return self._write(new.key, new)
 
     def delete(self, key: KeyOfItem, *, exists: bool | None = None) -> TwinRecord | None:
-        """Deletes an item; one that is not there leaves no record (API Reference, DeleteItem)."""
+        """Deletes an item; an absent item leaves no record (API Reference, DeleteItem)."""
         stored_key = self._schema.key_of(self._schema.key_image(key))
         self._require(stored_key, exists)
         return self._write(stored_key, None)
@@ -146,9 +146,9 @@ class TableTwin:
     def transact(self, *actions: TableAction) -> list[TwinRecord]:
         """All of the actions or none: 100 at most, 4 MB, each item once (API Reference, TransactWriteItems).
 
-        Nothing in the records tells that they belong together (Developer Guide, transaction-apis). Raises
-        ``TransactionCancelled`` when a condition does not hold, ``WriteRefused`` for an action that cannot be done at
-        all, which AWS tells as a cancellation too, for some with the reason ValidationError.
+        The records do not show that they belong together (Developer Guide, transaction-apis). Raises
+        ``TransactionCancelled`` if a condition does not hold, ``WriteRefused`` for an invalid action. AWS reports some
+        of these as a cancellation too, with the reason ValidationError.
         """
         if not 1 <= len(actions) <= ACTIONS_MAX:
             raise WriteRefused(f"A transaction of {len(actions)} actions was refused: expected 1 to {ACTIONS_MAX}.")
@@ -163,8 +163,8 @@ class TableTwin:
     def expire(self) -> list[TwinRecord]:
         """Removes the items whose time to live has passed on the clock; their records carry the service's identity.
 
-        The attribute has to be a number of epoch seconds, no further back than five years: others are ignored. On AWS
-        it takes up to days, until when the items are there (Developer Guide, howitworks-ttl, time-to-live-ttl-streams).
+        The attribute must be a number of epoch seconds, no further back than five years: others are ignored. On AWS the
+        removal may take days; until then the items exist (Developer Guide, howitworks-ttl, time-to-live-ttl-streams).
         """
         name = self.table.ttl
         if name is None:
@@ -183,7 +183,7 @@ class TableTwin:
             if old is None:
                 return None
             del self._items[key]
-        # Encoded values have one spelling: equal numbers and sets are equal texts, whatever they were given as.
+        # Encoded values have one spelling, so that equal numbers and sets are equal texts.
         elif old is not None and old.image == new.image:
             return None
         else:
@@ -195,7 +195,7 @@ class TableTwin:
         return [record for record in records if record is not None]
 
     def _each_once(self, actions: Sequence[TableAction]) -> dict[StoredKey, StoredImage | None]:
-        """What becomes of each item. Nothing is written yet."""
+        """The new image of each item. Nothing is written yet, so that an invalid action leaves no trace."""
         writes: dict[StoredKey, StoredImage | None] = {}
         for action in actions:
             key, new = self._outcome(action)
@@ -216,7 +216,7 @@ class TableTwin:
             if not (action.put or action.add or action.remove):
                 raise WriteRefused(
                     f"The update of {key_name(new.key)} was refused: in a transaction it has to change something (API "
-                    "Reference, Update). Say what to put, add or remove, or use CheckItem or PutItem."
+                    "Reference, Update). Give put, add or remove, or use CheckItem or PutItem."
                 )
             return new.key, new
         key = self._schema.key_of(self._schema.key_image(action.key))
@@ -229,8 +229,8 @@ class TableTwin:
 
     def _require(self, key: StoredKey, exists: bool | None) -> None:  # noqa: FBT001 - one of three
         if not self._holds(key, exists):
-            found, wanted = ("is not there", "is there") if exists else ("is there", "is not there")
-            raise ConditionFailed(f"Item {key_name(key)} {found}, and the write was to be done only where it {wanted}.")
+            found, wanted = ("does not exist", "exists") if exists else ("exists", "does not exist")
+            raise ConditionFailed(f"Item {key_name(key)} {found}, and the write requires that it {wanted}.")
 
 
 def _has_passed(value: AttributeValue, now: float) -> bool:

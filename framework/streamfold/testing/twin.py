@@ -1,6 +1,6 @@
-"""An application over tables in process, for tests of single steps: a write comes through the stream at once.
+"""An application over tables in process, for tests of single steps: each write is processed at once.
 
-``change`` makes one change by hand, for a test that calls a handler of changes as the plain function that it is.
+``change`` makes one change, for a test that calls a handler of changes as a plain function.
 """
 
 import time
@@ -31,14 +31,14 @@ from streamfold.testing.table import TableTwin
 
 
 def check_application(app: object) -> None:
-    """Raises ``TwinError`` for what is no application."""
+    """Raises ``TwinError`` for an object that is no application."""
     if not isinstance(app, App):
         what = f"{shown(app)} of type {type(app).__name__}"
         raise TwinError(f"{what} is no application: expected {_instead(app)}.")
 
 
 def check_key(key: object, taker: str) -> None:
-    """Raises ``TwinError`` for what is no key."""
+    """Raises ``TwinError`` for an object that is no key."""
     if not isinstance(key, Key):
         raise TwinError(
             f"{taker} was given {shown(key)} of type {type(key).__name__}: expected a key of the application, the Key "
@@ -47,7 +47,7 @@ def check_key(key: object, taker: str) -> None:
 
 
 def _instead(given: object) -> str:
-    """What was likely meant: a module may have the application."""
+    """The likely intended object: a module may have the application."""
     if isinstance(given, ModuleType):
         for name, value in vars(given).items():
             if isinstance(value, App):
@@ -62,15 +62,15 @@ def parking_conflicts(app: App) -> set[str]:
 
 
 def reports_conflict(app: App, failure: Failure) -> bool:
-    """Whether a record is to be parked for a conflict of a unique index, for which a rehearsal has no place.
+    """Whether a record would be parked for a conflict of a unique index. A twin has no parking location.
 
-    What the index shows is right none the less.
+    The rows of the index are right nevertheless.
     """
     return failure.handler in parking_conflicts(app) and isinstance(failure.error, ParkingError)
 
 
 class Write(NamedTuple):
-    """One write to the table: an item put whole, or removed (``item`` None), ``expired`` by its time to live."""
+    """One write to the table: an item that is put, or removed (``item`` None), ``expired`` by its time to live."""
 
     key: Key
     fields: Mapping[str, Any]
@@ -86,12 +86,12 @@ class Write(NamedTuple):
 def key_types(history: Iterable[Write], table: str) -> dict[str, KeyType]:
     """The types of those key attributes of a table that are not text."""
     keys = {write.key for write in history if write.key.table.name == table}
-    parts = [pair for key in keys for pair in zip(key.table.attributes, key.parts, strict=True)]
+    parts = [each for key in keys for each in zip(key.table.attributes, key.parts, strict=True)]
     return {name: part.attribute_type for name, part in parts if part.attribute_type != "S"}
 
 
 def carry_out(twin: TableTwin, write: Write) -> TwinRecord | None:
-    """Carries out one write on its table; its record, None where it changed nothing."""
+    """Makes one write to its table; returns its record, or None if it changed nothing."""
     key = write.key.key(**write.fields)
     if write.item is not None:
         return twin.put({**write.item, **key})
@@ -132,15 +132,15 @@ def change(
     table = TableTwin(key.table, view="NEW_AND_OLD_IMAGES", clock=clock, key_types=key_types(writes, key.table.name))
     record = [carry_out(table, write) for write in writes][-1]
     if record is None:
-        raise TwinError(f"A change of {key!r} has equal old= and new=: DynamoDB tells of no such change.")
+        raise TwinError(f"A change of {key!r} has equal old= and new=: a stream has no record of such a change.")
     return Change(record, Origin(key.table, ""))
 
 
 class Twin:
     """The tables of an application, their streams, and its handlers behind them.
 
-    ``put``, ``delete`` and ``expire`` write to a table; the record that comes of it is processed before they return,
-    chains and cascades included. ``rows`` and ``row`` read derived rows, ``feed`` a page of a feed, ``documents`` those
+    ``put``, ``delete`` and ``expire`` write to a table; the record of the write is processed before they return, with
+    chains and cascades. ``rows`` and ``row`` read derived rows, ``feed`` a page of a feed, ``documents`` the documents
     of a search. External handlers are not called, and archives are written only into folders.
 
         twin = Twin(app)
@@ -166,7 +166,7 @@ class Twin:
         """Puts an item: names of the key's template fill the key, all others are attributes.
 
         ``attributes`` is for attributes whose names collide with fields. Raises ``HandlerFails`` with the error of a
-        handler that cannot process the change, and ``WriteRefused`` for what DynamoDB would not take.
+        handler that cannot process the change, and ``WriteRefused`` for an item that DynamoDB would refuse.
         """
         check_key(key, "twin.put()")
         fields = {name: value for name, value in values.items() if name in key.types}
@@ -186,7 +186,7 @@ class Twin:
     def rows(self, key: Key) -> list[dict[str, Any]]:
         """The derived rows of a target, sorted by key: plain items, as a reader with boto3 sees them.
 
-        Raises ``TwinError`` for a key of which no handler writes rows: there would never be any.
+        Raises ``TwinError`` for a key of which no handler writes rows: the list would always be empty.
         """
         self._check_kept(key)
         items = (decode({"M": item}) for item in self.engine.items(self.app.tables[key.table.name]))
@@ -236,13 +236,13 @@ class Twin:
             self.engine.put_sources(newest_sources([self._origins.change(record)]))
         failures = self.app.process([record], engine=self.engine, settings=Settings())
         if self._keeps_sources:
-            self._take_over()  # what other handlers did, also where one fails
+            self._take_over()  # before an error is raised: other handlers may have written
         for failure in failures:
             if not reports_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
 
     def _take_over(self) -> None:
-        """Brings to the tables what handlers did to the items in the store; its records were processed there."""
+        """Copies the writes of handlers to items from the store to the tables; their records were processed there."""
         for name in self.engine.source_tables:
             table = self.tables[name]
             for item in table.items():
