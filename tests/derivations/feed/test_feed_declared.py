@@ -115,7 +115,7 @@ def test_a_target_that_takes_keys_of_posts_is_refused():
         into=key("USER#{reader_id}", "{at:datetime.seconds}#{author_id}#{post_id:rest}"),
     )
     assert "which takes keys of Key('USER#{author_id}'" in message
-    assert message.endswith("Give the target a literal that tells them apart.")
+    assert message.endswith("Give the target a literal that the sources do not have.")
 
 
 def test_a_target_in_another_order_is_refused():
