@@ -64,9 +64,9 @@ def jobs(opened: Session) -> Report:
     """
     given, runtime = opened.given, opened.runtime
     known = Jobs.of(runtime)
-    if given.pause or given.resume or given.change or given.end or (given.enqueue and opened.settings.jobs is None):
+    if given.pause or given.resume or given.change or given.end or (given.ring and opened.settings.jobs is None):
         opened.confirm_writes()
-    failures = enqueue_again(runtime, "" if given.enqueue == ALL else given.enqueue) if given.enqueue else ()
+    failures = enqueue_again(runtime, "" if given.ring == ALL else given.enqueue) if given.enqueue else ()
     if given.pause or given.resume:
         known.change(given.pause or given.resume, paused=bool(given.pause))
     if given.change:
