@@ -90,7 +90,7 @@ def test_a_new_state_learns_every_handler():
             "group": "main",
             "sources": ["main: A#{a} / X"],
             "targets": ["main: TOTAL / X"],
-            "multi_source": [],
+            "contested": [],
             "owned": [],
             "contributes": True,
             "shares": True,

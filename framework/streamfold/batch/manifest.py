@@ -71,7 +71,7 @@ def _compare_entry(name: str, kind: Kind, before: ManifestEntry, now: ManifestEn
         if not set(before[what]) <= set(now[what]):
             raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
     # A row that several sources could make has its owner; the stored rows do not have it, and would be refused.
-    if not set(now["multi_source"]) <= set(before["multi_source"]):
+    if not set(now["contested"]) <= set(before["contested"]):
         raise _changed(name, "rows", "rows that one source could make", "rows that several could make")
     _compare_identity(name, kind, before, now)
 
@@ -377,7 +377,7 @@ def _entry(route: Route) -> ManifestEntry:
         "group": route.group,
         "sources": [key.place for key in route.sources],
         "targets": [key.place for key in route.writes],
-        "multi_source": [target.key.place for target in route.targets if target.multi_source],
+        "contested": [target.key.place for target in route.targets if target.multi_source],
         "owned": [target.key.place for target in route.targets if target.owned],
         "contributes": route.kind.contributes,
         "shares": route.kind.shares_rows,

@@ -37,7 +37,6 @@ RATES = ("read_units", "write_units")
         "[FAN_OUT]",
         "Go on with all open fan-outs, or with one: enqueue them to STREAMFOLD_JOBS, or process them here if it is not "
         "set.",
-        "enqueue",
         is_flag=False,
         flag_value=ALL,
         callback=shell.utf8,
@@ -66,7 +65,7 @@ def jobs(opened: Session) -> Report:
     known = Jobs.of(runtime)
     if given.pause or given.resume or given.change or given.end or (given.ring and opened.settings.jobs is None):
         opened.confirm_writes()
-    failures = enqueue_again(runtime, "" if given.ring == ALL else given.enqueue) if given.enqueue else ()
+    failures = enqueue_again(runtime, "" if given.ring == ALL else given.ring) if given.ring else ()
     if given.pause or given.resume:
         known.change(given.pause or given.resume, paused=bool(given.pause))
     if given.change:
