@@ -156,7 +156,7 @@ def test_line_of_the_handler_is_shown(folder, source, mistake):
             "a target has one writing handler",
         ),
         ("@router.index(ITEM, into=TOTAL)", "which it does not own"),
-        ("@router.view(TOTAL, into=TOTAL)", "would read what comes of its own rows"),
+        ("@router.view(TOTAL, into=TOTAL)", "would read rows derived from its own rows"),
         ("@router.view(ITEM)", "that the handler may write: write\n    @router.view(ITEM, into=TARGET)\n"),
         ("@router.view", "is decorated without source and target: write\n    @router.view(SOURCE, into=TARGET)"),
         ("@router.on", "is decorated without source and target: write\n    @router.on(SOURCE, into=TARGET)"),

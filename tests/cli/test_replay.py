@@ -363,7 +363,7 @@ def test_record_of_a_table_that_the_application_does_not_know_names_the_option_t
 
     assert ran.code == 1
     assert "A record is of table 'main', but the application knows 'orders' (really 'orders')" in ran.err
-    assert "Then say so: --table orders=main, or STREAMFOLD_TABLE_ORDERS=main." in ran.err
+    assert "Then set --table orders=main, or STREAMFOLD_TABLE_ORDERS=main." in ran.err
     assert folder.run("replay", "records.jsonl", "--table", "orders=main").code == 0
 
 
@@ -1322,4 +1322,4 @@ def test_a_state_whose_texts_are_damaged_ends_in_a_message(folder, source, begin
     ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=2)), *STATE)
 
     assert ran.code == 2
-    assert f"Error: {what} cannot be read: the state is damaged. For a local state, replay --fresh" in ran.err
+    assert f"Error: {what} cannot be read: the state is damaged. For a local state, run replay --fresh" in ran.err

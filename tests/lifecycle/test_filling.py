@@ -296,7 +296,7 @@ def test_a_run_waits_while_the_function_is_behind_and_says_so(app, engine):
     ages, waits, told = iter([100.0, 90.0, 5.0, 61.0, None]), [], []
     run = run_of(app, engine, clock=lambda: NOW + 10 * len(waits), pause=waits.append)
     lag = StreamLag("projector", 60, lambda: next(ages, 0.0), run.clock)
-    begun = filling(app, engine, run=run, hooks=RunHooks(tell=lambda progress: told.append(progress.waits), lag=lag))
+    begun = filling(app, engine, run=run, hooks=RunHooks(show=lambda progress: told.append(progress.waits), lag=lag))
     begun.run()
     assert told[0] == "function projector is 100 seconds behind its stream, --max-lag 60"
     assert "function projector is 90 seconds" in told[3]

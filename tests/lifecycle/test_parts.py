@@ -229,7 +229,7 @@ def test_a_function_without_time_for_a_page_fails(app, engine):
         ({"job": "x", "part": 0, "sharing": "four"}, "The event is no part of a run"),
         ({"job": "nobody", "part": 1}, "Job nobody is not known"),
         ({"part": 99}, "has parts 0 to 5"),
-        ({"part": 1, "file": {"dataFileS3Key": "a/data/b.json.gz"}}, "expected its own"),
+        ({"part": 1, "file": {"dataFileS3Key": "a/data/b.json.gz"}}, "expected the same file"),
         ({"end": True}, "6 parts of job .* are not done"),
     ],
 )

@@ -57,7 +57,7 @@ def replay(error):
 
 def test_replay_stops_at_the_first_batch_that_nobody_answers():
     engine, run = replay(EngineUnreachable("No server answers at the DynamoDB endpoint."))
-    with pytest.raises(EngineUnreachable, match="Nothing answers"):
+    with pytest.raises(EngineUnreachable, match="No server answers"):
         run()
     assert engine.calls == 1
 

@@ -513,7 +513,7 @@ def test_shortened_file_is_refused(tmp_path):
     out = tmp_path / "shop.jsonl"
     record_stream(reader_of(FakeStreams(family())), out)
     out.write_text("")
-    with pytest.raises(StreamError, match=r"shop.jsonl holds 0 bytes, but shop.jsonl.cursor vouches for \d+"):
+    with pytest.raises(StreamError, match=r"shop.jsonl holds 0 bytes, but shop.jsonl.cursor covers \d+"):
         record_stream(reader_of(FakeStreams(family())), out)
 
 

@@ -42,7 +42,7 @@ def refused(sink, call=lambda sink: sink.bulk(ACTIONS)):
             404,
             b'{"error":"secret","status":404}',
             EngineError,
-            "404 (...). Expected an index that is there:",
+            "404 (...). Expected an existing index:",
         ),
         (301, b"", EngineError, "301"),
         (408, b"", EngineUnavailable, "408"),

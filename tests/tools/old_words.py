@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 KEPT = re.compile(
     r"STREAMFOLD_(?:GATE_SECONDS|LANES|CHUNK_ACTIONS)|settings\.(?:lanes|gate_seconds|chunk_actions)"
-    r"|--(?:lanes|ring|chunk-actions)\b|\"(?:lanes?|ring|gate_seconds|chunk_actions)\"|\b(?:fan-out|open)_?lanes\b"
+    r"|--(?:lanes|ring|chunk-actions)\b|\"(?:lanes?|ring|gate_seconds|chunk_actions|contested)\"|\bgiven\.ring\b|\b(?:fan-out|open)_?lanes\b"
     r"|\blanes_(?:handed_over|failed|rung)\b"
 )
 """Settings, options of commands, keys of JSON and names of metrics."""

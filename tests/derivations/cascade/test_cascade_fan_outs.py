@@ -210,7 +210,7 @@ def test_cascades_that_are_all_fan_outs_are_proved(monkeypatch):
 
 def test_a_cascade_that_is_led_to_a_later_removal_before_its_lane_is_read_begins_anew(app, engine):
     process_event(a_run(app, engine), [removal(5)])
-    stored, moves, read, reads = FanOuts._store, [], FanOuts.lane, []
+    stored, moves, read, reads = FanOuts._store, [], FanOuts.segment, []
 
     def stops(self, *move):
         moves.append(1)
@@ -230,7 +230,7 @@ def test_a_cascade_that_is_led_to_a_later_removal_before_its_lane_is_read_begins
     with patch.object(FanOuts, "_store", stops):
         work_on(run, run.queued[0])
     enqueue_open(run := a_run(app, engine))
-    with patch.object(FanOuts, "lane", overtaken):
+    with patch.object(FanOuts, "segment", overtaken):
         run_fan_outs(run)
     enqueue_open(run := a_run(app, engine))
     run_fan_outs(run)
