@@ -91,7 +91,7 @@ class TestIndex:
         for call in (remote.sink.bulk, lambda one: remote.sink.read(one[0].index, ["0"])):
             told = refused(call, actions(remote, 1))
             assert "streamfold search create INDEX makes it." in told
-        assert "is not there" in refused(lambda: list(remote.sink.documents(remote.index)))
+        assert "does not exist" in refused(lambda: list(remote.sink.documents(remote.index)))
 
     def test_an_index_is_never_made_or_written_without_its_alias(self, remote):
         remote.create(alias=False)
