@@ -1,19 +1,23 @@
 """Shards and lanes on a table, simulated: records a second, iterator age, conflicts, write units, cost of a million.
 
-The transactions are those of the real planner for batches of made-up orders; what DynamoDB and Lambda do with them is
-``scale_model``. ``--large`` draws docs/pictures/*.svg too, and goes up to 1,000 shards.
+The transactions are those of the real planner for batches of made-up orders, each drawn anew; what DynamoDB and Lambda
+do with them is ``scale_model``. ``--large`` draws docs/pictures/*.svg too, and goes up to 1,000 shards.
 """
 
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, count
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import plan_changes
+from streamfold.commit.plan import Transaction as PlannedTransaction
+from streamfold.commit.plan import Unit, pack
 from streamfold.engines import MemoryEngine
+from streamfold.engines.capacity import dollars as billed
 from streamfold.records.envelope import Origins
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -27,15 +31,11 @@ SECONDS = 12.0
 WINDOW_SECONDS = 2.0
 LANES_MAX = 1_000
 """That are simulated by default: 1,000 shards at factor 10 behave as 10,000 lanes of any shards, and take an hour."""
-SIZES = (1000, 300, 100, 30, 10, 3, 1)
-"""Batches are planned in these sizes; a lane takes the largest that is there, up to the batch size."""
-PLANS = 3
-"""Different batches of each size."""
+LATER_SHARE = 2 / 3
+"""Of the time, at its end: what comes then says whether the backlog grows."""
 CUSTOMERS, EXPONENT = 100_000, 1.1
 SHARES = list(accumulate(1 / rank**EXPONENT for rank in range(1, CUSTOMERS + 1)))
 """How often the first customers come up, in all."""
-UNIT_DOLLARS = 0.625e-6
-"""A write request unit on demand, us-east-1 (aws.amazon.com/dynamodb/pricing/on-demand, 2025)."""
 GB_SECOND_DOLLARS, CALL_DOLLARS, MEMORY_GB = 13.3334e-6, 0.2e-6, 0.5
 """Lambda on Arm, us-east-1 (aws.amazon.com/lambda/pricing, 2025), and the memory of the function."""
 KEEPS_UP_SHARE = 0.85
@@ -86,25 +86,51 @@ def app_of(workload: Workload) -> App:
     return App("scale", routers=[router])
 
 
-def planned(workload: Workload, size: int, seed: int) -> list[Transaction]:
-    """The transactions of a batch of new orders, by the real planner."""
-    app, random = app_of(workload), Random(seed)
-    origins = Origins(app.source_tables, Settings())
-    changes = [origins.change(_order(random, seed * 10_000 + number)) for number in range(size)]
-    plan, report = plan_changes(Runtime(app, MemoryEngine(app), Settings()), changes)
-    assert not report.failures
-    return [_chunk(workload, [write.key for write in chunk.writes]) for chunk in plan.transactions]
+class Batches:
+    """Batches of new orders, each drawn anew: no customer comes up more often than its share says.
+
+    The real planner plans each order of a customer once, and packs the transactions of each batch.
+    """
+
+    def __init__(self, workload: Workload, batch_records: int, seed: int = 1) -> None:
+        app = app_of(workload)
+        self.workload, self.batch_records, self.random = workload, batch_records, Random(seed)
+        self.origins = Origins(app.source_tables, Settings())
+        self.runtime = Runtime(app, MemoryEngine(app), Settings())
+        self.units: dict[tuple[int, int], Unit] = {}  # by customer, and how many of its orders come before in a batch
+        self.transactions = 0
+
+    def __call__(self, there: int, lane: int) -> tuple[int, list[Transaction]]:
+        """The transactions of a batch."""
+        size = min(there, self.batch_records)
+        orders: Counter[int] = Counter()
+        units = []
+        for _ in range(size):
+            customer = bisect(SHARES, self.random.random() * SHARES[-1])
+            units.append(self.units.get((customer, orders[customer])) or self._unit(customer, orders[customer]))
+            orders[customer] += 1
+        return size, [self._transaction(each) for each in pack(units, self.runtime.chunk_actions)]
+
+    def _unit(self, customer: int, number: int) -> Unit:
+        order = self.origins.change(_order(self.random, customer, len(self.units)))
+        plan, report = plan_changes(self.runtime, [order])
+        assert not report.failures
+        ((unit,),) = (transaction.units for transaction in plan.transactions)
+        self.units[customer, number] = unit
+        return unit
+
+    def _transaction(self, planned: PlannedTransaction) -> Transaction:
+        """Two units for each item. Orders are new, so their ledger items, and own rows, are no others."""
+        self.transactions += 1
+        names = []
+        for number, write in enumerate(planned.writes):
+            is_own = isinstance(write.key, StateKey) or self.workload.own_rows
+            names.append(f"{self.transactions}.{number}" if is_own else f"{write.key[1]}/{write.key[2]}")
+        return Transaction(tuple(names), 2 * len(names), len(planned.units))
 
 
-def _chunk(workload: Workload, keys: Sequence[Any]) -> Transaction:
-    """Two units for each item of a transaction; what is new with each batch has no name yet."""
-    names = ("" if isinstance(key, StateKey) or workload.own_rows else "/".join(map(str, key)) for key in keys)
-    return Transaction(tuple(names), 2 * len(keys))
-
-
-def _order(random: Random, number: int) -> dict[str, Any]:
+def _order(random: Random, customer: int, number: int) -> dict[str, Any]:
     name = f"{random.getrandbits(64):016x}"
-    customer = bisect(SHARES, random.random() * SHARES[-1])
     image = {
         "PK": {"S": f"ORDER#{name}"},
         "SK": {"S": "ORDER"},
@@ -117,41 +143,18 @@ def _order(random: Random, number: int) -> dict[str, Any]:
     return {"eventName": "INSERT", "eventSource": "aws:dynamodb", "dynamodb": body, "eventSourceARN": ARN}
 
 
-def batches(workload: Workload) -> Callable[[int], Callable[[int, int], tuple[int, list[Transaction]]]]:
-    """Batches up to a size, from a few that were planned: items that are new get names of their own each time."""
-    plans = {size: [planned(workload, size, seed) for seed in range(PLANS)] for size in SIZES}
-
-    def up_to(batch_records: int) -> Callable[[int, int], tuple[int, list[Transaction]]]:
-        numbers = count()
-
-        def batch(there: int, lane: int) -> tuple[int, list[Transaction]]:
-            size = next(size for size in SIZES if size <= min(there, batch_records))
-            use = next(numbers)
-            chunks = plans[size][use % PLANS]
-            return size, [
-                Transaction(
-                    tuple(key or f"{use}.{at}.{place}" for place, key in enumerate(chunk.keys)),
-                    chunk.units,
-                )
-                for at, chunk in enumerate(chunks)
-            ]
-
-        return batch
-
-    return up_to
-
-
-def simulated(made: Callable[[int], Any], setting: Setting, seconds: float = SECONDS) -> Seen:
+def simulated(workload: Workload, setting: Setting, seconds: float = SECONDS) -> Seen:
     lanes = setting.shards * setting.factor
     partitions = int(setting.shards * RECORDS_A_SECOND * UNITS_A_RECORD / 1000) + 4 if setting.warm else 4
     arrivals = Arrivals(RECORDS_A_SECOND / setting.factor, setting.batch_records, setting.window_seconds)
-    return World(lanes, arrivals, made(setting.batch_records), partitions).run(seconds)
+    return World(lanes, arrivals, Batches(workload, setting.batch_records), partitions).run(seconds)
 
 
 def dollars(seen: Seen) -> float:
-    """What a million records cost: write units, and the function's time and calls."""
+    """What a million records cost: write and read units, and the function's time and calls."""
     lambda_dollars = seen.busy_seconds * MEMORY_GB * GB_SECOND_DOLLARS + seen.batches * CALL_DOLLARS
-    return (seen.units * UNIT_DOLLARS + lambda_dollars) / seen.records * 1e6 if seen.records else 0.0
+    units_dollars = billed(seen.units, seen.read_units)
+    return (units_dollars + lambda_dollars) / seen.records * 1e6 if seen.records else 0.0
 
 
 def keeps_up(setting: Setting, seen: Seen, seconds: float) -> bool:
@@ -163,12 +166,17 @@ def keeps_up(setting: Setting, seen: Seen, seconds: float) -> bool:
 def told(setting: Setting, seen: Seen, seconds: float) -> str:
     offered = setting.shards * RECORDS_A_SECOND
     rate = seen.records / seconds
+    start = seconds * (1 - LATER_SHARE)
+    of_later = offered * seconds * LATER_SHARE
     cost = f"${dollars(seen):.2f} a million" if keeps_up(setting, seen, seconds) else "does not keep up"
     return (
         f"{setting.shards:,} shards x {setting.factor}{'' if setting.warm else ', cold table'}, up to "
         f"{setting.batch_records} records or {setting.window_seconds:.0f} s: "
         f"{rate:,.0f} of {offered:,.0f} records/s, age {seen.age(0.5):.1f} s "
-        f"(99%: {seen.age(0.99):.1f} s), {seen.conflicts / max(1, seen.sent):.0%} conflicts, "
+        f"(99%: {seen.age(0.99):.1f} s), shown after {seen.shown_after(0.5):.2f} s "
+        f"(99%: {seen.shown_after(0.99):.2f} s), in the last two thirds {seen.records_since(start) / of_later:.0%} "
+        f"acknowledged, {seen.shown_since(start) / of_later:.0%} shown after {seen.shown_after(0.5, start):.2f} s, "
+        f"{seen.conflicts / max(1, seen.sent):.0%} conflicts, "
         f"{seen.throttled / max(1, seen.sent):.0%} throttled, "
         f"{seen.units / max(1, seen.records):.1f} units a record, {cost}"
     )
@@ -185,7 +193,6 @@ def settings(*, large: bool) -> Iterator[Setting]:
 def run(*, large: bool) -> Iterator[str]:
     found: dict[str, dict[Setting, Seen]] = {}
     for workload in WORKLOADS:
-        made = batches(workload)
         yield workload.name
         found[workload.name] = {}
         some = list(settings(large=large))
@@ -193,7 +200,7 @@ def run(*, large: bool) -> Iterator[str]:
             some += [Setting(10, 1, records) for records in (10, 100)] + [Setting(100 if large else 50, warm=False)]
         for setting in some:
             seconds = _seconds(setting)
-            seen = found[workload.name][setting] = simulated(made, setting, seconds)
+            seen = found[workload.name][setting] = simulated(workload, setting, seconds)
             yield "  " + told(setting, seen, seconds)
     if large:
         yield from drawn(found)

@@ -1,8 +1,8 @@
 """A model of DynamoDB and of Lambda's lanes in simulated time, for plans of the real planner.
 
 What is modelled: a partition takes 1,000 write units a second and splits when it was refused for a while, as long as it
-holds more than one item; a transaction takes 20 ms and is refused while another holds one of its items; a lane takes
-the next batch when the last one is done. What is not: burst capacity, reads, failures of processes.
+holds more than one partition key; a transaction takes 20 ms and is refused while another holds one of its items; a lane
+takes the next batch when the last one is done. Reads are counted. What is not: burst capacity, failures of processes.
 """
 
 import heapq
@@ -31,15 +31,18 @@ START_SECONDS = 0.005
 """Of an invocation, before its first record."""
 CPU_SECONDS = 0.0002
 """Of a record, in a function of one processor."""
+READ_UNITS_A_BATCH = 1
+"""Of the manifest, which is read beside the routing of the records: 4 KB, about 20 handlers."""
 POLL_SECONDS = 0.05
 """Between two looks of a lane that found no records."""
 
 
 class Transaction(NamedTuple):
-    """A transaction: the items that it writes, and the units that each costs."""
+    """A transaction: the items that it writes, each as its item collection, a slash and the rest of its key."""
 
     keys: tuple[str, ...]
-    units: int
+    units: int  # of all its items
+    records: int = 0  # whose additions its rows show once it is taken
 
 
 class Arrivals(NamedTuple):
@@ -81,13 +84,15 @@ class Partition:
 
 
 class Tables:
-    """All items of the application's tables, by the hash of their keys."""
+    """All items of the application's tables, by the hash of their partition keys.
+
+    An item collection never lies in two partitions. DynamoDB may split one by its sort keys, and tells nobody when.
+    """
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
         step = -(-(1 << 32) // partitions)
         self.partitions = [Partition(number * step, (number + 1) * step) for number in range(partitions)]
         self.busy: set[str] = set()
-        self._places: dict[str, int] = {}
 
     def refuses(self, chunk: Transaction, now: float) -> bool:
         """Whether a partition has no units left for the chunk. If not, the units are taken."""
@@ -106,9 +111,7 @@ class Tables:
         return False
 
     def partition(self, key: str) -> Partition:
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = crc32(key.encode())
+        place = crc32(key.partition("/")[0].encode())
         low, high = 0, len(self.partitions) - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -130,6 +133,14 @@ class Tables:
         return [(partition.first, middle), (middle, partition.end)]
 
 
+class Shown(NamedTuple):
+    """Additions that a row shows from now on."""
+
+    at: float
+    age_seconds: float  # of the oldest record of their batch
+    records: int
+
+
 @dataclass(slots=True)
 class Seen:
     """What a simulation showed."""
@@ -140,11 +151,31 @@ class Seen:
     conflicts: int = 0
     throttled: int = 0
     units: int = 0
+    read_units: int = 0
     busy_seconds: float = 0.0  # of all lanes: what Lambda bills
     ages: list[float] = field(default_factory=list)  # of each batch's oldest record when the batch was done
+    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # when, and how many records
+    shown: list["Shown"] = field(default_factory=list)
 
     def age(self, share: float) -> float:
         return sorted(self.ages)[min(len(self.ages) - 1, int(share * len(self.ages)))] if self.ages else 0.0
+
+    def records_since(self, start: float) -> int:
+        return sum(records for at, records in self.acknowledged if at >= start)
+
+    def shown_since(self, start: float) -> int:
+        """The records whose additions rows have shown since then."""
+        return sum(each.records for each in self.shown if each.at >= start)
+
+    def shown_after(self, share: float, start: float = 0.0) -> float:
+        """The age that this share of the additions had at most when the rows showed them."""
+        found = sorted((each.age_seconds, each.records) for each in self.shown if each.at >= start)
+        wanted = share * sum(records for _, records in found)
+        for age_seconds, records in found:
+            wanted -= records
+            if wanted <= 0:
+                return age_seconds
+        return 0.0
 
 
 class Lane:
@@ -207,6 +238,7 @@ class Lane:
 
     def _taken(self, chunk: Transaction) -> None:
         self.world.tables.busy.difference_update(chunk.keys)
+        self.world.seen.shown.append(Shown(self.world.now, self.world.now - self.oldest, chunk.records))
         self._landed(chunk)
         self.send()
 
@@ -230,6 +262,8 @@ class Lane:
         seen = self.world.seen
         seen.records += self.size
         seen.batches += 1
+        seen.read_units += READ_UNITS_A_BATCH
+        seen.acknowledged.append((self.world.now, self.size))
         seen.busy_seconds += self.world.now - self.began
         seen.ages.append(self.world.now - self.oldest)
         self.poll()

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tests.bench.scale import SECONDS as SIMULATED_SECONDS
-from tests.bench.scale import Setting, keeps_up
+from tests.bench.scale import WORKLOADS, Batches, Setting, keeps_up
 from tests.bench.scale_model import (
     LANES,
     START_SECONDS,
@@ -63,6 +63,33 @@ def test_a_partition_of_one_hot_item_is_never_split_and_one_of_many_is():
         many.refuses(Transaction((f"item {number % 50}",), 2), now=number / 1000)
     assert len(hot.partitions) == 1
     assert len(many.partitions) > 1
+
+
+def test_an_item_collection_lies_in_one_partition():
+    tables = Tables(partitions=1)
+    for number in range(20_000):
+        tables.refuses(Transaction((f"bucket/{number}", f"item {number}"), 4), now=number / 1000)
+    partitions = {id(tables.partition(f"bucket/{number}")) for number in range(100)}
+    assert (len(partitions), len(tables.partitions) > 1) == (1, True)
+
+
+def test_a_batch_is_drawn_anew_and_each_of_its_orders_is_in_one_transaction():
+    zipf = next(workload for workload in WORKLOADS if workload.name.startswith("Zipf"))
+    batches = Batches(zipf, batch_records=50)
+    (size, one), (_, other) = batches(80, 0), batches(80, 0)
+    assert size == sum(transaction.records for transaction in one) == 50
+    rows = [{key for each in some for key in each.keys if key.startswith("CUSTOMER#")} for some in (one, other)]
+    assert rows[0] != rows[1]
+    assert rows[0] & rows[1]
+
+
+def test_additions_are_shown_with_their_transaction_and_records_acknowledged_with_their_batch():
+    chunks = [Transaction(("row", f"own {number}"), 4, records=1) for number in range(LANES)]
+    seen = world(1, lambda lane: chunks, size=LANES, records_a_second=10).run(SECONDS)
+    assert seen.shown_since(0) >= seen.records_since(0) == seen.records
+    assert seen.shown_after(0.1) < seen.shown_after(1.0)
+    assert 0 < seen.records_since(SECONDS / 2) < seen.records
+    assert seen.read_units == seen.batches
 
 
 def test_the_same_seed_gives_the_same_run():
