@@ -4,10 +4,10 @@
 ``jobs_handler`` works on long fan-outs of feeds, and ``verify_handler`` is what a schedule calls.
 """
 
-from handlers import bank, documents, gaming, iot, music, search, sessions, shop, social
+from handlers import bank, catalogue, documents, gaming, iot, music, search, sessions, shop, social, tickets
 from streamfold import App
 
-app = App("shop", routers=[bank, documents, gaming, iot, music, search, sessions, shop, social])
+app = App("shop", routers=[bank, catalogue, documents, gaming, iot, music, search, sessions, shop, social, tickets])
 lambda_handler = app.lambda_handler
 jobs_handler = app.jobs_handler
 verify_handler = app.verify_handler

@@ -1,14 +1,16 @@
-"""Documents: every version kept by its number, every change in a history, and the size of each folder.
+"""Documents: every version kept by its number, every change in a history, and the size of each folder. Folders are in
+folders, and show the name that their parent has.
 
 The writer raises ``revision`` with each edit, on the condition that nobody else did; the stream keeps the rest.
 """
 
-from streamfold import Count, Item, Key, Router, Row, Sum
+from streamfold import Count, Item, Key, Lookup, Router, Row, Sum
 
 DOCUMENT = Key("DOC#{document_id}", "METADATA")
 DOCUMENT_VERSION = Key("DOC#{document_id}", "V#{revision:04d}")
 DOCUMENT_LATEST = Key("DOC#{document_id}", "LATEST")
-FOLDER = Key("FOLDER#{folder}", "SIZE")
+FOLDER = Key("FOLDER#{folder}", "METADATA")
+FOLDER_SIZE = Key("FOLDER#{folder}", "SIZE")
 IN_FOLDER = Key("FOLDER#{folder}", "DOC#{document_id}")
 
 router = Router()
@@ -17,7 +19,7 @@ router.audit(
 )
 
 
-@router.view(DOCUMENT, into=FOLDER)
+@router.view(DOCUMENT, into=FOLDER_SIZE)
 def folder_size(document: Item) -> Row:
     return Row(folder=document["folder"], characters=Sum(len(document["text"])), documents=Count())
 
@@ -25,3 +27,8 @@ def folder_size(document: Item) -> Row:
 @router.index(DOCUMENT, into=IN_FOLDER)
 def documents_in_folder(document: Item) -> Row:
     return Row(folder=document["folder"], title=document["title"], revision=document["revision"])
+
+
+@router.attributes(FOLDER, lookup={"parent": Lookup(FOLDER, folder="parent", reads=["name"])})  # a tree
+def parent_of_folder(folder: Item, parent: Item) -> Row:
+    return Row(parent_name=parent["name"])

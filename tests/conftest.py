@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from decimal import localcontext
@@ -14,12 +15,15 @@ import pytest
 from streamfold.records.values import EXACT
 from streamfold.writes.guarded import LedgerWrite
 from tests.helpers.changed_writes import on_writes
-from tests.helpers.contributions import AGGREGATIONS
+from tests.helpers.contributions import SCHEMA
 from tests.helpers.source import Source
 
-hypothesis.settings.register_profile("streamfold", deadline=None)  # a busy machine is no failure
+hypothesis.settings.register_profile("streamfold", deadline=None, max_examples=40)  # a busy machine is no failure
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1_000)  # make nightly
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)  # make quick
 hypothesis.settings.load_profile("streamfold")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts a job behind so, and tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite(
     "tests.helpers.engine_contract",
     "tests.helpers.entries_contract",
@@ -31,7 +35,12 @@ pytest.register_assert_rewrite(
 
 CONTAINERS_NEW = 50_000
 """New containers after which Python looks for cycles, in place of 700."""
-SERVED = {"engine": ("tests/on_local", "tests/search"), "opensearch": ("tests/search",), "spark": ("tests/on_local",)}
+SERVED = {
+    "engine": ("tests/on_local", "tests/search", "tests/browser"),
+    "opensearch": ("tests/search",),
+    "browser": ("tests/browser",),
+    "spark": ("tests/on_local",),
+}
 """By marker: the folders that ``.ci/run`` and ``make spark`` collect its tests from, to leave thousands alone."""
 
 
@@ -70,7 +79,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_learnt() -> None:
-    AGGREGATIONS.by_target.clear()
+    SCHEMA.by_target.clear()
 
 
 @pytest.fixture(autouse=True)

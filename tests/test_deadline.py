@@ -7,11 +7,11 @@ import pytest
 from streamfold import App, Key, Router, Row
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
+from streamfold.engines.capacity import CountingEngine
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import NotStarted, ParkingError
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from tests.helpers.counting import CountingEngine
 from tests.helpers.records import item, record
 
 ORDER = Key("ORDER#{order_id}", "METADATA")

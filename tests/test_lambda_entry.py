@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError, ConnectTimeoutError
 from streamfold import App, Change, Count, Document, Key, Put, Router, Row, Sum
 from streamfold.batch.already_applied import SAMPLE
 from streamfold.engines import EmbeddedEngine
+from streamfold.engines.capacity import CountingEngine
 from streamfold.errors import EngineError, ManifestError, RecordError, SettingsError
 from streamfold.lambda_entry.function import Function, function_of
 from streamfold.lambda_entry.telemetry import observer
@@ -22,7 +23,6 @@ from streamfold.runtime import Knowledge
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import ROOT, environment
-from tests.helpers.counting import CountingEngine
 from tests.helpers.records import item, record
 from tests.helpers.source import Source
 from tests.helpers.tables import make_table
@@ -334,7 +334,7 @@ def test_tracer_traces_what_boto3_sends_where_it_is_asked_for(monkeypatch, obser
 
 
 def test_records_that_nearly_match_are_counted_and_logged_without_their_values(local, app, capsys):
-    local.observe = observer("shop", Settings(state_table="state"))
+    local.observe = observer(app, Settings(state_table="state"), local.pace)
     local(event(Source().put("ORDER#", total=3), Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert next(line for line in lines if "_aws" in line)["near_misses"] == 1
@@ -408,6 +408,16 @@ def test_external_handler_is_called_once_with_the_time_that_is_left(client):
     for _ in range(2):
         assert identifiers(function(batch, Context(60_000))) == []
     assert called == ["INSERT"]
+
+
+def test_a_function_without_powertools_that_has_an_external_handler_is_refused_with_the_remedy(client, monkeypatch):
+    router = Router()
+    router.on(ORDER, external=True, group="mails", name="send_mail")(lambda change: None)
+    app = App("shop", routers=[router])
+    monkeypatch.setattr("streamfold.derivations.external.kind.POWERTOOLS", "no_such_package")
+    with pytest.raises(SettingsError, match=r"'send_mail' \(.*\) needs Powertools, and the function lacks it: build"):
+        Function(app, QUIET, client)
+    Function(app, QUIET._replace(group="main"), client)
 
 
 def test_settings_are_read_once(app, client, monkeypatch):

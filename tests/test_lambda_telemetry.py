@@ -98,3 +98,11 @@ def test_no_log_is_set_up_where_observing_is_off():
 def test_nothing_is_measured_where_observing_is_off(capsys):
     measuring("shop", Settings(observe="off"))(COUNTS)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("observe", ["powertools", "traced"])
+def test_a_function_without_the_powertools_that_its_setting_names_is_refused_with_the_remedy(monkeypatch, observe):
+    monkeypatch.setitem(sys.modules, "aws_lambda_powertools", None)
+    expected = rf"STREAMFOLD_OBSERVE is {observe}, but Powertools is not installed: build .* STREAMFOLD_OBSERVE=lines"
+    with pytest.raises(SettingsError, match=expected):
+        start_log("shop", Settings(observe=observe))

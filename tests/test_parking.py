@@ -206,7 +206,9 @@ def test_client_that_cannot_be_made_is_an_error(monkeypatch):
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
-    with pytest.raises(SettingsError, match="The client of sqs cannot be made: You must specify a region"):
+    with pytest.raises(
+        SettingsError, match="The client of sqs cannot be made without an AWS region: set AWS_DEFAULT_REGION"
+    ):
         make_client("sqs")
 
 
@@ -252,5 +254,7 @@ def test_a_client_is_made_for_the_first_record_that_is_parked(tmp_path):
 def test_a_record_whose_client_cannot_be_made_is_not_parked(monkeypatch):
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "none")
-    with pytest.raises(ParkingError, match="The client of sqs cannot be made: You must specify a region"):
+    with pytest.raises(
+        ParkingError, match="The client of sqs cannot be made without an AWS region: set AWS_DEFAULT_REGION"
+    ):
         open_parking(QUEUE).park(PARKED)

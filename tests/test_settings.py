@@ -47,6 +47,7 @@ def test_the_defaults_are_those_of_the_documents():
         "900",
         "off",
         "lines",
+        "off",
         "-",
     ]
 

@@ -19,18 +19,22 @@ from streamfold.records.values import divide, rounded
 from streamfold.router import Router
 from streamfold.routes.aggregates import Added, Ordered
 from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.lookups import Lookup
 from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distinct, First, Latest, Max, Min, Sum, Top
 
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
+    from streamfold.routes.typed import TypedChange
 
 __all__ = [
     # what is declared
     "App", "Router", "Key", "Table",
     # what a handler gets
-    "Change", "Item", "Part", "Parts", "Version",
+    "Change", "Item", "Part", "Parts", "TypedChange", "Version",
     # what a handler returns or yields
     "Row", "Put", "Add", "Delete", "Document",
+    # what a handler gets beside its item
+    "Lookup",
     # what a row makes of its sources
     "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
     # what aggregates of one's own are derived from
@@ -47,8 +51,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Failure":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from streamfold.commit.outcome import Failure  # not needed at a cold start before there is one
+    # Both modules are imported where they are asked for: few cold starts need them.
+    if name == "Failure":
+        from streamfold.commit.outcome import Failure
 
-    return Failure
+        return Failure
+    if name == "TypedChange":
+        from streamfold.routes.typed import TypedChange
+
+        return TypedChange
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -64,6 +64,13 @@ def redacted(text: object) -> str:
     return OPENED + content + CLOSED
 
 
+def manual(page: str) -> str:
+    """The address of a page of the documentation for a message: the command that prints it, because a wheel comes
+    without the repository.
+    """
+    return f"streamfold docs {page}"
+
+
 def refusal(error: Any) -> str:
     """What a service of AWS answered to a call that it refused: boto3's ``ClientError`` as code and message."""
     answer = error.response["Error"]
@@ -199,7 +206,7 @@ def damaged(what: str) -> EngineError:
     """The error of a state with content that streamfold never wrote."""
     return EngineError(
         f"{what} cannot be read: the state is damaged. For a local state, run replay --fresh. On DynamoDB rebuild "
-        "the rows over an empty state, as docs/operations.md describes."
+        f"the rows over an empty state, as {manual('operations')} describes."
     )
 
 
@@ -240,7 +247,7 @@ class ItemFault:
     __slots__ = ("error", "raised")
 
     def __init__(self, *raised: type[Exception]) -> None:
-        self.raised = raised
+        self.raised: tuple[type[Exception], ...] = raised
         self.error: Exception | None = None  # that was caught
 
     def __enter__(self) -> Self:

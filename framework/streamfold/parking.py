@@ -214,7 +214,9 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
     """
     import boto3
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, NoRegionError
+
+    from streamfold.engines.dynamodb_client import SET_REGION
 
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,
@@ -223,6 +225,8 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
     )
     try:
         return boto3.client(service, endpoint_url=endpoint_url, config=config)
+    except NoRegionError:
+        raise SettingsError(f"The client of {service} cannot be made without an AWS region: {SET_REGION}") from None
     except (BotoCoreError, ValueError) as error:
         raise SettingsError(f"The client of {service} cannot be made: {error}") from None
 

@@ -20,12 +20,14 @@ from streamfold.routes.declaration import (
     Keys,
     caller,
     check_kind,
-    place,
     source_keys,
+    source_line,
     target_keys,
     wanted_fields,
+    with_typed_items,
 )
 from streamfold.routes.effects import Add, Delete, Put, Row
+from streamfold.routes.lookups import INLINE, Lookups
 from streamfold.routes.route import GROUP, RETRY, Kind, Policy, Route
 
 P = ParamSpec("P")
@@ -45,26 +47,34 @@ class Router(ItemDeclarations, ReaderDeclarations):
     ``cascade`` and ``archive`` the kind with the literals of the first source; it must stay when code moves), ``group``
     the group, which selects the deployed function that runs it. ``on_error`` decides about a record that the handler
     cannot process: ``"retry"`` retries the record; ``"park"`` parks it at its first failure, or after ``attempts_max``
-    failures, or when it is older than ``age_seconds_max``. See docs/failures.md.
+    failures, or when it is older than ``age_seconds_max``. See ``streamfold docs failures``.
     """
 
     @with_targets
     def view(
-        self, *sources: Key, into: Into, shards: int | None = None, **common: Unpack[CommonOptions]
+        self,
+        *sources: Key,
+        into: Into,
+        shards: int | None = None,
+        lookup: Lookups | None = None,
+        inline: int = INLINE,
+        **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a materialized view: rows of aggregates over sources, such as ``Sum``, exact under every change.
 
         The function gets an item and returns or yields the ``Row`` that the item contributes to, several rows, or None.
         Plain attributes need an owned target: its template holds every field of the source's key. ``shards``, 2 to 100,
         spreads a hot row over that number of rows, by the field ``{shard:02d}`` of the target;
-        ``streamfold.read.sharded`` reads them as one.
+        ``streamfold.read.sharded`` reads them as one. ``lookup`` names items that the item refers to, which the
+        function gets after it; ``inline`` is the number of items that changes of these visit before their records are
+        acknowledged. See ``streamfold docs lookups``.
         """
 
         def made(keys: Keys, at: str) -> tuple[Keys, ViewOptions]:
             targets = target_keys(into, at)
             return targets, ViewOptions(checked_shards(shards, keys, targets, at))
 
-        return self._decorator("view", VIEW, sources, common, made)
+        return self._decorator("view", VIEW, sources, common, made, looked_up=(lookup, inline))
 
     @with_targets
     def index(
@@ -76,6 +86,8 @@ class Router(ItemDeclarations, ReaderDeclarations):
         smallest: bool = False,
         ties: Ties = SMALLEST_KEY,
         on_conflict: OnConflict | Key = "report",
+        lookup: Lookups | None = None,
+        inline: int = INLINE,
         **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares index items in the base table: each row has one source item and plain attributes.
@@ -86,14 +98,16 @@ class Router(ItemDeclarations, ReaderDeclarations):
         ``ties="largest key"``, the largest one. The row's attribute ``conflict`` lists what the other items would show.
         ``on_conflict`` chooses what a conflict does besides: ``"report"`` logs and counts the record that causes it,
         ``"park"`` parks that record, and a key keeps a row of this key as long as the conflict lasts. See
-        docs/unique.md.
+        ``streamfold docs unique``. ``lookup`` and ``inline`` are as in a view.
         """
 
         def made(_: Keys, at: str) -> tuple[Keys, Unique | None]:
             targets = target_keys(into, at)
             return targets, checked_unique(unique, by, on_conflict, smallest, ties, targets, at)
 
-        return self._decorator("index", INDEX, sources, common, made, beside=conflict_routes)
+        return self._decorator(
+            "index", INDEX, sources, common, made, beside=conflict_routes, looked_up=(lookup, inline)
+        )
 
     @overload
     def on(
@@ -139,7 +153,12 @@ class Router(ItemDeclarations, ReaderDeclarations):
         return self._decorator("on", EXTERNAL if external else ON, sources, common, made)
 
     def attributes(
-        self, *sources: Key, of: Key | None = None, **common: Unpack[CommonOptions]
+        self,
+        *sources: Key,
+        of: Key | None = None,
+        lookup: Lookups | None = None,
+        inline: int = INLINE,
+        **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares derived attributes of the application's own items.
 
@@ -148,11 +167,14 @@ class Router(ItemDeclarations, ReaderDeclarations):
         function gives ``Row``s like the function of a view; names of the template of ``of`` fill its key. An absent
         item is never created. An item that appears later, or is put without the attributes or with old ones, is
         corrected. No other attribute is touched. ``audit`` and ``changed=`` ignore derived attributes, and no handler
-        of attributes sees any.
+        of attributes sees any. ``lookup`` and ``inline`` are as in a view.
         """
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that get them.")
-        return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), AttributesOptions(of)))
+        options = AttributesOptions(of)
+        return self._decorator(
+            "attributes", ATTRIBUTES, sources, common, lambda *_: ((), options), looked_up=(lookup, inline)
+        )
 
     def declare(
         self,
@@ -165,13 +187,16 @@ class Router(ItemDeclarations, ReaderDeclarations):
         group: str = GROUP,
         policy: Policy = RETRY,
     ) -> None:
-        """Declares a derivation of any kind, also of your own: see docs/adding-a-kind.md.
+        """Declares a derivation of any kind, also of your own: see ``streamfold docs adding-a-kind``.
 
         ``options`` is the frozen value that the kind reads. The kind calls ``handler`` with arguments of its choice.
         """
         check_kind(kind)
-        at = place(handler) if handler else caller(1)
+        at = source_line(handler) if handler else caller(1)
         keys = source_keys(sources, kind.name, at)
         wants = wanted_fields(handler, keys, kind.items_given(options)) if handler else ()
+        if handler is not None:
+            given = kind.items_given(options)
+            handler = with_typed_items(handler, name, given, (), gets_items=kind.gets_items, at=at)
         targets = target_keys(into, at) if into else ()
         self._add(Route(name, kind, keys, targets, handler, at, group, wants, options, policy))

@@ -17,6 +17,7 @@ from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
 if TYPE_CHECKING:
     from streamfold.engines import Engine
     from streamfold.parking import Parking
+    from streamfold.records.change import ItemKey
     from streamfold.records.envelope import Seen
     from streamfold.routes.application import Application
     from streamfold.settings import Settings
@@ -40,8 +41,8 @@ class SendingPace:
     """
 
     def __init__(self) -> None:
-        self.unsure = True  # whether the next batch is new (batch.already_applied)
-        self.conflicts = 0  # transactions that met another process since ``take_counts``
+        self.unsure: bool = True  # whether the next batch is new (batch.already_applied)
+        self.conflicts: int = 0  # transactions that met another process since ``take_counts``
         self._most = ACTIONS_MAX
         self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
         self._calm = True
@@ -77,7 +78,7 @@ class StoredSchema:
     """The state item with the schema of a target."""
 
     def __init__(self, schema: SchemaByHandler | None = None, revision: int = 0) -> None:
-        self.schema = {} if schema is None else schema  # by handler and attribute
+        self.schema: SchemaByHandler = {} if schema is None else schema  # by handler and attribute
         self.revision = revision  # of the item as read; the guard of the next write
 
 
@@ -85,12 +86,13 @@ class Knowledge:
     """What a process knows about one application's state."""
 
     def __init__(self) -> None:
-        self.schema = Schema()  # of all attributes, from the state and from this process
+        self.schema: Schema = Schema()  # of all attributes, from the state and from this process
         self.targets: dict[str, StoredSchema] = {}  # as stored, by target
-        self.lives = KnownLives()  # of rows that expire
+        self.lives: KnownLives = KnownLives()  # of rows that expire
         self.noted = 0  # number of known attributes when the schema was last stored
         self.expiring: dict[str, set[str]] = {}  # of these, targets that the manifest names, by handler
         self.sources: dict[str, Seen] = {}  # source tables that records have come from
+        self.tables: frozenset[str] = frozenset()  # those of the manifest: of which any process had a record
         self.revision: int | None = None  # of the manifest; None: not read yet
 
     def learn_expiring(self) -> None:
@@ -129,10 +131,9 @@ class Runtime(Deadline):
     fans_out: bool = True  # somebody works on the fan-outs that are opened
     source_items: bool = True  # the store holds the application's own items, which handlers may remove
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
-    send_messages: Enqueue | None = (
-        None  # enqueues segments of fan-outs for another process; None: in this process, ``queued``
-    )
+    send_messages: Enqueue | None = None  # queues segments of fan-outs for another process; None: in ``queued``, here
     queued: list[QueuedSegment] = field(default_factory=list)  # segments that wait for this process
+    absent: "dict[ItemKey, None] | None" = None  # takes looked-up items that do not exist; None: nobody asks
     slots: CallSlots = field(default_factory=CallSlots)  # how many calls of the store are made side by side
     pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
     engine: "Engine" = field(init=False)  # the store; it begins no call after the deadline

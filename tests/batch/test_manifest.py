@@ -8,18 +8,18 @@ from unittest.mock import patch
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.batch.manifest import Manifest, begin_reading, check_manifest, read_manifest
+from streamfold.batch.manifest import Manifest, begin_reading, check_manifest, note_backfill, read_manifest
 from streamfold.batch.order import by_item
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines import MemoryEngine
 from streamfold.engines.call_slots import CallSlots, Flight
+from streamfold.engines.capacity import CountingEngine
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
-from tests.helpers.counting import CountingEngine
 from tests.helpers.known import Known
 from tests.helpers.source import Source
 
@@ -246,12 +246,57 @@ def test_a_higher_epoch_changes_the_source_and_the_way_back_needs_one_more():
         check(app(), state, sources={"main": "stream"}, epoch=1)
 
 
-def test_the_epoch_that_counts_is_the_highest_that_was_used():
-    state = state_read_from("stream")
-    for epoch in (2, 1):
-        check(app(), state, sources={"main": "stream"}, epoch=epoch)
-    with pytest.raises(ManifestError, match="raise STREAMFOLD_EPOCH to 3"):
-        check(app(), state, sources={"main": "kinesis"}, epoch=2)
+@pytest.mark.parametrize("write", [True, False])
+def test_a_lower_epoch_than_another_function_s_is_refused_with_the_remedy(write):
+    state = state_read_from("stream", epoch=2)
+    with pytest.raises(ManifestError) as caught:
+        check(app(), state, sources={"main": "stream"}, epoch=1, write=write)
+    assert str(caught.value) == (
+        "STREAMFOLD_EPOCH is 1 here, and 2 in another function of this state: versions of this epoch are older than "
+        "those in the state, so the changes of these records would be passed over. Set STREAMFOLD_EPOCH=2 here, as in "
+        "all functions and commands. For a local state, replay --fresh starts anew."
+    )
+    check(app(), state, sources={"main": "stream"}, epoch=2)
+
+
+def test_a_warm_function_is_refused_at_its_next_batch_after_another_one_raised_the_epoch():
+    application, source = view_of("one"), Source()
+    engine = new_engine(application)
+    run(application, engine, source.put("A#1", "X"))
+    check_application(Runtime(application, engine, Settings(epoch=1)))
+    with pytest.raises(ManifestError, match="STREAMFOLD_EPOCH is 0 here, and 1 in another function"):
+        run(application, engine, source.put("A#2", "X"))
+
+
+def test_the_manifest_keeps_the_highest_epoch_and_the_longest_retention_when_a_handler_is_marked():
+    state = State()
+    check(app(), state, epoch=3, retention_days=90)
+    note_backfill("shop", state, range(3), ["total"], "job")
+    manifest = read_manifest("shop", state)
+    assert (manifest.epoch, manifest.retention_days) == (3, 90)
+    assert "filling" in manifest.handlers["total"]
+
+
+def test_a_retention_that_is_shorter_than_another_function_s_is_warned_of_once():
+    state, warned = State(), []
+    check(app(), state, retention_days=90)
+    runtime = Runtime(app(), state, Settings(retention_days=30), warn=warned.append)
+    for _ in range(2):
+        runtime.known.revision = None
+        check_manifest(runtime)
+    text = (
+        "STREAMFOLD_RETENTION_DAYS is 30 here, and 90 in another function of this state: claims and tombstones of "
+        "this one expire first, and a record that is redriven later counts again. Set STREAMFOLD_RETENTION_DAYS=90 "
+        "here."
+    )
+    assert warned == [text]
+    assert read_manifest("shop", state).retention_days == 90
+
+
+def test_a_longer_retention_is_noted_without_a_warning():
+    state, warned = state_of(app()), []
+    check(app(), state, retention_days=60, warn=warned.append)
+    assert (read_manifest("shop", state).retention_days, warned) == (60, [])
 
 
 def test_the_state_knows_the_table_by_its_name_and_where_it_may_be_asked_by_its_id():
@@ -290,8 +335,8 @@ def test_the_message_names_both_tables_and_the_ways_to_go_on():
         "The state is of table 'main' = 'orders' (1), and these records are of 'orders' (2): the state's items "
         "and rows are not those of this table, and amounts would be added to rows that have other ones. A table of "
         "its own needs a state of its own, STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? "
-        "docs/operations.md has the next steps. Where the state fits the rows of this table, raise STREAMFOLD_EPOCH to "
-        "1. For a local state, replay --fresh starts anew."
+        "streamfold docs operations has the next steps. Where the state fits the rows of this table, raise "
+        "STREAMFOLD_EPOCH to 1. For a local state, replay --fresh starts anew."
     )
 
 
@@ -407,7 +452,7 @@ def test_a_handler_that_is_new_to_a_state_is_partial_and_that_is_said_once():
         check(app(more=[more]), state, clock=clock, warn=warned.append)
     assert (state.handlers["audit"]["partial"], "partial" in state.handlers["total"]) == (AT_NOON, False)
     why = "it is new to this state. Items that were there before count from their next change on, unless they are"
-    assert warned == [f"Handler 'audit' is partial since {AT_NOON}: {why} backfilled (docs/backfill.md)."]
+    assert warned == [f"Handler 'audit' is partial since {AT_NOON}: {why} backfilled (streamfold docs backfill)."]
 
 
 def test_a_renamed_sum_whose_old_name_is_retired_is_refused_before_it_doubles_a_row():

@@ -11,12 +11,12 @@ import pytest
 from streamfold import Add, App, Count, Delete, Failure, Key, Max, Put, Router, Row, Sum, Table
 from streamfold.batch.process import plan_changes, process_event, read_changes
 from streamfold.engines import EmbeddedEngine
+from streamfold.engines.capacity import CountingEngine
 from streamfold.errors import HandlerError, ImageError, ManifestError, RecordError, SettingsError, plain
 from streamfold.records.envelope import Origins
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
-from tests.helpers.counting import CountingEngine
 from tests.helpers.known import Known
 from tests.helpers.model import stored
 from tests.helpers.source import Source

@@ -38,6 +38,7 @@ TITLES = {
     "state": "A replay into a state",
     "search": "Documents",
     "exports": "Verifying an export",
+    "lookups": "Handlers with a lookup",
     "backfill": "A backfill that is killed, and one beside a writer",
     "verified": "Planted faults, found beside a writer",
 }

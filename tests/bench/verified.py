@@ -51,7 +51,7 @@ def different(engine: Any, clock_seconds: float) -> tuple[set[Any], set[Any], in
     verifier = Verifier(Pages(run, HANDLERS, dry_run=True), 60)
     for page in pages(ItemKeys(APP, engine, APP.routes, 64).all()):
         verifier.look(page)
-    verifier.settle()
+    verifier.recheck()
     assert verifier.found.failed == []
     rows = RowsVerifier(run, APP.routes, live=True)
     found = rows.verify()

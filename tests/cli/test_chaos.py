@@ -337,6 +337,9 @@ def test_options_of_chaos_are_refused_without_it(folder, records, given):
     assert f"{given.split()[0]} belongs to --chaos." in ran.err
 
 
+PAGE = ("--html", "--rows", "--redact")
+
+
 def test_every_option_of_a_replay_is_heeded_or_refused_under_faults():
-    heeded = {"files", "--app", "--table", "--keep-going", "--json", "--chaos", *chaos.OWN}
+    heeded = {"files", "--app", "--table", "--keep-going", "--json", "--chaos", *PAGE, *chaos.OWN}
     assert {parameter.opts[0] for parameter in replay.params} == heeded | {*chaos.REFUSED}

@@ -165,3 +165,63 @@ def test_items_of_aws_are_compared_and_none_is_written(on_aws, source):
     ran = on_aws.run("diff", *OLD)
     assert (ran.code, "order_total: 2 of 2 items change" in ran.out) == (1, True), ran.err
     assert on_aws.state() == state
+
+
+LOOKED_UP = """
+from streamfold import App, Key, Lookup, Router, Row, Sum
+
+LINE, PRODUCT = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("PRODUCT#{product_id}", "META")
+SUPPLIER = Key("SUPPLIER#{supplier_id}", "META")
+router = Router()
+
+
+@router.view(LINE, into=Key("CATEGORY#{category}", "SALES"), lookup={"product": PRODUCT})
+def sales(line, product):
+    return Row(category=product["category"], units=Sum(line["quantity"]))
+
+
+app = App("shop", routers=[router])
+"""
+BY_SUPPLIER = (
+    LOOKED_UP.replace('{"product": PRODUCT}', '{"product": PRODUCT, "supplier": Lookup(SUPPLIER, through="product")}')
+    .replace("(line, product)", "(line, product, supplier)")
+    .replace('category=product["category"]', 'category=supplier["name"]')
+)
+
+
+@pytest.fixture
+def looked_up(folder, source):
+    """A state of two lines, their product and its supplier."""
+    folder.app(LOOKED_UP)
+    records = [
+        source.put("SUPPLIER#s", "META", name="farm"),
+        source.put("PRODUCT#p", "META", category="tea", supplier_id="s"),
+        *(source.put(f"ORDER#{number}", "ITEM#a", product_id="p", quantity=number) for number in (1, 2)),
+    ]
+    assert folder.run("replay", folder.records(*records), *STATE).code == 0
+    folder.write("before/handlers.py", LOOKED_UP)
+    return folder
+
+
+def test_both_sides_get_the_items_that_each_looks_up(looked_up):
+    assert looked_up.run("diff", *OLD, *STATE).out == "sales: 2 items, all the same\n2 items were compared.\n"
+    looked_up.app(BY_SUPPLIER)
+    before = state_of(looked_up)
+    found = json.loads(looked_up.run("diff", *OLD, *STATE, "--json").out)
+    keys = [(each["row"]["key"]["PK"]["S"], each["old"] is None) for each in found["changes"]]
+    assert sorted(keys) == [("CATEGORY#farm", True)] * 2 + [("CATEGORY#tea", False)] * 2
+    assert (found["raised"], state_of(looked_up)) == ({"old": [], "new": []}, before)
+
+
+def test_a_handler_that_gains_a_lookup_is_compared_with_the_one_without(looked_up):
+    plain = LOOKED_UP.replace(', lookup={"product": PRODUCT}', "").replace("(line, product)", "(line)")
+    looked_up.write("before/handlers.py", plain.replace('product["category"]', '"all"'))
+    ran = looked_up.run("diff", *OLD, *STATE)
+    assert (ran.code, "sales: 2 of 2 items change: 0 rows otherwise, 2 more, 2 fewer" in ran.out) == (1, True), ran.err
+
+
+def test_reading_what_reads_does_not_list_is_an_error_of_the_new_code(looked_up):
+    looked_up.app(LOOKED_UP.replace('"product": PRODUCT', '"product": Lookup(PRODUCT, reads=["name"])'))
+    ran = looked_up.run("diff", *OLD, *STATE)
+    assert (ran.code, "The new 'sales' raises HandlerError on 2 items" in ran.err) == (1, True)
+    assert 'Write reads=["category", "name"].' in ran.err

@@ -15,6 +15,7 @@ from streamfold.lifecycle.backfill import BackfillRun
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
 from tests.cli.conftest import SHOP
+from tests.helpers.exports import write_export
 from tests.helpers.records import item, record
 
 STATE = ("--state", "state.db")
@@ -113,6 +114,23 @@ def dies_once(monkeypatch):
         return page(self, keys)
 
     monkeypatch.setattr(BackfillRun, "_reconciled", dies)
+
+
+def test_an_estimate_of_an_export_says_that_most_looked_up_items_are_not_in_its_sample(folder):
+    folder.app(
+        SHOP.replace("Sum\n", "Sum, Table\n", 1).replace(
+            "@router.view(ITEM, into=TOTAL)\ndef order_total(item):",
+            'PRODUCT = Key("P#{product_id}", None, Table("products", sort=None))\n'
+            '@router.view(ITEM, into=TOTAL, lookup={"product": PRODUCT})\ndef order_total(item, product):',
+        )
+    )
+    items = [encode(item(f"ORDER#{number}", "ITEM#a", product_id="p", price=1))["M"] for number in range(5)]
+    place = write_export(folder.path / "export", items)
+    ran = folder.run("backfill", "order_total", "--export", place, "--dry-run")
+    assert (ran.code, "Items that order_total looks up are looked for in a sample of the export only" in ran.err) == (
+        0,
+        True,
+    ), ran.err
 
 
 @pytest.mark.usefixtures("dies_once")

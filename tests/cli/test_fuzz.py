@@ -14,7 +14,7 @@ from tests.helpers.commands import Ran, streamfold
 from tests.helpers.fuzzed_commands import LEAVES, call, problem
 from tests.helpers.records import item, record
 
-CALLS = int(os.environ.get("STREAMFOLD_FUZZ_CALLS", "300"))
+CALLS = int(os.environ.get("STREAMFOLD_FUZZ_CALLS", "150"))
 CALLS_NIGHTLY = 4_000
 CALLS_OF_PROCESSES = 12
 ESCAPE = "ORDER#\x1b]0;PWNED\x07\x1b[2J\r\n0 failures in all\x9b31m"

@@ -8,7 +8,7 @@ from collections import defaultdict
 import click
 import pytest
 
-from streamfold.cli import COMMANDS, STOPPED, cli
+from streamfold.cli import COMMANDS, STOPPED, TASKS, cli
 from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, command_line, environment
 
@@ -29,6 +29,21 @@ def test_help_lists_the_commands_and_the_exit_codes(folder):
     assert ran.code == 0
     assert all(f"  {command} " in ran.out for command in COMMANDS)
     assert "Exit codes:" in ran.out
+
+
+def test_help_lists_each_command_under_one_task(folder):
+    assert sorted(name for names in TASKS.values() for name in names) == sorted(COMMANDS)
+    lines = folder.run("--help").out.splitlines()
+    heads = [number for number, line in enumerate(lines) if line.removesuffix(":") in TASKS]
+    for (task, names), start, end in zip(TASKS.items(), heads, [*heads[1:], len(lines)], strict=True):
+        assert lines[start] == f"{task}:"
+        assert [line.split()[0] for line in lines[start + 1 : end] if line[:3].strip()] == list(names)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_an_example(folder, command):
+    examples = folder.run(command, "--help").out.partition("Example")[2].partition("Options:")[0]
+    assert re.search(rf"^ +(STREAMFOLD_\w+=\w+ )?streamfold {command}\b", examples, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -166,3 +166,66 @@ def test_show_says_what_documents_are_made_of(shop):
 
 def test_show_prints_json_alone(shop):
     assert shop.run("show", "HOME#ada", f"{AT}#bob#p1", "--json", *STATE).err == ""
+
+
+LOOKUPS = """
+from streamfold import App, Document, Key, Lookup, Router
+
+LINE = Key("ORDER#{order_id}", "ITEM#{sku}")
+NOTE = Key("ORDER#{order_id}", "ITEM#{sku}#NOTE#{note}")
+PRODUCT = Key("PRODUCT#{product_id}", "META")
+AGENT = Key("AGENT#{agent_id}", "META")
+router = Router()
+
+
+@router.search(
+    LINE,
+    to="lines",
+    parts=[NOTE],
+    fields={"name": "text"},
+    lookup={"product": PRODUCT, "agent": Lookup(AGENT, optional=True)},
+)
+def lines(line, parts, product, agent):
+    return Document(name=product["name"], notes=len(parts(NOTE)))
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def looked_up(folder):
+    folder.app(LOOKUPS)
+    folder.records(
+        record(None, item("ORDER#1", "ITEM#a", product_id="p", agent_id="ada"), 1),
+        record(None, item("PRODUCT#p", "META", name="tea"), 2),
+        record(None, item("ORDER#2", "ITEM#a", product_id="q"), 3),
+    )
+    ran = folder.run("replay", "records.jsonl", *STATE)
+    assert ran.code == 0, ran.err
+    return folder
+
+
+def test_a_document_is_explained_by_what_its_item_refers_to(looked_up):
+    ran = looked_up.run("explain", "ORDER#1|ITEM#a", "--index", "lines", *STATE)
+
+    assert ran.code == 0, ran
+    roles = [line.split() for line in ran.out.splitlines() if line.split()[0] in ("item", "part", "referent")]
+    assert [line[0] for line in roles] == ["item", "referent", "referent"]
+    assert [line[1] for line in roles] == ["ORDER#1", "PRODUCT#p", "AGENT#ada"]
+    assert " ".join(roles[2]).endswith("does not exist now")
+    assert ran.out.endswith("The document is what its handler makes of the item now.\n")
+
+
+def test_a_document_that_lacks_for_its_referent_is_explained(looked_up):
+    found = json.loads(looked_up.run("explain", "ORDER#2|ITEM#a", "--index", "lines", "--json", *STATE).out)
+
+    assert (found["differences"], found["error"]) == ([], None)
+    assert [(each["role"], each["exists"]) for each in found["made_of"]] == [("item", True), ("referent", False)]
+
+
+def test_the_chart_of_routes_shows_parts_and_lookups_of_a_search(looked_up):
+    (route,) = map(json.loads, looked_up.run("routes", "--json", *STATE).out.splitlines())
+
+    assert route["parts"] == ["ORDER#{order_id} / ITEM#{sku}#NOTE#{note}"]
+    assert [each.partition(":")[0] for each in route["lookups"]] == ["product", "agent"]

@@ -33,6 +33,20 @@ def send_mail(change, session_id):
 
 app = App("shop", routers=[router])
 """
+LOOKED_UP = """
+from streamfold import App, Key, Lookup, Router, Row, Sum
+
+ITEM, PRODUCT = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("PRODUCT#{sku}", "META")
+router = Router()
+
+
+@router.view(ITEM, into=Key("CATEGORY#{category}", "SALES"), lookup={"product": Lookup(PRODUCT)})
+def sales(item, product):
+    return Row(category=product["category"], total=Sum(item["price"]))
+
+
+app = App("shop", routers=[router])
+"""
 CHAINED = """
 from streamfold import App, Count, Key, Router, Row, Sum
 
@@ -988,6 +1002,16 @@ def test_dry_run_prints_the_writes_and_makes_none(folder, source):
     assert ran.code == 0
     assert "  add to ORDER#1 / TOTAL: total +5, contributors +1\n" in ran.out
     assert "Dry run: 1 record would make 2 writes in 1 transaction; nothing was written" in ran.out
+
+
+def test_dry_run_looks_items_up_in_the_files(folder, source):
+    folder.app(LOOKED_UP)
+    folder.records(source.put("ORDER#1", "ITEM#a", price=5), source.put("PRODUCT#a", "META", category="tea"))
+
+    ran = folder.run("replay", "records.jsonl", "--dry-run")
+
+    assert ran.code == 0
+    assert "  add to CATEGORY#tea / SALES: total +5, contributors +1\n" in ran.out
 
 
 def test_dry_run_says_what_it_writes_behind_transactions_and_what_it_does_not_count(folder, source):

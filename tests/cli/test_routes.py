@@ -324,3 +324,35 @@ def test_chart_of_an_application_with_tenants_shows_their_field(folder):
 
 def test_chart_of_an_application_without_tenants_says_nothing_of_them(folder):
     assert "tenant" not in folder.run("routes", "--json").out.lower() + folder.run("routes").out.lower()
+
+
+def test_a_handler_that_looks_up_what_its_items_make_is_warned_about(folder):
+    folder.app(
+        """
+from streamfold import App, Count, Key, Lookup, Router, Row
+
+ORDER, CUSTOMER = Key("ORDER#{order_id}", "META"), Key("CUSTOMER#{customer_id}", "META")
+AGENT = Key("AGENT#{agent_id}", "META")
+TOTAL = Key("CUSTOMER#{customer_id}", "TOTAL")
+router = Router()
+router.view(ORDER, into=TOTAL, name="totals")(lambda order: Row(customer_id=order["customer_id"], orders=Count()))
+router.index(ORDER, into=Key("RANK#{order_id}", "META"), lookup={"total": TOTAL}, name="ranks")(
+    lambda order, total: Row(of=total["orders"])
+)
+router.index(ORDER, into=Key("NAME#{order_id}", "META"), lookup={"customer": CUSTOMER}, name="names")(
+    lambda order, customer: Row(name=customer["name"])
+)
+router.attributes(ORDER, of=AGENT, name="on_agents")(lambda order: Row(agent_id=order["agent_id"], of_agent=Count()))
+router.index(ORDER, into=Key("LOAD#{order_id}", "META"), lookup={"agent": AGENT}, name="loads")(
+    lambda order, agent: Row(of=agent["of_agent"])
+)
+app = App("shop", routers=[router])
+"""
+    )
+    ran = folder.run("routes")
+    assert ran.code == 0
+    assert ran.err.count("Warning: ranks looks up rows of totals, which are made of the same items: each change") == 1
+    assert "names looks up" not in ran.err
+    rows = {row["handler"]: row for row in map(json.loads, folder.run("routes", "--json").out.splitlines())}
+    found = {name: row.get("looks_up_rows_of_its_items") for name, row in rows.items()}
+    assert found == {"totals": None, "ranks": ["totals"], "names": None, "on_agents": None, "loads": ["on_agents"]}

@@ -37,6 +37,11 @@ def product_2(item):
 
 app = App("shop", routers=[router])
 """
+LOOKS_UP = (
+    SHOP.replace("Key, Router", "Key, Lookup, Router")
+    .replace('"text"})', '"text"}, lookup={"maker": Lookup(Key("MAKER#{maker_id}", "METADATA"), optional=True)})')
+    .replace("(item):", "(item, maker):")
+)
 STATE = ("--state", "state.db")
 NOW = ("--tolerance", "0")
 REBUILD = ("search", "rebuild", "products", *STATE, *NOW)
@@ -141,8 +146,9 @@ def test_two_steps_at_once_are_refused(shop):
     assert (ran.code, "Expected one of --back and --drop" in ran.err) == (2, True)
 
 
-def test_an_item_on_which_the_function_raises_stands_in_the_way(shop):
-    shop.folder.app(SHOP.replace('item["title"])', 'item["title" if item["title"] != "two" else "none"])'))
+@pytest.mark.parametrize("application", [SHOP, LOOKS_UP])
+def test_an_item_on_which_the_function_raises_stands_in_the_way(shop, application):
+    shop.folder.app(application.replace('item["title"])', 'item["title" if item["title"] != "two" else "none"])'))
     ran = shop.run(*REBUILD)
     assert (ran.code, "failed: PRODUCT#b / METADATA: " in ran.err) == (1, True)
     assert "the alias was not moved" in ran.err

@@ -7,6 +7,7 @@ import pytest
 
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import encode
+from streamfold.writes.guarded import DeleteState, PutState, StateKey
 from tests.cli.test_fan_outs import SOCIAL
 from tests.helpers.exports import write_export
 from tests.helpers.records import item, record
@@ -153,3 +154,87 @@ def test_what_cannot_be_compared_is_refused(folder, moment, arguments, text):
     verify(folder, *moment)
     ran = folder.run("verify", *arguments)
     assert (ran.code, text in ran.err) == (2, True), ran.err
+
+
+LOOKED_UP = """
+from streamfold import App, Count, Key, Router, Row
+
+LINE, PRODUCT = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("PRODUCT#{product_id}", "META")
+SALES, LINES = Key("CATEGORY#{category}", "SALES"), Key("LINES", "ALL")
+router = Router()
+
+
+@router.view(LINE, into=SALES, lookup={"product": PRODUCT})
+def sales(line, product):
+    return Row(category=product["category"], lines=Count())
+
+
+@router.view(PRODUCT, into=SALES)
+def products(product):
+    return Row(category=product["category"], products=Count())
+
+
+@router.view(LINE, into=LINES)
+def lines(line):
+    return Row(lines=Count())
+
+
+app = App("shop", routers=[router])
+"""
+
+
+@pytest.fixture
+def looked_up(folder):
+    """Exports of a table with lines and their product, and of the state."""
+    folder.app(LOOKED_UP)
+    records = [record(None, item(f"ORDER#{n}", "ITEM#a", product_id="p"), n) for n in range(1, 4)]
+    records.append(record(None, item("PRODUCT#p", "META", category="tea"), 9))
+    assert folder.run("replay", folder.records(*records), "--state", "state.db").code == 0
+    app = folder.load()
+    with closing(EmbeddedEngine(app, "state.db")) as engine:
+        return list(engine.items(app.tables["main"])), list(engine.state_items())
+
+
+def test_items_are_joined_with_the_referents_of_their_exports(folder, looked_up):
+    ran = verify(folder, *looked_up)
+    assert (ran.code, ran.out.splitlines()[:2]) == (
+        0,
+        [
+            "2 rows: 0 different, 0 moving; a handler failed on 0 items.",
+            "4 items: 7 equal, 0 different, 0 moving, 0 failed.",
+        ],
+    )
+
+
+def test_lost_and_idle_backlinks_of_an_export_are_reported(folder, looked_up):
+    items, state = looked_up
+    links = [each for each in state if each["pk"]["S"].startswith("refs#")]
+    assert len(links) == 3
+    state.remove(links[0])
+    idle = links[1] | {"pk": {"S": links[1]["pk"]["S"].replace("PRODUCT#p", "PRODUCT#q")}}
+    ran = verify(folder, items, [*state, idle])
+    assert (ran.code, ran.out.count("without a backlink: 1 reference")) == (1, 1)
+    assert "1 idle backlink: the next change of the referent drops each." in ran.out
+    found = json.loads(verify(folder, items, [*state, idle], "--json").out)
+    assert ([each["without_backlink"] for each in found["different"]], found["idle_backlinks"]) == ([1], 1)
+
+
+def test_a_full_comparison_of_a_state_counts_idle_backlinks_and_its_repair_puts_lost_ones(folder, looked_up):
+    app = folder.load()
+    with closing(EmbeddedEngine(app, "state.db")) as engine:
+        links = [each for each in engine.state_items() if each["pk"]["S"].startswith("refs#")]
+        engine.transact([DeleteState(StateKey(links[0]["pk"]["S"], links[0]["sk"]["S"]))], 0)
+        engine.insert_state([PutState(StateKey("refs#shop#sales#main#S#PRODUCT#q|S#META", "0"), links[1]["s"]["S"])])
+    ran = folder.run("verify", "--full", "--repair", "--state", "state.db")
+    assert (ran.code, "without a backlink: 1 reference" in ran.out) == (1, True), ran.err
+    ran = folder.run("verify", "--full", "--state", "state.db")
+    assert (ran.code, "1 idle backlink:" in ran.out) == (0, True), ran.out
+
+
+def test_spark_joins_no_items_and_leaves_out_all_handlers_of_such_rows(folder, looked_up):
+    for name in ("sales", "products"):  # the rows of the second have the first one's sums too
+        ran = verify(folder, looked_up[0], None, name, "--runner", "spark")
+        assert (ran.code, "does not join items with those that they look up: leave --runner out" in ran.err) == (
+            2,
+            True,
+        )

@@ -14,6 +14,7 @@ from streamfold import Key, Router
 from streamfold.batch.process import plan_changes, process_event, read_changes
 from streamfold.commit.plan import pack
 from streamfold.engines import MemoryEngine
+from streamfold.engines.capacity import CountingEngine
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.checks import checked_routes
 from streamfold.runtime import Knowledge, Runtime, SendingPace
@@ -21,7 +22,6 @@ from streamfold.settings import Settings
 from streamfold.settings.limits import ACTIONS_MAX
 from tests.bench.strategies import application, event
 from tests.commit.test_plan import ONE, SOURCE, ledger, nothing, shared
-from tests.helpers.counting import CountingEngine
 
 pytestmark = pytest.mark.usefixtures("exact")
 REQUESTS_MAX = 25
@@ -48,7 +48,7 @@ class TakesAll(MemoryEngine):
     def transact(self, writes, expires_at):
         return None
 
-    def forget(self, finished):
+    def clear_pending(self, finished):
         pass
 
 

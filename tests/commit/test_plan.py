@@ -283,7 +283,7 @@ def test_a_unit_whose_old_image_is_not_known_is_split_as_if_nothing_was_stored()
     source = ("main", "A#1", "B")
     planned = tuple(Step(route, version(1), None, shared(a=1)) for route in (ONE, TWO))
     unit = ledger_unit(ledger_key("shop", "main", source), source, planned, (), LedgerItem.of(None))
-    assert [part.expected for each in by_handler(unit) for part in each.guard.parts] == ["", ""]
+    assert [part.expected for each in by_handler(unit) for part in each.guard.contributions] == ["", ""]
 
 
 def test_a_unit_is_planned_again_from_what_the_ledger_holds():

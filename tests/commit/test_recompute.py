@@ -16,7 +16,7 @@ from streamfold.records.values import decode, encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, Reason, RecomputedRow, Refused
-from tests.helpers.counting import CountingEngine
+from tests.helpers.counting import KeepingEngine
 from tests.helpers.model import model, stored
 from tests.helpers.source import Source
 
@@ -298,7 +298,7 @@ def test_the_records_of_a_row_that_outgrows_an_item_are_parked_where_the_handler
 
 def counted(handler, *scores):
     app = app_of(handler)
-    games = Games(handler, engine=CountingEngine(EmbeddedEngine(app.tables.values())))
+    games = Games(handler, engine=KeepingEngine(EmbeddedEngine(app.tables.values())))
     for start in range(0, len(scores), 50):
         some = enumerate(scores[start : start + 50], start)
         games.deliver(*(games.put(f"{number:05d}", score) for number, score in some))

@@ -4,6 +4,7 @@ import pytest
 
 from streamfold import App, Key, Max, Min, Router, Row, Sum, Top
 from streamfold.batch.process import check_application
+from streamfold.engines.capacity import CountingEngine
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import MAIN
 from streamfold.ledger.schema import Schema
@@ -15,7 +16,6 @@ from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import ENTRIES
-from tests.helpers.counting import CountingEngine
 from tests.versions.api import Store, deliver, image_of, plain
 from tests.versions.expiring import EXPIRES, NEWER, SHOWS, TABLE, application
 
@@ -390,7 +390,7 @@ def test_a_row_that_was_made_again_is_corrected_to_what_came_since(days):
     days.store.engine.rows[DAY] = {**row, "s": {"N": "31"}, "best": {"N": "7"}}
 
     run = Runtime(days.app, days.store.engine, Settings.from_environment({}), pause=lambda _: None)
-    assert RowCorrection(run).correct([DAY]).left == []
+    assert RowCorrection(run).correct([DAY]).remaining == []
 
     assert days.shown() == day(30, 40)
 

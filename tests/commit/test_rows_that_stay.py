@@ -12,13 +12,13 @@ from streamfold.batch.process import process_event
 from streamfold.commit.emptying import TRUSTED_AFTER_STEPS, count_steps
 from streamfold.commit.pending import PendingWork
 from streamfold.engines import MemoryEngine
+from streamfold.engines.capacity import CountingEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode, encode
 from streamfold.runtime import Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow, DeleteRow, Refused
-from tests.helpers.counting import CountingEngine
 from tests.helpers.source import Source
 
 ITEM = Key("ITEM#{i}", "META")
@@ -110,7 +110,7 @@ def test_an_item_that_leaves_others_on_its_row_costs_one_request(shop):
 def test_the_last_item_of_a_row_is_refused_once_and_the_row_removed(shop):
     shop.deliver(shop.put(0, "a"))
     assert shop.deliver(shop.put(0, "b")) == []
-    assert shop.called() == {"transact": 2, "remove_empty": 1, "forget": 1, "refused": 1}
+    assert shop.called() == {"transact": 2, "remove_empty": 1, "clear_pending": 1, "refused": 1}
     assert (shop.rows(), shop.notes()) == ({"GROUP#b": 1}, [])
 
 
@@ -132,7 +132,7 @@ def test_a_handler_that_left_a_row_empty_notes_its_rows_at_once_from_then_on(sho
     shop.deliver(*(shop.put(n, "a" if n else "z") for n in range(4)))
     shop.deliver(shop.put(0, "b"))
     assert shop.deliver(shop.put(1, "b"), shop.put(2, "b"), shop.put(3, "b")) == []
-    assert shop.called() == {"transact": 1, "remove_empty": 1, "forget": 1, "refused": 0}
+    assert shop.called() == {"transact": 1, "remove_empty": 1, "clear_pending": 1, "refused": 0}
     assert shop.rows() == {"GROUP#b": 4}
 
 
@@ -168,7 +168,7 @@ def test_a_row_that_somebody_removed_is_not_taken_for_an_empty_one(shop):
 def test_a_large_transaction_of_a_local_store_notes_every_row(shop):
     shop.deliver(*(shop.put(n, "a") for n in range(3)))
     shop.deliver(shop.put(0, "b"), large=True)
-    assert shop.called() == {"transact": 1, "remove_empty": 1, "forget": 1, "refused": 0}
+    assert shop.called() == {"transact": 1, "remove_empty": 1, "clear_pending": 1, "refused": 0}
 
 
 class TellsOfOne(MemoryEngine):
@@ -213,7 +213,7 @@ class DiesBeforeRemoving(CountingEngine):
     def remove_empty(self, rows):
         raise EngineUnavailable("The process died.")
 
-    def forget(self, finished):
+    def clear_pending(self, finished):
         raise EngineUnavailable("The process died.")
 
 
@@ -302,6 +302,20 @@ def test_a_row_from_which_one_step_took_that_has_to_stay_and_one_that_need_not_m
 def test_a_row_that_has_to_stay_is_not_looked_at():
     pending_work = PendingWork()
     pending_work.commit([], [AddRow(ROW, {}, -2, contributors_min=2, requires_contributor=True)])
+    assert pending_work.lowered.maybe_empty() == []
+
+
+def test_a_row_that_another_process_took_back_after_this_one_added_to_it_may_be_empty():
+    pending_work = PendingWork()
+    pending_work.commit([], [AddRow(ROW, {}, 1)])
+    pending_work.lowered.add_noted(ROW)
+    assert pending_work.lowered.maybe_empty() == [ROW]
+
+
+def test_a_row_that_got_a_contributor_after_it_was_noted_is_not_empty():
+    pending_work = PendingWork()
+    pending_work.lowered.add_noted(ROW)
+    pending_work.commit([], [AddRow(ROW, {}, 1)])
     assert pending_work.lowered.maybe_empty() == []
 
 

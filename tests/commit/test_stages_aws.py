@@ -117,7 +117,7 @@ class Shop:
         return call
 
 
-STAGE_CALLS = ("remove_empty", "forget", "insert_rows", "read_entries", "page")
+STAGE_CALLS = ("remove_empty", "clear_pending", "insert_rows", "read_entries", "page")
 
 
 def stage_of(write):

@@ -111,7 +111,7 @@ def test_an_item_is_reconciled_with_what_it_is_now(app, engine):
 
 
 def test_they_are_proved_under_faults():
-    proof = check(shop(), ITEMS, histories=60, seed=5, processes=0)
+    proof = check(shop(), ITEMS, histories=20, seed=5, processes=0)
     assert not proof.unproved
     assert proof.faults
 

@@ -91,7 +91,7 @@ def test_a_copy_needs_new_images(router):
 def test_derived_rows_are_not_copied(router):
     router.view(ORDER_ITEM, into=TOTAL)(order_total)
     router.copy(TOTAL, to=COPIES)
-    assert "Only views, indexes, attributes, searches and feeds may read derived rows." in refusal(
+    assert "of kind copy may not read derived rows: declare it for the items that they are made of" in refusal(
         lambda: App("shop", routers=[router])
     )
 
@@ -99,7 +99,7 @@ def test_derived_rows_are_not_copied(router):
 def test_copies_are_not_copied_on(router):
     router.copy(ORDER, to=Table("near"))
     router.copy(Key("ORDER#{order_id}", "METADATA", table=Table("near")), to=Table("far"), name="on")
-    assert "Only views, indexes, attributes, searches and feeds may read derived rows." in refusal(
+    assert "of kind copy may not read derived rows: declare it for the items that they are made of" in refusal(
         lambda: App("shop", routers=[router])
     )
 
@@ -194,7 +194,7 @@ def test_children_that_are_derived_rows_are_refused(router):
 def test_parents_that_are_derived_rows_are_refused(router):
     router.view(ORDER_ITEM, into=TOTAL)(order_total)
     message = cascading(router, TOTAL, children=[Key("ORDER#{order_id}", "NOTE#{n}")])
-    assert "Only views, indexes, attributes, searches and feeds may read derived rows." in message
+    assert "of kind cascade may not read derived rows: declare it for the items that they are made of" in message
 
 
 # Archives

@@ -103,6 +103,7 @@ WRITES = {
     SwapState: st.builds(SwapState, st.just(ITEM), attributes, counts),
     CounterWrite: st.builds(
         CounterWrite, st.just(ITEM), counts, st.none() | counts, added=st.frozensets(texts.filter(bool)),
+        references=st.none() | texts,
     ),
     AbsentSource: st.just(AbsentSource(ROW)),
     DeleteSource: st.builds(DeleteSource, st.just(ROW), images, st.just("v")),
@@ -171,7 +172,7 @@ def test_each_text_of_a_ledger_write_is_sent_once():
         lambda engine: engine.read_rows([ROW]),
         lambda engine: engine.insert_rows([PutRow(ROW, {"a'b": Decimal("1.50"), "b": b"\x00", "s": {"x"}})]),
         lambda engine: engine.remove_empty([ROW]),
-        lambda engine: engine.forget({ITEM: {"one": "tëxt"}}),
+        lambda engine: engine.clear_pending({ITEM: {"one": "tëxt"}}),
         lambda engine: engine.count_up([Counter(ITEM, new=True)], 3, 1_800_000_000),
         lambda engine: engine.swap_state(ITEM, {"a": [1, "ö"]}, 0),
         lambda engine: engine.swap_state(ITEM, {"a": [1, "ö"]}, 4),

@@ -73,7 +73,10 @@ def moto_store(request, moto_client):
         moto_client.delete_table(TableName=name)
 
 
-@pytest.fixture(params=["embedded", "embedded file", "embedded file in a batch", "memory", "dynamodb on moto"])
+MOTO = pytest.param("dynamodb on moto", marks=pytest.mark.nightly)  # DynamoDB Local plays the same tests in CI
+
+
+@pytest.fixture(params=["embedded", "embedded file", "embedded file in a batch", "memory", MOTO])
 def store(request, tmp_path):
     if request.param == "dynamodb on moto":
         yield request.getfixturevalue("moto_store")

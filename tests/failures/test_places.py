@@ -38,8 +38,8 @@ def test_a_file_gives_a_document_a_line_with_its_place(tmp_path):
     path = tmp_path / "parked.jsonl"
     path.write_text(f"{line(1)}\n\nno json\n{line(2)}\n")
     first, bad, last = open_location(str(path))
-    assert (first.place, first.document) == (f"{path}:1", {"number": 1})
-    assert (bad.place, bad.document) == (f"{path}:3", None)
+    assert (first.location, first.document) == (f"{path}:1", {"number": 1})
+    assert (bad.location, bad.document) == (f"{path}:3", None)
     assert bad.why.startswith("this is not JSON (")
     assert "expected a parked record" in bad.why
     assert last.document == {"number": 2}
@@ -83,7 +83,7 @@ def test_an_object_is_read_alone_though_others_begin_like_it(bucket):
 def test_an_object_tells_its_place(bucket):
     bucket(failure=f"{line(1)}\n17")
     good, bad = open_location("s3://failures")
-    assert (good.place, bad.place) == ("s3://failures/failure:1", "s3://failures/failure:2")
+    assert (good.location, bad.location) == ("s3://failures/failure:1", "s3://failures/failure:2")
     assert bad.why.startswith("A document is int, 17")
 
 
@@ -176,7 +176,7 @@ def test_a_message_that_is_no_document_is_told_and_kept(queue, body, why):
     queue.send(body)
     (waiting,) = open_location(queue.url)
     assert waiting.document is None
-    assert waiting.place.startswith("message ")
+    assert waiting.location.startswith("message ")
     assert waiting.why.startswith(why)
 
 

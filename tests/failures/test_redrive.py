@@ -357,7 +357,7 @@ def test_numbers_of_records_are_read_from_the_stream_and_what_is_gone_is_told(sh
 
 def test_what_is_no_document_is_bad(shop):
     (reported,) = Redrive(shop.run, shop.origins, shop.fetch).process(Waiting("here", None, "torn"))
-    assert (reported.place, reported.what, reported.why) == ("here", "bad", "torn")
+    assert (reported.location, reported.what, reported.why) == ("here", "bad", "torn")
 
 
 def test_dry_run_says_what_it_would_do_and_does_nothing(shop):
@@ -511,7 +511,7 @@ late_redrive = given(history=writes(), random=st.randoms(use_true_random=False))
 
 
 @late_redrive
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_records_that_are_redriven_late_shuffled_and_twice_give_the_rows_of_the_model(history, random):
     check_late_redrive(history, random)
 

@@ -29,7 +29,16 @@ OWN = Key("OWN#{item_id}", "OWN")
 NAME = Key("NAME#{name}", "NAME")
 ITEMS = [f"ITEM#{number}" for number in range(4)]
 IMAGES = [{"group": group, "amount": amount, "name": group} for group in "xy" for amount in (1, 2)]
-CALLS = ("transact", "read_state", "read_sources", "read_source", "insert_rows", "remove_empty", "forget", "swap_state")
+CALLS = (
+    "transact",
+    "read_state",
+    "read_sources",
+    "read_source",
+    "insert_rows",
+    "remove_empty",
+    "clear_pending",
+    "swap_state",
+)
 LATE_STEPS = 8
 LATE = (((0, 0),), ((0, LATE_STEPS),), ((0, 0), (0, LATE_STEPS)))
 LATE_OF_STAYING = (LATE[0], ((0, 0), (2 * LATE_STEPS, 4 * LATE_STEPS)))

@@ -3,9 +3,9 @@
 from streamfold.derivations.derivation import derived
 from streamfold.ledger.schema import Schema
 
-AGGREGATIONS = Schema()
+SCHEMA = Schema()
 """What a test learnt of attributes: it is forgotten before the next."""
 
 
 def contribution(route, image, fields):
-    return derived(route, image, fields, AGGREGATIONS).checked()
+    return derived(route, image, fields, SCHEMA).checked()

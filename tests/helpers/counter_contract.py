@@ -95,6 +95,15 @@ class CounterContract:
         assert self.write(store, expires=False) == {"n": START + 1, "ids": {"a"}}
         assert self.write(store, removed=frozenset("a"), expires=True) == {"n": START + 1, "ttl": EXPIRES}
 
+    def test_references_replace_the_stored_ones_and_come_back_with_the_number(self, store):
+        self.count(store, Counter(ONE))
+        assert self.write(store, references="[1]", expires=False) == {"n": START + 1, "refs": "[1]"}
+        both = self.write(store, references="[2]", added=frozenset("a"))
+        assert both == {"n": START + 1, "refs": "[2]", "ids": {"a"}}
+        assert self.count(store, Counter(ONE, expires=False))[ONE]["refs"] == "[2]"
+        assert self.write(store, START + 2, removed=frozenset("a")) == {"n": START + 2, "refs": "[2]"}
+        assert self.write(store, START + 2, references="", expires=True) == {"n": START + 2, "ttl": EXPIRES}
+
     def test_number_is_set_where_the_one_that_was_read_is_stored(self, store):
         self.count(store, Counter(ONE))
         assert self.write(store, raised=START * 2, added=frozenset("a"))["n"] == START * 2

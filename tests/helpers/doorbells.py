@@ -1,4 +1,4 @@
-"""A queue that functions ring, in place of SQS, and an application whose posts are long fan-outs."""
+"""A queue that functions ring, in place of SQS, and applications whose posts and referents are long fan-outs."""
 
 import json
 from contextlib import contextmanager
@@ -6,17 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 from botocore.exceptions import ClientError
 
+from streamfold import App, Count, Key, Lookup, Max, Router, Row, Sum
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.jobs.fan_outs import FanOuts, SegmentQueue
 from streamfold.lambda_entry.queue import QueueFunction
-from streamfold.records.values import decode
+from streamfold.records.values import decode, encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, applications
 from tests.helpers.records import change, item
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/doorbell"
+LINE, PRODUCT = Key("ORDER#{order_id}", "LINE"), Key("PRODUCT#{product_id}", "META")
 QUEUED = Settings(observe="off", state_table="state", jobs=URL, tables={"main": "rows"})
 
 
@@ -86,6 +88,51 @@ def opened(readers):
     assert not process_changes(run, edges).failures
     told = change(None, item(*post(1), text="hello"), 10_000)
     assert not process_changes(run, [told]).failures
+    return app, engine, run
+
+
+def lines_of_a_product():
+    """An application whose handlers each visit the lines of a product by a fan-out, if it has more than one."""
+    router, lookup = Router(), {"product": Lookup(PRODUCT, optional=True)}
+
+    @router.view(LINE, into=Key("CATEGORY#{category}", "SALES"), lookup=lookup, inline=1)
+    def sales(line, product):
+        category, price = (product["category"], product["price"]) if product else ("none", 0)
+        return Row(category=category, units=Sum(line["quantity"]), dearest=Max(price), lines=Count())
+
+    @router.index(LINE, into=Key("CATEGORY#{category}", "LINE#{order_id}"), lookup=lookup, inline=1)
+    def lines_by_category(line, product):
+        return Row(category=product["category"], quantity=line["quantity"]) if product else None
+
+    @router.attributes(LINE, lookup=lookup, inline=1)
+    def category_on_line(line, product):
+        return Row(category=product["category"]) if product else None
+
+    return App("social", routers=[router])
+
+
+def opened_by_a_referent(lines):
+    """The same, opened by a product of so many lines that changes. One of them is of another product by now, and its
+    record is yet to come.
+    """
+    app = lines_of_a_product()
+    engine = MemoryEngine(app.tables.values(), app.chains)
+    run = new_run(app, engine)
+
+    def put(old, new, number):
+        made = change(old, new, number)
+        engine.put_sources([(made.item, encode(new)["M"], made.version_text)])
+        return made
+
+    def line(number, product_id):
+        return item(*LINE.compose({"order_id": f"{number}"}), product_id=product_id, quantity=2)
+
+    product = item(*PRODUCT.compose({"product_id": "p"}), category="a", price=3)
+    changes = [put(None, product, 1), *(put(None, line(number, "p"), number + 2) for number in range(lines))]
+    changes.append(put(product, {**product, "category": "b"}, 10_000))
+    for each in changes:
+        assert not process_changes(run, [each]).failures
+    put(line(0, "p"), line(0, "q"), 10_001)
     return app, engine, run
 
 

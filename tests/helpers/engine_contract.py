@@ -759,6 +759,15 @@ class EngineContract:
         assert store.engine.remove_empty([full, empty, missing]) == [empty]
         assert [row[":at"] for row in store.rows("marked")] == ["full"]
 
+    def test_state_items_are_inserted_once_and_stay_as_they_are(self, store):
+        items = [PutState(StateKey("backlinks#shop", str(number)), f"text {number}") for number in range(30)]
+        assert store.engine.insert_state(items[:2]) == []
+        assert store.engine.insert_state([*items, PutState(items[0].key, "another")]) == []
+        found = store.engine.read_entries(Entries("backlinks#shop", 100))
+        assert found == sorted((item.key.sk, item.text) for item in items)
+        assert "ttl" not in store.state(items[0].key)
+        assert store.engine.insert_state([]) == []
+
     def test_no_rows_are_inserted(self, store):
         assert store.engine.insert_rows([]) == Inserted([], [])
 
@@ -822,14 +831,16 @@ class EngineContract:
     def test_what_was_left_behind_is_forgotten_once_it_is_finished(self, store):
         self.left(store)
         assert store.state()["total.u"] == "[]"
-        store.engine.forget({LEDGER: {"total": "[]"}})
+        store.engine.clear_pending({LEDGER: {"total": "[]"}})
         assert "total.u" not in store.state()
         assert (store.state()["r"], store.state()["total.v"]) == (1, "v1")
 
     def test_what_was_left_behind_since_is_kept(self, store):
         self.left(store)
-        store.engine.forget({LEDGER: {"total": "[1]"}})
-        store.engine.forget({LEDGER: {"total": "[]", "other": "[]"}, StateKey("ledger#none", "-"): {"total": "[]"}})
+        store.engine.clear_pending({LEDGER: {"total": "[1]"}})
+        store.engine.clear_pending(
+            {LEDGER: {"total": "[]", "other": "[]"}, StateKey("ledger#none", "-"): {"total": "[]"}}
+        )
         assert store.state()["total.u"] == "[]"
         assert store.state(StateKey("ledger#none", "-")) is None
 
@@ -838,7 +849,7 @@ class EngineContract:
         keys = [LEDGER._replace(sk=str(number)) for number in range(30)]
         for key in keys:
             store.write(LedgerWrite(key, tuple(parts), None, 0, expires=False))
-        store.engine.forget({key: {part.handler: "[]" for part in parts} for key in keys})
+        store.engine.clear_pending({key: {part.handler: "[]" for part in parts} for key in keys})
         assert [name for key in keys for name in store.state(key) if name.endswith(".u")] == []
 
     def test_what_is_not_finished_is_never_overwritten_unread(self, store):
@@ -1171,6 +1182,7 @@ CALLS = {
     "one write": lambda engine: engine.transact([Claim(CLAIM)], EXPIRES),
     "a transaction": lambda engine: engine.transact([Claim(CLAIM), AddRow(ROW, {"units": 1}, 1)], EXPIRES),
     "insert rows": lambda engine: engine.insert_rows([plain_row(a=1)]),
+    "insert state": lambda engine: engine.insert_state([PutState(CLAIM, "text")]),
     "put pairs": lambda engine: engine.put_post_rows([PutPostRow(ROW, None, ("v1", "w1"), EXPIRES)]),
     "remove empty rows": lambda engine: engine.remove_empty([ROW]),
     "read state": lambda engine: engine.read_state([LEDGER]),

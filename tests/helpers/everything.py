@@ -33,6 +33,7 @@ CARD = Key("CARD#{order_id}", "CARD")
 BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
 PRICES = Key("PRICES#{tag}", "TOTAL")
 LEADERS = Key("LEADERS", "{customer}")
+SPREAD = Key("SPREAD#{day}", "SHARD#{shard:02d}")
 RANGE = Key("RANGE", "TOTAL")
 BAND = Key("BAND#{band}", "TOTAL")
 ALL = Key("ALL", "TOTAL")
@@ -100,6 +101,17 @@ def prices(item, sku):
         at=item["day"],
         wins=item["quantity"],
         score=Average(item["price"]),
+    )
+
+
+@router.view(ORDER_ITEM, into=SPREAD, shards=2)
+def in_shards(item, sku):
+    yield Row(
+        day=item["day"],
+        units=Sum(item["quantity"]),
+        greatest=Max(item["price"]),
+        top=Top(2, sku, by=item["price"]),
+        customers=Distinct(item["customer"]),
     )
 
 

@@ -154,7 +154,9 @@ class Drawn:
             case "CounterWrite":
                 added, removed = self.of(({"a", "b"}, ()), ((), {"a"}), ((), ()))
                 ids = {"added": frozenset(added), "removed": frozenset(removed)}
-                return CounterWrite(key, self.of(1, 2), self.of(None, 7), **ids, expires=self.of(None, True, False))
+                refers = {"references": self.of(None, "", *TEXTS)}
+                expires = self.of(None, True, False)
+                return CounterWrite(key, self.of(1, 2), self.of(None, 7), **ids, **refers, expires=expires)
         raise AssertionError(kind)
 
 
@@ -217,7 +219,7 @@ class GuardsContract:
         if kind is ClearNotes:
             texts = {handler: drawn.of(*TEXTS) for handler in drawn.of("a", "b", "ab")}
             notes = {f"{handler}.u": text for handler, text in texts.items()}
-            return ClearNotes(key, notes), lambda: engine.forget({key: texts})
+            return ClearNotes(key, notes), lambda: engine.clear_pending({key: texts})
         if kind is SwapState:
             swap = SwapState(key, {"a": 1}, drawn.of(0, 1, 2), expires=False)
             return swap, lambda: not engine.swap_state(*swap[:3])

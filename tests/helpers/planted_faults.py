@@ -167,7 +167,7 @@ class Shop:
         for page in pages(ItemKeys(APP, self.engine, APP.routes, 64).all(), 50):
             verifier.look(page)
             self.write()
-        verifier.settle()
+        verifier.recheck()
         assert verifier.found.failed == []
         return {each.item for each in verifier.found.different}
 
@@ -209,4 +209,4 @@ class Shop:
         expected = self.planted("row changed", "row deleted", "extra row", "no claim")
         assert {row for row in left if self.number(row) not in twice} == expected
         mended = RowCorrection(self.run).correct(left)
-        assert (mended.left, set(mended.corrected)) == ([], left)
+        assert (mended.remaining, set(mended.corrected)) == ([], left)

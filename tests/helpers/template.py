@@ -4,13 +4,12 @@ from pathlib import Path
 
 import yaml
 
-from streamfold.settings import TABLE_PREFIX, environment_name
 from tests.tools.overlay import overlaid, overlay_text
 
 ROOT = Path(__file__).parents[2]
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Knows the short forms of CloudFormation's functions."""
 
 
@@ -20,7 +19,7 @@ def _function(loader, suffix, node):
     value = loader.construct_scalar(node)
     if suffix == "GetAtt":
         return {"Fn::GetAtt": value.split(".", 1)}
-    return {"Ref": value} if suffix == "Ref" else {f"Fn::{suffix}": value}
+    return {suffix: value} if suffix in ("Ref", "Condition") else {f"Fn::{suffix}": value}
 
 
 _Loader.add_multi_constructor("!", _function)
@@ -39,19 +38,6 @@ def kinesis_template():
 
 def properties(template, name):
     return template["Resources"][name]["Properties"]
-
-
-def time_to_live_differences(template, app):
-    """Where a table expires by another attribute than the application sets; one that declares none sets none."""
-    variables = properties(template, "Projector")["Environment"]["Variables"]
-    differences = []
-    for name, table in app.tables.items():
-        resource = variables[TABLE_PREFIX + environment_name(name)]["Ref"]
-        specification = properties(template, resource).get("TimeToLiveSpecification", {})
-        attribute = specification.get("AttributeName") if specification.get("Enabled") else None
-        if table.ttl not in (None, attribute):
-            differences.append(f"table {name!r} declares ttl={table.ttl!r}, its resource {resource} has {attribute!r}")
-    return differences
 
 
 def create_table(client, template, resource, name):

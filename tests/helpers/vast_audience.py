@@ -12,7 +12,7 @@ from streamfold.derivations.feed.posts import EDGE_DIGITS, StoredCopy
 from streamfold.engines import MemoryEngine
 from streamfold.records.encoded import item_bytes
 from streamfold.records.values import encode
-from tests.helpers.counting import BATCH_WRITES
+from streamfold.settings.limits import STATEMENTS_MAX
 from tests.helpers.feed_histories import FOLLOW
 
 PAGE_BYTES = 1_000_000
@@ -52,7 +52,7 @@ class VastAudience(MemoryEngine):
             self.units += ceil(item_bytes(encode(dict(pair.attributes or {}))["M"]) / 1024 + KEY_BYTES / 1024)
             again += not pair.fresh and not self.names <= {*pair.removed, *(pair.attributes or ())}
         self.rows_written += len(pairs)
-        self.requests += ceil(len(pairs) / BATCH_WRITES) + 2 * again
+        self.requests += ceil(len(pairs) / STATEMENTS_MAX) + 2 * again
         self.units += 2 * again
         return []
 

@@ -53,9 +53,9 @@ class Watched:
         self.touched |= set(rows)
         return self.engine.remove_empty(rows)
 
-    def forget(self, finished):
+    def clear_pending(self, finished):
         self.touched |= set(finished)
-        return self.engine.forget(finished)
+        return self.engine.clear_pending(finished)
 
     def count_up(self, counters, start, expires_at):
         self.touched |= {counter.key for counter in counters}

@@ -49,7 +49,7 @@ def test_a_lane_that_is_done_and_expired_is_not_waited_for():
     engine, fan_outs = opened()
     fan_outs.work(JOB, 0, lambda _: Paged(None, {}))
     del engine.state[segment_key(APP.name, JOB.id, 0)]
-    expired, other = fan_outs.lanes(JOB)
+    expired, other = fan_outs.segments(JOB)
     assert (is_over(expired), is_over(other)) == (True, False)
 
 
@@ -86,7 +86,7 @@ def test_a_lane_that_is_asked_for_again_on_its_way_passes_every_place_once_more(
 def test_a_fan_out_is_not_asked_for_again_for_an_older_version():
     _, fan_outs = opened()
     assert fan_outs.open(JOB, "0", again=True)  # as its lanes are to be worked on
-    assert [lane.version for lane in fan_outs.lanes(JOB)] == ["1", "1"]
+    assert [lane.version for lane in fan_outs.segments(JOB)] == ["1", "1"]
 
 
 def test_an_older_change_leads_no_lane_back_where_one_has_expired():
@@ -94,4 +94,4 @@ def test_an_older_change_leads_no_lane_back_where_one_has_expired():
     fan_outs.work(JOB, 0, lambda _: Paged(None, {}))
     del engine.state[segment_key(APP.name, JOB.id, 0)]
     assert fan_outs.open(JOB, "0")  # the other lane is to be worked on
-    assert [lane.version for lane in fan_outs.lanes(JOB)] == ["", "1"]
+    assert [lane.version for lane in fan_outs.segments(JOB)] == ["", "1"]

@@ -128,7 +128,7 @@ def test_segment_moves_on_and_counts(jobs):
     assert second == JobSegment(2, None, {"read": 520, "written": 7, "failed": 1}, done=True, revision=2)
     assert jobs.segment(job, 2) == second
     assert jobs.segments(job) == {2: second}
-    assert [segment.number for segment in jobs.left(job)] == [0, 1, 3]
+    assert [segment.number for segment in jobs.pending(job)] == [0, 1, 3]
 
 
 def test_run_that_was_overtaken_goes_on_where_the_other_is(jobs):
@@ -179,7 +179,7 @@ def test_attributes_of_newer_code_are_left_out_and_damage_is_told(jobs, engine):
 
 def run(jobs, engine, job, seen):
     """Does what is left of a job: notes each key, then moves the segment on."""
-    for left in jobs.left(job):
+    for left in jobs.pending(job):
         segment = left
         while not segment.done:
             page = engine.scan(SHOP, Segment(segment.number, job.segments), segment.after, 3)
@@ -195,7 +195,7 @@ def test_killed_and_overlapping_runs_leave_no_key_out(seed):
 
     def meanwhile():
         if drawn.random() < 0.05:
-            other = next(jobs_of(engine).left(job), None)
+            other = next(jobs_of(engine).pending(job), None)
             if other is not None:
                 page = engine.scan(SHOP, Segment(other.number, 4), other.after, 5)
                 seen.update(key[1] for key in page.keys)

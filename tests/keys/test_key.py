@@ -176,7 +176,7 @@ def test_a_field_may_have_the_name_of_a_parameter():
 @pytest.mark.parametrize(
     ("key", "values", "message"),
     [
-        (ORDER, {}, "Template 'ORDER#{order_id}' needs a value for 'order_id'."),
+        (ORDER, {}, "Template 'ORDER#{order_id}' needs a value for 'order_id': give order_id=..."),
         (ORDER, {"order_id": "1", "sku": "a"}, f"{ORDER!r} has no field 'sku'; it has order_id."),
         (Key("ALL", "ORDERS"), {"x": "1"}, "Key('ALL', 'ORDERS') has no field 'x'; it has none."),
         (
@@ -331,7 +331,7 @@ def test_a_query_uses_the_table_s_names():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"y": "2"}, "Template 'A#{x}' needs a value for 'x'."),
+        ({"y": "2"}, "Template 'A#{x}' needs a value for 'x': give x=..."),
         ({"x": "1", "z": "3"}, "Template '{y}#{z}' needs 'y' before 'z' in a query."),
         ({"x": "1", "w": "4"}, "Key('A#{x}', '{y}#{z}') has no field 'w'; it has x, y, z."),
         ({"x": "#"}, "Value '#' cannot be used for {x} in template 'A#{x}': it holds the delimiter '#'; "),

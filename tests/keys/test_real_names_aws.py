@@ -65,6 +65,6 @@ def test_parts_of_handlers_whose_names_have_dots_are_told_apart():
     attributes = {f"{name}{end}": f"{name}{end}" for name in names for end in (".v", ".s", ".u")}
     assert len(attributes) == 3 * len(names)
     found = LedgerItem.of({**attributes, "x.fence": True, "r": 1, "live": 2})
-    assert {name: (part.version, part.text, part.left) for name, part in found.parts.items()} == {
+    assert {name: (part.version, part.text, part.pending) for name, part in found.contributions.items()} == {
         name: (f"{name}.v", f"{name}.s", f"{name}.u") for name in names
     }

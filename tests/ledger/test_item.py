@@ -213,9 +213,9 @@ FIVE, SEVEN = contributed(Row(GROUP, group="x", n=Sum(5))), contributed(Row(GROU
 
 def test_the_optimistic_step_expects_what_the_old_image_contributed():
     found = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, SEVEN),))
-    [part] = found.guard.parts
-    assert part == HandlerContribution("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), part.left)
-    assert pending_rows(part.left) == dict.fromkeys(FIVE, NO_ROW_CONTRIBUTION)
+    [part] = found.guard.contributions
+    assert part == HandlerContribution("OWNED", V1, stored_text(SEVEN), stored_text(FIVE), part.pending)
+    assert pending_rows(part.pending) == dict.fromkeys(FIVE, NO_ROW_CONTRIBUTION)
     assert LedgerWrite(KEY, (part,), revision=None, live=0, expires=False) == found.guard
     assert not found.partial
     assert tuple(difference("shop", VIEW, ITEM, FIVE, SEVEN)) == found.effects
@@ -224,7 +224,7 @@ def test_the_optimistic_step_expects_what_the_old_image_contributed():
 def test_an_unchanged_contribution_still_moves_the_version_on():
     found = optimistic(KEY, ITEM, (Step(VIEW, V2, FIVE, FIVE),))
     assert found.effects == ()
-    assert found.guard.parts[0].version == V2
+    assert found.guard.contributions[0].version == V2
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_one_handler_of_several_with_something_left_keeps_the_item():
     one, two = made("ONE", "TWO")
     guard = optimistic(KEY, ITEM, (Step(one, V1, FIVE, {}), Step(two, V1, FIVE, SEVEN))).guard
     assert (guard.live, guard.expires, guard.live_expected) == (-1, False, None)
-    assert [part.handler for part in guard.parts] == ["ONE", "TWO"]
+    assert [part.handler for part in guard.contributions] == ["ONE", "TWO"]
 
 
 def test_what_each_handler_writes_and_removes_is_tallied():
@@ -255,7 +255,7 @@ def test_a_large_contribution_is_put_beside_and_deleted_when_it_shrinks():
     place = contribution_key(KEY, "OWNED")
     grown = optimistic(KEY, ITEM, (Step(VIEW, V1, FIVE, LARGE),))
     assert PutState(place, stored_text(LARGE)) in grown.effects
-    assert kept_text(stored_text(LARGE)) == grown.guard.parts[0].contribution
+    assert kept_text(stored_text(LARGE)) == grown.guard.contributions[0].contribution
     shrunk = optimistic(KEY, ITEM, (Step(VIEW, V1, LARGE, FIVE),))
     assert DeleteState(place) in shrunk.effects
 
@@ -328,10 +328,10 @@ def test_an_optimistic_step_is_the_one_that_is_planned_from_the_ledger_that_it_a
     assert unstamped(assumed.effects) == unstamped(read.effects)
     assert (assumed.steps, assumed.tallies, assumed.partial) == (read.steps, read.tallies, read.partial)
     assert (assumed.guard.live, assumed.guard.expires) == (read.guard.live, read.guard.expires)
-    one, other = assumed.guard.parts[0], read.guard.parts[0]
+    one, other = assumed.guard.contributions[0], read.guard.contributions[0]
     assert (one.version, one.contribution) == (other.version, other.contribution)
-    assert (one.left is None) == (other.left is None)
-    assert pending_rows(one.left or "") == pending_rows(other.left or "")
+    assert (one.pending is None) == (other.pending is None)
+    assert pending_rows(one.pending or "") == pending_rows(other.pending or "")
 
 
 # A small model: what the ledger stores and the rows that follow are moved on by transitions alone.
@@ -368,7 +368,7 @@ def test_from_whatever_is_stored_a_step_leads_the_rows_to_what_is_due(stored, as
     rows = applied({}, difference("shop", VIEW, ITEM, {}, stored))
     found = replanned(KEY, ITEM, (Step(VIEW, V2, assumed, due),), holding(V1, stored))
     assert applied({}, difference("shop", VIEW, ITEM, {}, due)) == applied(rows, found.effects)
-    assert due.keys() == stored_rows(found.guard.parts[0].contribution).keys()
+    assert due.keys() == stored_rows(found.guard.contributions[0].contribution).keys()
 
 
 def test_a_step_with_more_rows_than_fit_goes_page_by_page_and_its_version_last():
@@ -376,7 +376,7 @@ def test_a_step_with_more_rows_than_fit_goes_page_by_page_and_its_version_last()
     rows, stored, pages = applied({}, difference("shop", VIEW, ITEM, {}, before)), holding(V1, before), []
     while (found := replanned(KEY, ITEM, (Step(VIEW, V2, None, after),), stored)) is not None:
         assert len(found.effects) + 1 <= 100
-        pages.append((found.partial, found.guard.parts[0].version))
+        pages.append((found.partial, found.guard.contributions[0].version))
         rows, stored = applied(rows, found.effects), stored_after(stored, found)
     assert pages == [(True, V1), (True, V1), (False, V2)]
     assert applied({}, difference("shop", VIEW, ITEM, {}, after)) == rows
@@ -391,7 +391,7 @@ def test_a_step_that_just_fits_is_not_paged():
 
 def stored_after(stored, found):
     """The ledger item after a transition, with a contribution that is kept elsewhere filled in."""
-    (part,) = found.guard.parts
+    (part,) = found.guard.contributions
     text = next((write.text for write in found.effects if isinstance(write, PutState)), part.contribution)
     return LedgerItem(stored.revision + 1, 1, {part.handler: StoredContribution(part.version, text)})
 
@@ -401,7 +401,7 @@ def test_the_first_page_of_an_item_without_ledger_has_a_version_below_every_othe
     found = replanned(KEY, ITEM, (Step(VIEW, V1, None, after),), LedgerItem.of(None))
     assert found.partial
     assert not found.guard.expires
-    assert found.guard.parts[0].version == ""
+    assert found.guard.contributions[0].version == ""
     assert found.tallies == (Tally("OWNED", PAGE_ROWS, 0),)
 
 
@@ -409,7 +409,7 @@ def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
     found = holding(V2, FIVE)
     transition = reconciled(KEY, ITEM, (Step(VIEW, V1, None, FIVE),), found)
     assert transition.effects == ()
-    assert transition.guard.parts == (HandlerContribution("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
+    assert transition.guard.contributions == (HandlerContribution("OWNED", V2, stored_text(FIVE), stored_text(FIVE)),)
     assert (transition.guard.revision, transition.guard.fence, transition.guard.expires) == (
         found.revision,
         True,
@@ -419,7 +419,7 @@ def test_a_repair_is_written_also_when_nothing_differs_and_bears_a_fence():
 
 def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record():
     transition = reconciled(KEY, ITEM, (Step(VIEW, BEFORE_ALL, None, {}),), LedgerItem.of(None))
-    assert transition.guard.parts == (HandlerContribution("OWNED", BEFORE_ALL, "", ""),)
+    assert transition.guard.contributions == (HandlerContribution("OWNED", BEFORE_ALL, "", ""),)
     assert (transition.guard.revision, transition.guard.expires) == (0, True)
     assert BEFORE_ALL < V1
 
@@ -427,4 +427,4 @@ def test_a_repair_of_an_item_that_nothing_is_known_of_is_older_than_every_record
 @pytest.mark.parametrize(("asked", "version"), [(V1, V2), (V2, V2), (V3, V3)])
 def test_a_repair_never_lowers_the_version(asked, version):
     transition = reconciled(KEY, ITEM, (Step(VIEW, asked, None, {}),), holding(V2, FIVE))
-    assert transition.guard.parts[0].version == version
+    assert transition.guard.contributions[0].version == version

@@ -46,9 +46,9 @@ class Store(MemoryEngine):
         self._fail("read_rows")
         return super().read_rows(keys)
 
-    def forget(self, finished):
-        self._fail("forget")
-        super().forget(finished)
+    def clear_pending(self, finished):
+        self._fail("clear_pending")
+        super().clear_pending(finished)
 
     def transact(self, writes, expires_at):
         refused = super().transact(writes, expires_at)
@@ -185,7 +185,7 @@ def test_what_is_not_finished_stays_in_the_ledger():
 def test_a_ledger_that_does_not_forget_fails_no_record():
     shop = Shop()
     shop.deliver(shop.put(day="1", price=5))
-    assert shop.die(shop.put(day="2", price=5), at="forget", error=EngineUnavailable("throttled")) == []
+    assert shop.die(shop.put(day="2", price=5), at="clear_pending", error=EngineUnavailable("throttled")) == []
     assert shop.deliver(shop.put(day="3", price=5)) == []
     assert list(shop.rows()) == ["DAY#3"]
 
@@ -266,12 +266,12 @@ def days(app=None):
 
 def test_who_forgets_late_what_a_step_left_forgets_nothing_of_a_later_step():
     shop, late = days(), []
-    with patch.object(shop.store, "forget", late.append):
+    with patch.object(shop.store, "clear_pending", late.append):
         shop.deliver(shop.put(nothing=True))
     shop.deliver(shop.put(day="1", price=5))
     out = shop.put(nothing=True)
     shop.die(out)
-    shop.store.forget(*late)
+    shop.store.clear_pending(*late)
     assert shop.deliver(out) == []
     assert shop.rows() == {}
 

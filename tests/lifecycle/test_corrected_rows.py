@@ -179,7 +179,7 @@ def test_a_row_that_is_left_is_as_it_was():
     beside.engine.rows[ROW] |= {"n": {"BOOL": True}}
     before = beside.engine.read_rows([ROW])
     found = beside.correct([ROW], {})
-    assert ([each.row for each in found.left], beside.engine.read_rows([ROW])) == ([ROW], before)
+    assert ([each.row for each in found.remaining], beside.engine.read_rows([ROW])) == ([ROW], before)
 
 
 def test_a_row_that_changes_all_the_time_is_left_without_a_mark():
@@ -188,7 +188,7 @@ def test_a_row_that_changes_all_the_time_is_left_without_a_mark():
     moments = {moment: lambda: beside.toggle(1, 2) for moment in range(0, 1_000, 2)}
     found = beside.correct([ROW], moments)
     assert found.corrected == []
-    assert found.left
+    assert found.remaining
     assert not str(beside.engine.rows.get(ROW, {}).get(OWNER, {}).get("S", "")).startswith(MARK)
 
 

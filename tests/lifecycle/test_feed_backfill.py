@@ -134,7 +134,7 @@ def test_deployments_of_feeds_with_pages_beside_the_stream_end_right():
 @pytest.mark.ci
 @pytest.mark.parametrize("options", [{}, {"pull_above": 1}], ids=["pushed", "pulled"])
 def test_hundreds_of_deployments_of_feeds_end_right(options):
-    check(500, 1_000, **options)
+    check(300, 1_000, **options)
 
 
 @pytest.mark.nightly

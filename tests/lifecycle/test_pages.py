@@ -99,7 +99,7 @@ def test_what_an_earlier_step_left_behind_is_finished_once(app, engine, monkeypa
     process_changes(run_of(app, engine), put(engine, 1))
     engine.put_sources([(keys(1)[0], None, "9")])
     monkeypatch.setattr(engine, "remove_empty", lambda _: [])
-    monkeypatch.setattr(engine, "forget", lambda _: None)
+    monkeypatch.setattr(engine, "clear_pending", lambda _: None)
     Pages(run_of(app, engine), {"total"}).reconcile(keys(1))
     assert "_sf_n" in row(engine)
     monkeypatch.undo()
@@ -162,13 +162,13 @@ def test_an_item_costs_little_more_than_its_ledger_item(into, rows, size, units_
 
 
 def test_deployments_with_pages_beside_the_stream_end_right():
-    check(60)
+    check(20)
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("first", range(1_000, 3_000, 500))
-def test_two_thousand_deployments_with_pages_beside_the_stream_end_right(first):
-    check(500, first)
+@pytest.mark.parametrize("first", range(1_000, 1_500, 250))
+def test_hundreds_of_deployments_with_pages_beside_the_stream_end_right(first):
+    check(250, first)
 
 
 @pytest.mark.nightly
@@ -178,12 +178,12 @@ def test_eighty_thousand_deployments_with_pages_beside_the_stream_end_right(firs
 
 
 def test_deployments_through_kinesis_end_right():
-    check(15, kind=KinesisHistory)
+    check(6, kind=KinesisHistory)
 
 
 @pytest.mark.ci
-def test_a_thousand_deployments_through_kinesis_end_right():
-    check(1_000, 1_000, KinesisHistory)
+def test_hundreds_of_deployments_through_kinesis_end_right():
+    check(500, 1_000, KinesisHistory)
 
 
 @pytest.mark.nightly
@@ -202,7 +202,7 @@ def source_first(visits, wanted):
 
 def absent_only(visit, step):
     """Passes parts over that are there."""
-    return step.route.name not in visit.held.parts and bool(step.after)
+    return step.route.name not in visit.held.contributions and bool(step.after)
 
 
 read = Visits.read
@@ -213,7 +213,7 @@ MUTANTS = {
     "sources before ledger items": (Visits, "read", source_first, {}),
     "rows of an earlier page are not looked at again": (Visits, "name", lambda *_: None, {}),
 }
-SHOWN_BY = {"sources before ledger items": 542, "no sweep": 87}
+SHOWN_BY = {"sources before ledger items": 618, "no sweep": 87}
 """The first history that shows what few do. It is played first; if it does so no more, all of them are."""
 
 

@@ -136,7 +136,7 @@ def test_parts_are_done_in_any_order_in_pieces_and_twice(app, engine):
         )
     run_here(parts(app, engine, job))
     assert counted(engine) == ITEMS
-    assert parts(app, engine, job).left() == []
+    assert parts(app, engine, job).pending() == []
 
 
 def test_the_end_of_a_job_fills_its_handlers_and_not_before(app, engine):

@@ -142,7 +142,7 @@ def check_state(engine, handler, *, remove):
         assert not (remove and key.pk.startswith(f"entries#shop#{handler}#")), key
         if key.pk.startswith("ledger#"):
             assert not any(name.startswith(f"{handler}.") for name in stored), key
-            live = sum(bool(part.text) for part in LedgerItem.of(stored).parts.values())
+            live = sum(bool(part.text) for part in LedgerItem.of(stored).contributions.values())
             assert stored.get("live", 0) == live, key
             assert ("ttl" in stored) == (live == 0), key
 
@@ -226,7 +226,7 @@ def test_rows_that_are_kept_stay_as_they_are_and_the_parts_go(engine, handler):
     filled(engine)
     before = rows(engine)
     report = retired(engine, handler, remove=False)
-    assert (report.parts, report.dropped, report.rows, report.kept) == (3, 3, 0, [])
+    assert (report.contributions, report.dropped, report.rows, report.kept) == (3, 3, 0, [])
     assert report.stored == (2 if handler == "own" else 3)
     assert rows(engine) == before
     assert not any(name.startswith(f"{handler}.") for stored in ledgers(engine) for name in stored)
@@ -250,7 +250,7 @@ def test_a_second_run_finds_nothing(engine):
     filled(engine)
     retired(engine, "total", remove=True)
     report = retired(engine, "total", remove=True)
-    assert (report.parts, report.dropped, report.rows) == (0, 0, 0)
+    assert (report.contributions, report.dropped, report.rows) == (0, 0, 0)
 
 
 def test_the_removal_of_an_item_is_one_transaction_again_and_the_item_expires():
@@ -288,7 +288,7 @@ def test_an_item_of_its_own_that_a_killed_run_left_is_removed_by_the_next(monkey
     assert any(key.pk.startswith("part#") for key in engine.state)
     monkeypatch.setattr(engine, "transact", transact)
     report = retired(engine, "large", remove=False)
-    assert (report.parts, report.kept) == (0, [])
+    assert (report.contributions, report.kept) == (0, [])
     assert not any(key.pk.startswith("part#") for key in engine.state)
 
 

@@ -54,6 +54,6 @@ def test_rows_of_feeds_are_not_mended_even_where_they_are_named():
     row = ("main", key["PK"]["S"], key["SK"]["S"])
     before = engine.read_rows([row])
     corrected = RowCorrection(run).correct([row])
-    assert (corrected.corrected, [each.row for each in corrected.left]) == ([], [row])
-    assert "No handler here contributes to it" in corrected.left[0].why
+    assert (corrected.corrected, [each.row for each in corrected.remaining]) == ([], [row])
+    assert "No handler here contributes to it" in corrected.remaining[0].why
     assert engine.read_rows([row]) == before

@@ -52,8 +52,8 @@ def test_what_another_application_added_stays_and_the_row_is_told(engine_class):
     before = engine.read_rows([SHARED])
     assert before[SHARED]["total"] == 48
     found = corrected(app, engine, SHARED)
-    assert (found.corrected, [left.row for left in found.left]) == ([], [SHARED])
-    assert found.left[0].why.startswith(
+    assert (found.corrected, [left.row for left in found.remaining]) == ([], [SHARED])
+    assert found.remaining[0].why.startswith(
         "Application 'two' writes the same target, and its contributions are not known here"
     )
     assert engine.read_rows([SHARED]) == before

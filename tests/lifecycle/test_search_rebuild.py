@@ -1,7 +1,10 @@
 """Steps of a rebuild, and what happens between them."""
 
+from itertools import count
+
 import pytest
 
+from streamfold import App, Document, Key, Lookup, Router
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.indexes import OPENED, LocalAliases, SearchIndex
 from streamfold.derivations.search.local import LocalIndex
@@ -13,13 +16,33 @@ from streamfold.lifecycle.search import Rebuild
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from tests.derivations.search.applications import one_item
+from tests.derivations.search.applications import FIELDS, ORDER, one_item
 from tests.helpers.records import change, item
 from tests.lifecycle.test_rebuild_histories import source_before_number
 
 NOW = 1_772_355_600
 KEY = ("main", "ORDER#1", "METADATA")
 NEW = own_alias("orders~000002")
+RAISES_COUNTERS = [
+    {"id": "ORDER#{order_id}#{title}"},
+    {"lookup": {"buyer": Lookup(Key("USER#{buyer_id}", "META"), optional=True)}},
+]
+"""Options of a search whose rebuild raises the counter of an item at each visit."""
+READS_MAX = 20
+"""A drain that reads the notes of one item more often does not end."""
+
+
+def refusing(**options):
+    """A document of each item, except of wrong ones."""
+    router = Router()
+
+    @router.search(ORDER, to="orders", fields=FIELDS, **options)
+    def order(item, buyer=None):
+        if item["title"] == "wrong":
+            raise ValueError("a wrong title")
+        return Document(title=item["title"])
+
+    return App("shop", routers=[router])
 
 
 class Failing(LocalIndex):
@@ -38,8 +61,8 @@ class Failing(LocalIndex):
 class World:
     """An application with one search, its items, its index and a rebuild of it."""
 
-    def __init__(self, **options):
-        self.app = one_item(**options)
+    def __init__(self, application=one_item, **options):
+        self.app = application(**options)
         self.engine = MemoryEngine(self.app.tables.values(), self.app.chains)
         self.index, self.now, self.sequence, self.old = Failing(self.engine), NOW, 0, None
         index = SearchIndex(self.app.routes[0], "orders")
@@ -61,6 +84,24 @@ class World:
 
     def scan(self):
         assert not self.rebuild.pages(NOW).reconcile([KEY]).failed
+
+    def drain(self):
+        """Drains the notes of the rebuild, and fails instead of going on without end."""
+        reads, read = count(1), self.engine.read_entries
+
+        def counted(wanted):
+            if next(reads) > READS_MAX:
+                pytest.fail("the drain does not end")
+            return read(wanted)
+
+        self.engine.read_entries = counted
+        try:
+            return self.rebuild.drain(NOW)
+        finally:
+            self.engine.read_entries = read
+
+    def notes(self):
+        return [key for key in self.engine.state if key.pk.startswith("dirty#")]
 
     def title(self, name="orders"):
         return next((each.body["title"] for each in self.index.documents(name)), None)
@@ -114,17 +155,58 @@ def test_either_index_holds_the_record_before_the_alias_is_moved(world, away):
     assert not world.put("second")
 
 
-def test_a_document_that_the_new_index_refuses_is_told_and_stays_noted(world, monkeypatch):
+@pytest.mark.parametrize("options", [{}, *RAISES_COUNTERS])
+def test_an_item_on_which_the_function_raises_at_each_visit_ends_the_drain_and_stays_noted(options):
+    world = World(refusing, **options)
+    assert not world.put("wrong")
+    world.rebuild.begin()
+    world.rebuild.pages(NOW).reconcile([KEY])
+    for _ in range(2):
+        (failed,) = world.drain()
+        assert (failed.item, str(failed.error), len(world.notes())) == (KEY, "a wrong title", 1)
+    assert world.put("right")
+    assert (world.drain(), world.notes(), world.title(NEW)) == ([], [], "right")
+
+
+@pytest.mark.parametrize("options", [{}, *RAISES_COUNTERS])
+def test_a_document_that_the_new_index_refuses_is_told_and_stays_noted(options, monkeypatch):
+    world = World(refusing, **options)
+    world.put("first")
     world.rebuild.begin()
     bulk = Failing.bulk
-    refused = [Answer(400, "no mapping")]
-    monkeypatch.setattr(Failing, "bulk", lambda index, sent: refused if sent[0].index == NEW else bulk(index, sent))
+
+    def refuses(index, sent):
+        if sent[0].index != NEW:
+            return bulk(index, sent)
+        return [Answer(400, "no mapping") for _ in sent]
+
+    monkeypatch.setattr(Failing, "bulk", refuses)
     assert world.put("second")
     for _ in range(2):
-        (failed,) = world.rebuild.drain(NOW)
+        (failed,) = world.drain()
         assert "no mapping" in str(failed.error)
     monkeypatch.undo()
-    assert world.rebuild.drain(NOW) == []
+    assert (world.drain(), world.notes(), world.title(NEW)) == ([], [], "second")
+
+
+def test_a_refused_item_that_changes_at_each_visit_ends_the_drain(world, monkeypatch):
+    world.rebuild.begin()
+    bulk = Failing.bulk
+
+    def refuses(index, sent):
+        if sent[0].index != NEW:
+            return bulk(index, sent)
+        if not world.inside:  # a record comes after each visit of the drain
+            world.inside = True
+            assert world.put("changed")
+            world.inside = False
+        return [Answer(400, "no mapping") for _ in sent]
+
+    monkeypatch.setattr(Failing, "bulk", refuses)
+    world.inside = True
+    assert world.put("second")
+    world.inside = False
+    assert [failed.item for failed in world.drain()] == [KEY]
 
 
 def changed_after_the_read(world):
@@ -191,9 +273,9 @@ def test_without_a_wait_a_root_could_be_noted_too_late(world):
 
 def test_the_wait_is_that_of_the_settings(world):
     mark = world.rebuild.begin()
-    assert world.rebuild.seconds_left(mark) == 901
+    assert world.rebuild.seconds_remaining(mark) == 901
     world.now += 901
-    assert world.rebuild.seconds_left(mark) == 0
+    assert world.rebuild.seconds_remaining(mark) == 0
 
 
 def test_an_index_is_dropped_when_nobody_can_write_it_any_more(world):

@@ -2,8 +2,11 @@
 
 import pytest
 
+from streamfold import App, Key, Lookup, Router, Row, Table
+from streamfold.engines import MemoryEngine
+from streamfold.errors import SettingsError
 from streamfold.ledger.schema import Schema
-from streamfold.lifecycle.diff import RaisedError, SideRows, row_at, side_rows
+from streamfold.lifecycle.diff import CodeDiff, RaisedError, SideRows, row_at, side_rows
 from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.records.values import encode
 from tests.helpers.backfill_histories import IMAGES, application
@@ -31,4 +34,78 @@ def test_only_wanted_handlers_are_asked_and_one_that_raises_fails_alone():
 
 
 def test_items_of_another_table_or_with_other_keys_are_nobodys():
-    assert side_rows(APP, Schema(), "other", {}) == side_rows(APP, Schema(), "main", {"id": {"S": "1"}}) == ({}, {})
+    assert side_rows(APP, Schema(), "other", {}) == side_rows(APP, Schema(), "main", {"id": {"S": "1"}}) == ({}, {}, {})
+
+
+LINE, PRODUCT = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("PRODUCT#{product_id}", "META")
+SUPPLIER = Key("SUPPLIER#{supplier_id}", "META")
+
+
+def looking(**lookups):
+    router = Router()
+
+    @router.index(LINE, into=Key("LINE#{order_id}", "{sku}"), lookup=lookups)
+    def line(line, product, supplier=None):
+        return Row(category=product["category"], **({"supplier": supplier["name"]} if supplier else {}))
+
+    return App("shop", routers=[router])
+
+
+def test_a_version_names_the_referents_that_it_lacks_level_by_level():
+    app = looking(product=PRODUCT, supplier=Lookup(SUPPLIER, through="product", optional=True))
+    line = encode(item("ORDER#1", "ITEM#a", product_id="p"))["M"]
+    made, referents, asked = side_rows(app, Schema(), "main", line), {}, []
+    while made.wanted:
+        assert (made.rows, SideRows.of(made.line())) == ({}, made)
+        (lacking,) = made.wanted["line"]
+        asked.append(row_at(lacking))
+        stored = {"PRODUCT#p": {"category": "x", "supplier_id": "s"}, "SUPPLIER#s": {"name": "n"}}
+        _, name, sort = row_at(lacking)
+        referents[lacking] = encode(item(name, sort, **stored[name]))["M"]
+        made = side_rows(app, Schema(), "main", line, None, referents)
+    assert asked == [("main", "PRODUCT#p", "META"), ("main", "SUPPLIER#s", "META")]
+    assert [*made.rows["line"].values()] == [{"category": {"S": "x"}, "supplier": {"S": "n"}}]
+
+
+def test_a_referent_that_is_known_to_be_absent_is_asked_for_once():
+    line = encode(item("ORDER#1", "ITEM#a", product_id="p"))["M"]
+    app = looking(product=PRODUCT)
+    (lacking,) = side_rows(app, Schema(), "main", line).wanted["line"]
+    assert side_rows(app, Schema(), "main", line, None, {lacking: None}).rows == {"line": {}}
+
+
+class Shop(MemoryEngine):
+    """Items of two versions of the code."""
+
+    def __init__(self, app, **items):
+        super().__init__(app.tables.values())
+        self.source_tables.update(app.tables)
+        keys = {"line": ("ORDER#1", "ITEM#a"), "product": ("PRODUCT#p", "META")}
+        self.put_sources(
+            (("main", *keys[name]), encode(item(*keys[name], **content))["M"], "1") for name, content in items.items()
+        )
+
+
+def compared(old, new, engine):
+    def before(items, referents):
+        return [side_rows(old, Schema(), *each, None, referents) for each in items]
+
+    made = CodeDiff(new, engine, Schema(), ["line"], before)
+    assert made.page([("main", "ORDER#1", "ITEM#a")]) == 1
+    return [(each.old, each.new) for each in made.changes]
+
+
+def test_both_versions_get_the_referents_that_each_asks_for():
+    old, new = looking(product=Lookup(PRODUCT, product_id="before")), looking(product=PRODUCT)
+    engine = Shop(new, line={"product_id": "p", "before": "q"}, product={"category": "x"})
+    assert compared(new, new, engine) == []
+    assert compared(old, new, engine) == [(None, {"category": {"S": "x"}})]
+    assert compared(new, old, engine) == [({"category": {"S": "x"}}, None)]
+
+
+def test_a_lookup_in_a_table_that_the_new_code_does_not_declare_is_refused():
+    other = looking(product=Key("P#{product_id}", None, Table("products", sort=None)))
+    new = looking(product=PRODUCT)
+    engine = Shop(new, line={"product_id": "p"})
+    with pytest.raises(SettingsError, match="looks up items of table 'products', which the new one does not declare"):
+        compared(other, new, engine)

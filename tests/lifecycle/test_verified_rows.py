@@ -207,7 +207,7 @@ def test_what_a_retired_neighbour_left_in_rows_is_no_difference():
 def test_what_a_retired_neighbour_left_in_a_row_is_explained_as_left():
     app, engine, run = with_retired_neighbour()
     found = explain_row(Explaining(app, engine, run.known.schema), TOTAL_0, scan=True)
-    assert (found.agrees, found.counted, len(found.contributors), found.left) == (True, 4, 2, {"more", "most"})
+    assert (found.agrees, found.counted, len(found.contributors), found.retired_names) == (True, 4, 2, {"more", "most"})
     engine.rows[TOTAL_0] |= {"total": {"N": "100"}}
     found = explain_row(Explaining(app, engine, run.known.schema), TOTAL_0, scan=True)
     assert (found.agrees, found.differing) == (False, {"total": (100, 4)})
@@ -231,8 +231,8 @@ def test_a_row_that_differs_beside_what_a_retired_neighbour_left_is_found_and_le
     assert (different.shown, different.expected) == ({"total": 100}, {"total": 4})
     before = engine.read_rows([TOTAL_0])
     found = RowCorrection(run).correct([TOTAL_0])
-    assert (found.corrected, [each.row for each in found.left]) == ([], [TOTAL_0])
-    assert "Retired handlers left 'more', 'most' in it" in found.left[0].why
+    assert (found.corrected, [each.row for each in found.remaining]) == ([], [TOTAL_0])
+    assert "Retired handlers left 'more', 'most' in it" in found.remaining[0].why
     assert engine.read_rows([TOTAL_0]) == before
 
 
@@ -261,7 +261,7 @@ def test_a_truth_value_is_told_from_a_number_and_from_nothing(by_hand):
 
 def test_a_sum_that_somebody_made_a_truth_value_is_named(app, engine):
     engine.rows[TOTAL_0] |= {"total": {"BOOL": True}}
-    ((left,),) = [RowCorrection(run_of(app, engine)).correct([TOTAL_0]).left]
+    ((left,),) = [RowCorrection(run_of(app, engine)).correct([TOTAL_0]).remaining]
     assert "'total' is no number any more" in left.why
 
 
@@ -270,8 +270,8 @@ def test_a_sum_that_no_number_leads_to_what_it_should_be_is_named_and_others_are
     engine.rows[TOTAL_0] |= {"total": {"N": "0.12345678901234567890123456789012345678"}}
     engine.rows[other] |= {"total": {"N": "7"}}
     found = RowCorrection(run_of(app, engine)).correct([TOTAL_0, other])
-    assert ([left.row for left in found.left], found.corrected) == ([TOTAL_0], [other])
-    assert "No number of 38 digits corrects its attribute 'total':" in found.left[0].why
+    assert ([left.row for left in found.remaining], found.corrected) == ([TOTAL_0], [other])
+    assert "No number of 38 digits corrects its attribute 'total':" in found.remaining[0].why
 
 
 @pytest.mark.parametrize("live", [True, False])

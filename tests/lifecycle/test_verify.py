@@ -38,7 +38,7 @@ def test_the_suspicions_of_many_pages_pause_once(app, engine):
     verifier = verifier_of(app, engine, seconds.append)
     for number in (1, 2, 3):
         verifier.look(keys(number))
-    verifier.settle()
+    verifier.recheck()
     assert (len(verifier.found.different), seconds) == (3, [60])
 
 
@@ -69,7 +69,7 @@ def test_a_part_whose_note_was_not_removed_is_pending_and_not_different():
     engine = MemoryEngine(app.tables.values(), app.chains)
     run = Runtime(app, engine, Settings(), pause=lambda _: None)
     first, second = item("I#1", "X", g="a", n=1), item("I#1", "X", g="b", n=2)
-    forget = engine.forget
+    forget = engine.clear_pending
 
     def throttled(finished):
         raise EngineUnavailable("throttled")
@@ -77,9 +77,9 @@ def test_a_part_whose_note_was_not_removed_is_pending_and_not_different():
     for old, new, number in ((None, first, 1), (first, second, 2)):
         changes = [change(old, new, number)]
         engine.put_sources(newest_sources(changes))
-        engine.forget = throttled if old else forget
+        engine.clear_pending = throttled if old else forget
         assert not process_changes(run, changes).failures
-    engine.forget = forget
+    engine.clear_pending = forget
     key = ("main", "I#1", "X")
 
     def found():

@@ -7,8 +7,8 @@ from unittest.mock import patch
 from streamfold.batch import already_applied, order
 from streamfold.batch.already_applied import applied_texts
 from streamfold.batch.steps import Steps
+from streamfold.deploy import template_file
 from streamfold.records.images import WatchedImage
-from tests.helpers import template as template_module
 from tests.mutants.registry import mutant
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
@@ -38,15 +38,15 @@ def _() -> Iterator[None]:
 @mutant(
     "a batch that fails as a whole is not halved",
     None,
-    tests="tests/project/test_template.py::test_failed_record_fails_alone_and_does_not_stop_its_shard",
+    tests="tests/deploy/test_check.py::test_the_template_of_this_repository_is_right_in_less_than_two_seconds",
 )
 def _() -> Iterator[None]:
-    load = template_module._Loader.get_single_data
+    read = template_file._read_yaml
 
-    def without_bisect(self: Any) -> Any:
-        return _without(load(self), "BisectBatchOnFunctionError")
+    def without_bisect(*arguments: Any) -> Any:
+        return _without(read(*arguments), "BisectBatchOnFunctionError")
 
-    with patch.object(template_module._Loader, "get_single_data", without_bisect):
+    with patch.object(template_file, "_read_yaml", without_bisect):
         yield
 
 

@@ -104,15 +104,15 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_stale_guess_is_planned_again_whatever_the_refusals_tell",
 )
 def _() -> Iterator[None]:
-    decided = Replanner._decided
+    found_by = Replanner._found_by
 
     def stale(self: Replanner, unit: Any, reason: Any) -> Any:
         if reason.item is None:
             self.progress.done(unit)
             return []
-        return decided(self, unit, reason)
+        return found_by(self, unit, reason)
 
-    with patch.object(Replanner, "_decided", stale):
+    with patch.object(Replanner, "_found_by", stale):
         yield
 
 

@@ -36,7 +36,7 @@ def _holding(*, version: bool = True, contribution: bool = True, fence: bool = T
                 return bool(holds(write, item))
             if write.live_expected is not None and stored.get("live", 0) != write.live_expected:
                 return False
-            return all(part_holds(part, stored) for part in write.parts)
+            return all(part_holds(part, stored) for part in write.contributions)
 
         return ledger_holds
 
@@ -98,7 +98,7 @@ def _() -> Iterator[None]:
         def ledger_holds(write: LedgerWrite, item: Any) -> bool:
             if write.revision is None or write.fence or not item:
                 return bool(holds(write, item))
-            return all(item.get(part.handler + ".v", "") < part.version for part in write.parts)
+            return all(item.get(part.handler + ".v", "") < part.version for part in write.contributions)
 
         return ledger_holds
 
@@ -259,9 +259,9 @@ def _() -> Iterator[None]:
 
     def finished(*arguments: Any, **more: Any) -> Any:
         transition = from_found(*arguments, **more)
-        pairs = zip(transition.guard.parts, transition.steps, strict=True)
+        pairs = zip(transition.guard.contributions, transition.steps, strict=True)
         parts = tuple(part._replace(version=step.version) for part, step in pairs)
-        return transition._replace(guard=transition.guard._replace(parts=parts))
+        return transition._replace(guard=transition.guard._replace(contributions=parts))
 
     with patch.object(ledger_module, "_from_found", finished):
         yield
@@ -270,7 +270,7 @@ def _() -> Iterator[None]:
 @mutant("an equal version is applied again after a read", equivalent=True)
 def _() -> Iterator[None]:
     def older(step: Any, found: LedgerItem) -> bool:
-        stored = found.parts.get(step.route.name)
+        stored = found.contributions.get(step.route.name)
         return stored is not None and stored.version > step.version
 
     with patch("streamfold.ledger.step._done", older):

@@ -87,9 +87,9 @@ def _() -> Iterator[None]:
 
     def older(key: Any, item: Any, steps: Any, *more: Any) -> Any:
         transition = reconciled(key, item, steps, *more)
-        each = zip(transition.guard.parts, steps, strict=False)
+        each = zip(transition.guard.contributions, steps, strict=False)
         parts = tuple(part._replace(version=step.version) for part, step in each)
-        return transition._replace(guard=transition.guard._replace(parts=parts))
+        return transition._replace(guard=transition.guard._replace(contributions=parts))
 
     with patch.object(Visits, "_visit", of_the_record), patch("streamfold.batch.visits.reconciled", older):
         yield

@@ -17,12 +17,15 @@ from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import changes_of, drawn, item_keys, shape
 from streamfold.proofs.oracle import expected_all
 from streamfold.proofs.store import drawn_pace
+from tests.helpers import lookup_walks
 from tests.helpers.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
 from tests.mutants.registry import Mutant
 
 CHANGES = 8
 HISTORIES = 400
 """After so many a mutant is taken to survive a search; its own tests have to notice it then."""
+WALKED = "lookups"
+"""Mutants whose failures are races of two items: a scheduler of store calls finds them, where histories seldom do."""
 LATE_SECONDS = 14 * 24 * 60 * 60
 KINDS = Key("KINDS#{group}", "TOTAL", table=TABLE)
 BEST = Key("BEST#{group}", "TOTAL", table=TABLE)
@@ -165,6 +168,8 @@ class LateDriver(Driver):
 
 def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed | None:
     """The first of so many histories that a mutant does not survive; None when it survives all."""
+    if mutant.guard is not None and mutant.guard.startswith(WALKED):
+        return _killed_by_a_walk(mutant, histories, seed)
     app, random = APPS[mutant.guard](), Random(seed)
     examples = {key: found for key, found in ((ITEM, IMAGES), (PART, PARTS)) if key in item_keys(app)}
     shapes, handlers = [shape(key, found) for key, found in examples.items()], FaultyHandlers(app)
@@ -181,6 +186,19 @@ def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed 
     return None
 
 
+def _killed_by_a_walk(mutant: Mutant, walks: int, seed: int) -> Killed | None:
+    """The first of so many walks that a mutant does not survive: over the script of its guard, or over all of them."""
+    scripts, (_, _, script) = [*lookup_walks.SCRIPTS], mutant.guard.partition(": ")
+    names = [script] if script else scripts
+    for number in range(1, walks + 1):
+        with mutant.made():
+            walk = lookup_walks.Walk(lookup_walks.SCRIPTS[names[number % len(names)]], seed * 1_000_003 + number)
+            problem = walk.run()
+        if problem:
+            return Killed(f"{_noticed_by(mutant, problem)} of {names[number % len(names)]!r}", number)
+    return None
+
+
 def _noticed_by(mutant: Mutant, problem: str) -> str:
     """What noticed it. A mutant that does not even run is a mistake of its own, and kills itself in vain."""
     if problem.startswith("InvariantBroken"):
@@ -192,5 +210,5 @@ def _noticed_by(mutant: Mutant, problem: str) -> str:
     raise RuntimeError(f"mutant {mutant.name!r} does not run: {problem}")
 
 
-UNCHANGED = [Mutant(f"{guard} as it is", nullcontext, guard, equivalent=True) for guard in APPS]
+UNCHANGED = [Mutant(f"{guard} as it is", nullcontext, guard, equivalent=True) for guard in (*APPS, WALKED)]
 """No mutants, to see that it is them that histories fail on."""

@@ -284,7 +284,7 @@ def _() -> Iterator[None]:
 
 @mutant("what is finished is never forgotten", None, tests=LEFT + "test_what_is_finished_is_taken_out_of_the_ledger")
 def _() -> Iterator[None]:
-    with patch.object(MemoryEngine, "forget", lambda *_: None):
+    with patch.object(MemoryEngine, "clear_pending", lambda *_: None):
         yield
 
 

@@ -86,5 +86,9 @@ def test_an_item_is_read_as_it_was(store, dynamodb, table, order_id):
     assert len(list(history(place, ORDER, order_id=order_id))) == CHANGES
     known = as_of(place, ORDER, datetime.fromtimestamp(BORN, UTC), order_id=order_id)
     values = {**ORDERS[order_id], "n": CHANGES - 1, "note": "x" * 30_000}
-    assert (known.item, known.redacted, known.whole) == ({**ORDER.key(order_id=order_id), **values}, ("email",), True)
+    assert (known.item, known.redacted, known.whole) == (
+        {**ORDER.key(order_id=order_id), **values},
+        ("email",),
+        True,
+    )
     assert as_of(place, ORDER, datetime.fromtimestamp(BORN, UTC), order_id="3").exists is False

@@ -12,7 +12,7 @@ def test_job_reads_a_table_once(dynamodb):
     assert store.engine.insert_rows([PutRow(key, {"a": 1}) for key in keys]).missing == []
     jobs, found = Jobs("shop", store.engine), []
     job = jobs.create("verify", ("total",), "shop", 3, by="ann", options={"sample": 0.5})
-    for left in jobs.left(job):
+    for left in jobs.pending(job):
         segment = left
         while not segment.done:
             page = store.engine.scan(SHOP, Segment(segment.number, 3), segment.after, 4)

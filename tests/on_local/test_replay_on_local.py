@@ -105,6 +105,10 @@ app = App("two", routers=[router])
 """An application whose chain leads from one table to another, back, and there again; declared last to first."""
 
 
+WITH_ITEMS = ("--create-tables", "--put-sources")
+"""For handlers that look others up: what is not in the table is taken for removed."""
+
+
 class Local:
     """Commands on the database of one test in DynamoDB Local."""
 
@@ -201,7 +205,7 @@ def replayed(dynamodb_endpoint, dynamodb_control, small):
     """What the small file leads to on DynamoDB, for tests that only read it."""
     with new_access_key(dynamodb_control) as key, closing(client_of(dynamodb_endpoint, key)) as client:
         local = Local(dynamodb_endpoint, key, client, None)
-        yield Replayed(local, local.replay(small, "--create-tables"))
+        yield Replayed(local, local.replay(small, *WITH_ITEMS))
 
 
 # --- the same rows as on the embedded engine --------------------------------------------------------------------------
@@ -210,13 +214,13 @@ def replayed(dynamodb_endpoint, dynamodb_control, small):
 @pytest.mark.parametrize("files", REPLAYED)
 def test_replay_leads_to_the_rows_of_the_embedded_replay(local, tmp_path, files):
     local.create()  # without time to live: rows of old records would go while they are compared
-    local.replay(*files)
+    local.replay(*files, "--put-sources")
     assert local.rows() == embedded_rows(*files, state=tmp_path / "embedded.db")
 
 
 @pytest.mark.parametrize("batch_records", [1, 7, 100])
 def test_batch_size_makes_no_difference(local, small, embedded, batch_records):
-    local.replay(small, "--create-tables", "--batch-size", batch_records)
+    local.replay(small, *WITH_ITEMS, "--batch-size", batch_records)
     assert local.rows() == embedded.rows
 
 
@@ -231,7 +235,7 @@ def test_the_beginnings_of_all_files_lead_to_the_rows_of_the_embedded_replay(loc
     for file, beginning in zip(EVENTS, begun, strict=True):
         beginning.write_text("".join(file.read_text("utf-8").splitlines(keepends=True)[:BEGINNING]), "utf-8")
     local.create()
-    local.replay(*begun)
+    local.replay(*begun, "--put-sources")
     assert local.rows() == embedded_rows(*begun, state=tmp_path / "embedded.db")
 
 
@@ -268,7 +272,7 @@ def test_records_in_any_redelivery_lead_to_the_same_rows(local, tmp_path, small,
     lines = small.read_text("utf-8").splitlines(keepends=True)
     again = tmp_path / "again.jsonl.gz"
     again.write_bytes(gzip.compress("".join(lines[:200] + lines[120:] + lines[50:90] + lines).encode()))
-    local.replay(again, "--create-tables", "--batch-size", 50)
+    local.replay(again, *WITH_ITEMS, "--batch-size", 50)
     assert local.rows() == embedded.rows
 
 
@@ -281,7 +285,7 @@ def not_chained(rows):
 
 def test_chains_are_named_as_not_run_where_the_table_has_no_stream(local, small, embedded):
     local.create(stream=False)
-    ran = local.replay(small, code=1)
+    ran = local.replay(small, "--put-sources", code=1)
     assert f"Chains were not run: {', '.join(sorted(app.chained))}." in ran.err
     assert local.rows() == not_chained(embedded.rows)
 
@@ -354,8 +358,9 @@ def test_skipped_records_are_counted_without_an_option_that_dynamodb_does_not_ha
 # --- source items -----------------------------------------------------------------------------------------------------
 
 
-def test_source_items_are_written_only_when_asked_for(replayed):
-    assert replayed.local.rows("--source") == set()
+def test_source_items_are_written_only_when_asked_for(local):
+    local.replay(SESSIONS, "--create-tables")
+    assert local.rows("--source") == set()
 
 
 @pytest.mark.parametrize("file", WITH_SOURCES)
@@ -416,7 +421,7 @@ def test_existing_tables_are_kept(local, small):
 
 def test_state_table_and_table_may_have_any_names(local, small, embedded):
     names = {"STREAMFOLD_STATE_TABLE": "ledger", "STREAMFOLD_TABLE_MAIN": TABLE}
-    ran = streamfold("replay", small, *local.on, "--create-tables", **local.variables, **names)
+    ran = streamfold("replay", small, *local.on, *WITH_ITEMS, **local.variables, **names)
     assert ran.code == 0
     assert local.tables() == ["ledger", TABLE]
     ran = streamfold("show", *local.on, "--json", **local.variables, **names)
@@ -429,7 +434,7 @@ def test_state_table_and_table_may_have_any_names(local, small, embedded):
 def test_table_is_told_by_the_first_good_record_behind_bad_lines(local, tmp_path, small, embedded):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('no\n"no"\n' + small.read_text("utf-8"), "utf-8")
-    ran = local.replay(bad, "--create-tables", "--keep-going", code=1)
+    ran = local.replay(bad, *WITH_ITEMS, "--keep-going", code=1)
     assert f"Bad line: {bad}:1" in ran.err
     assert local.tables() == [TABLE, STATE]
     assert local.rows() == embedded.rows
@@ -602,7 +607,7 @@ def check_killed_replays(local, small, embedded, seed, batch_size):
     def command(number):
         local.drop()
         local.create()
-        return command_line("replay", small, *local.on, "--batch-size", batch_size)
+        return command_line("replay", small, *local.on, "--put-sources", "--batch-size", batch_size)
 
     def check(number):
         assert local.rows() == embedded.rows

@@ -1,17 +1,20 @@
 """What goes to Lambda: the files of handlers/ that git tracks, and of the framework what a function runs."""
 
+import ast
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+from tests.helpers.artifact import is_deployed
 from tests.helpers.commands import ROOT, environment
 
-NOT_DEPLOYED = ("cli/", "proofs/", "testing/", "__main__.py")
 FRAMEWORK = ROOT / "framework" / "streamfold"
 DEPLOYED = ["handlers/__init__.py", "handlers/mappings/shop.json", "handlers/shop.py"]
-RUN = [path for path in FRAMEWORK.rglob("*.py") if not str(path.relative_to(FRAMEWORK)).startswith(NOT_DEPLOYED)]
+RUN = [path for path in FRAMEWORK.rglob("*.py") if is_deployed(str(path.relative_to(FRAMEWORK.parent)))]
+ENTRIES = ("app", "lambda_entry", "read")
+"""What starts a function, and what a handler or an API imports to read rows."""
 
 
 @pytest.fixture
@@ -54,14 +57,41 @@ def test_all_mappings_of_the_searches_are_deployed():
     assert mappings <= set(deployed(ROOT)[0])
 
 
-def test_what_a_function_runs_names_neither_the_command_line_nor_the_test_tools():
-    naming = [
-        path.name
-        for path in RUN
-        for what in ("cli", "proofs", "testing")
-        if f"streamfold.{what}" in path.read_text("utf-8")
+def imported(path):
+    """The modules of the package that a module imports at any time, but for annotations."""
+    tree = ast.parse(path.read_text("utf-8"))
+    checked = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
     ]
-    assert naming == []
+    annotations = {node for each in checked for node in ast.walk(each)}
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node not in annotations
+            and (node.module or "").startswith("streamfold")
+        ):
+            folder = ROOT / "framework" / node.module.replace(".", "/")
+            yield from (folder, *(folder / each.name for each in node.names))
+
+
+def reached():
+    """The files that functions import."""
+    waiting, found = [FRAMEWORK / each for each in ENTRIES], set()
+    for each in ENTRIES:
+        waiting += (FRAMEWORK / each).glob("*.py")
+    while waiting:
+        name = waiting.pop().with_suffix("")
+        files = {name.with_suffix(".py"), *(folder / "__init__.py" for folder in (name, *name.parents))}
+        new = {file for file in files - found if file.is_file() and FRAMEWORK in file.parents}
+        found |= new
+        waiting += [module for file in new for module in imported(file)]
+    return found
+
+
+def test_exactly_what_functions_import_is_deployed():
+    needed, deployed_files = reached(), set(RUN)
+    assert needed - deployed_files == set(), "functions import these: take them out of NOT_DEPLOYED in the Makefile"
+    assert deployed_files - needed == set(), "no function imports these: add them to NOT_DEPLOYED in the Makefile"
 
 
 def test_a_function_runs_without_the_command_line_and_the_test_tools(tmp_path):
@@ -83,3 +113,117 @@ def test_a_function_runs_without_the_command_line_and_the_test_tools(tmp_path):
     )
     assert done.stderr == ""
     assert done.stdout.strip() == str(tmp_path / "streamfold" / "__init__.py")
+
+
+# Powertools goes along where somebody needs it.
+
+
+@pytest.mark.parametrize(
+    ("template", "handler", "lock"),
+    [
+        ("", "", ""),
+        ("          STREAMFOLD_OBSERVE: lines # the default\n", "", ""),
+        ('          "STREAMFOLD_OBSERVE": "off"\n', "", ""),
+        ("          STREAMFOLD_OBSERVE_HANDLERS: on\n", "", ""),
+        ("          STREAMFOLD_OBSERVE: powertools\n", "", "lambda-powertools.txt"),
+        ('          STREAMFOLD_OBSERVE: "traced"\n', "", "lambda-powertools.txt"),
+        ("          STREAMFOLD_OBSERVE: !Ref Observe\n", "", "lambda-powertools.txt"),
+        ("", "from aws_lambda_powertools import Logger\n", "lambda-powertools.txt"),
+        ("", "@router.on(ORDER, external=True)\n", "lambda-powertools.txt"),
+    ],
+)
+def test_powertools_is_taken_where_the_template_or_a_handler_needs_it(checkout, template, handler, lock):
+    (checkout / "template.yaml").write_text(template)
+    (checkout / "handlers" / "shop.py").write_text(handler)
+    assert run(checkout, "make", "--no-print-directory", "--silent", "powertools-lock").stdout.strip() == lock
+
+
+def test_the_examples_are_built_without_powertools():
+    assert run(ROOT, "make", "--no-print-directory", "--silent", "powertools-lock").stdout == ""
+
+
+# Byte code, of the Python that the template names.
+
+RUNTIME = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+OWN = '''"""A module."""
+from dataclasses import dataclass
+
+@dataclass
+class Value:
+    """A value."""
+    field: int
+
+class Plain:
+    """A class with a docstring alone."""
+
+def failing(number: int) -> None:
+    """A function."""
+    assert number, "none"
+'''
+
+
+@pytest.fixture
+def artifact(checkout):
+    """A built folder with a handler and a module of the framework, and a way to compile it for a template."""
+    folder = checkout / "artifact"
+    (folder / "streamfold").mkdir(parents=True)
+    (folder / "module.py").write_text('"""A handler."""\n')
+    (folder / "streamfold" / "__init__.py").touch()
+    (folder / "streamfold" / "own.py").write_text(OWN)
+    (checkout / "tests" / "tools").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/tools/byte_code.py", checkout / "tests/tools")
+
+    def compiled(*runtimes, **given):
+        functions = "".join(f"  F{n}:\n    Runtime: python{each} # its\n" for n, each in enumerate(runtimes))
+        (checkout / "template.yaml").write_text(functions)
+        settings = [f"{name}={value}" for name, value in given.items()]
+        command = ["make", "--silent", "byte-code", f"ARTIFACTS_DIR={folder}", *settings]
+        made = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+        return made.returncode, made.stderr, {path.name for path in folder.rglob("*.pyc")}
+
+    return compiled
+
+
+def test_byte_code_is_of_the_python_of_the_functions(artifact):
+    tag = f"cpython-{RUNTIME.replace('.', '')}"
+    assert artifact(RUNTIME, RUNTIME) == (0, "", {f"{name}.{tag}.pyc" for name in ("__init__", "module", "own")})
+
+
+def test_byte_code_of_the_framework_has_no_docstrings_and_annotations_and_fails_as_the_source_does(artifact, checkout):
+    """What runs is the byte code: the source is changed afterwards."""
+    artifact(RUNTIME)
+    (checkout / "artifact/streamfold/own.py").write_text("# changed\n" * 13 + "    the line of the assertion\n")
+    program = (
+        "import module; from streamfold import own; "
+        "print([each.__doc__ for each in (module, own, own.Value, own.Plain, own.failing)], "
+        "own.failing.__annotations__, own.Value(field=1)); own.failing(0)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=checkout / "artifact", capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.strip() == "['A handler.', None, 'A value.', None, None] {} Value(field=1)"
+    assert ran.stderr.splitlines()[-3:] == [
+        f'  File "{checkout}/artifact/streamfold/own.py", line 14, in failing',
+        "    the line of the assertion",
+        "AssertionError: none",
+    ]
+
+
+def test_without_that_python_there_is_no_byte_code_and_the_build_says_so(artifact):
+    status, message, files = artifact("3.99")
+    assert (status, files) == (0, set())
+    assert message.startswith("Without byte code: Python 3.99, which the functions run, is not on this machine.")
+
+
+def test_a_build_that_requires_byte_code_stops_without_that_python(artifact):
+    status, message, files = artifact("3.99", BYTECODE="required")
+    assert (status, files) == (2, set())
+    assert "Python 3.99, which the functions run, is not on this machine: install it" in message
+
+
+def test_functions_of_two_pythons_are_refused(artifact):
+    status, message, _ = artifact("3.12", "3.13")
+    assert status == 2
+    assert "template.yaml names these Pythons: 3.12 3.13." in message

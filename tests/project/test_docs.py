@@ -7,24 +7,28 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import boto3
 import pytest
 
+from streamfold.derivations import KINDS
 from tests.bench.__main__ import BENCHMARKS
 from tests.bench.performance import TITLES, WORKLOADS, workload
 from tests.helpers.tables import make_table
-from tests.tools import cli_docs
+from tests.tools import cli_docs, reference_docs
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-README_LINES_MAX = 300
+README_LINES_MAX = 150
+HOW_LINES_MAX = 80
 WAYS_IN = sorted(ROOT.glob(".github/*.md"))
 """Pages that the forge shows to who contributes or reports."""
 TESTING = (ROOT / "docs/testing.md").read_text("utf-8")
+FIRST_HANDLER = (ROOT / "docs/first-handler.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"# ((?:handlers|tests)/\w+\.py)\n")
+FILE = re.compile(r"# ((?:(?:handlers|tests|my_shop)/)?\w+\.py)\n")
 
 
 def blocks(language: str, mark: str = "", page: str = README) -> list[str]:
@@ -42,16 +46,21 @@ def commands(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's project, as a reader of it would write it, with the tests of the page about tests."""
+    """The project of the page about a first handler, as a reader writes it, with the tests of docs/testing.md."""
     folder = tmp_path_factory.mktemp("project")
-    for text in [*blocks("python"), *blocks("python", page=TESTING)]:
+    write_files(folder, FIRST_HANDLER, TESTING)
+    (folder / "events").mkdir()
+    (folder / "events/reviews.json").write_text(blocks("json", "events/reviews.json", FIRST_HANDLER)[0], "utf-8")
+    return folder
+
+
+def write_files(folder: Path, *pages: str) -> None:
+    """Writes the blocks of Python that begin with the name of a file."""
+    for text in [text for page in pages for text in blocks("python", page=page)]:
         if named := FILE.match(text):
             place = folder / named[1]
             place.parent.mkdir(exist_ok=True)
             place.write_text(text, "utf-8")
-    (folder / "events").mkdir()
-    (folder / "events/reviews.json").write_text(blocks("json", "events/reviews.json")[0], "utf-8")
-    return folder
 
 
 def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -66,22 +75,31 @@ def test_the_readme_opens_with_the_two_commands() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= README_LINES_MAX
+    lines = len(README.splitlines())
+    assert lines <= README_LINES_MAX, f"{lines} lines, {README_LINES_MAX} at most: the rest belongs to a page of docs/"
 
 
-def test_the_readmes_commands_run_and_show_what_it_says(project: Path) -> None:
+def test_the_commands_of_a_first_handler_run_and_show_what_the_page_says(project: Path) -> None:
     outputs = []
-    for line in commands("README.md"):
+    for line in commands("docs/first-handler.md"):
         done = run(project, *line.split())
-        assert done.returncode == 0, f"README.md: `{line}` ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, (
+            f"docs/first-handler.md: `{line}` ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
         outputs.append(done.stdout)
     assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in outputs[1]
-    assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in README
+    assert '{"PK":{"S":"PRODUCT#7"},"SK":{"S":"RATING"},"reviews":{"N":"1"},"stars":{"N":"4"}}' in FIRST_HANDLER
 
 
-def test_the_readmes_tests_pass(project: Path) -> None:
-    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_reviews.py", "tests/test_shop.py")
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+def test_the_readmes_application_passes_its_test(tmp_path: Path) -> None:
+    write_files(tmp_path, README)
+    done = run(tmp_path, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_shop.py")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_tests_of_a_first_handler_pass(project: Path) -> None:
+    done = run(project, "pytest", "-q", "-p", "no:cacheprovider", "tests/test_reviews.py")
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("beside", [(), ("handlers",)], ids=["alone", "in this repository"])
@@ -112,12 +130,12 @@ def shop_table(aws: None) -> None:
 
 
 @pytest.mark.usefixtures("shop_table")
-def test_the_readmes_way_of_reading_works(project: Path) -> None:
-    (text,) = blocks("python", "read")
+def test_the_way_of_reading_rows_works(project: Path) -> None:
+    (text,) = blocks("python", "read", (ROOT / "docs/reading.md").read_text("utf-8"))
     done = {}
     code = text.replace("from handlers.reviews import RATING, REVIEW\n", "")
     keys = (project / "handlers/reviews.py").read_text("utf-8").split("router = ")[0]
-    exec(compile(keys + code, "README.md", "exec"), done)
+    exec(compile(keys + code, "docs/reading.md", "exec"), done)
     assert done["rating"]["reviews"] == 30
     assert len(done["customers"]) == 5
     assert done["present"] == [{"PK": "PRODUCT#7", "SK": "RATING", "stars": 120, "reviews": 30}]
@@ -126,20 +144,25 @@ def test_the_readmes_way_of_reading_works(project: Path) -> None:
 RUN = (
     "docs/aggregates.md",
     "docs/attributes.md",
+    "docs/lookups.md",
     "docs/audit.md",
     "docs/failures.md",
     "docs/hot-rows.md",
+    *sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob("docs/how/*.md")),
     "docs/keys.md",
     "docs/numbers.md",
     "docs/operations.md",
     "docs/patterns.md",
+    "docs/permissions.md",
     "docs/search-operations.md",
     "docs/search.md",
     "docs/sources.md",
+    "docs/template.md",
     "docs/tenants.md",
     "docs/testing.md",
     "docs/times.md",
     "docs/twins.md",
+    "docs/typed-items.md",
     "docs/unique.md",
 )
 """Pages whose every example runs as it stands; functions named as tests are called."""
@@ -155,8 +178,11 @@ EXAMPLES = [
 
 @pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize(("page", "text"), EXAMPLES)
-def test_the_examples_of_a_page_run(page: str, text: str) -> None:
-    names: dict[str, Any] = {}
+def test_the_examples_of_a_page_run(page: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "pydantic" in text:
+        pytest.importorskip("pydantic", reason="pydantic decodes: it comes with the extra 'typed'")
+    monkeypatch.setitem(sys.modules, "example", module := ModuleType("example"))  # dataclasses look up their module
+    names = vars(module)
     exec(compile(text, page, "exec"), names)
     for name in [name for name in names if name.startswith("test_")]:
         names[name]()
@@ -171,15 +197,86 @@ def test_the_examples_of_a_page_run_one_after_another(page: str) -> None:
             exec(compile(text, page, "exec"), names)
 
 
+LONG = {
+    f"docs/{page}.md"
+    for page in ("start", "how/estimate-what-it-costs", "how/go-back-a-version", "how/adopt-a-full-table")
+}
+"""Pages whose commands take five seconds and more, which CI runs."""
+WALKED = sorted(
+    page.relative_to(ROOT).as_posix()
+    for page in [ROOT / "docs/start.md", ROOT / "docs/starting.md", *ROOT.glob("docs/how/*.md")]
+    if "```sh run" in page.read_text("utf-8")
+)
+"""Pages whose files and commands are tried from top to bottom, as a reader would."""
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.ci] * (page in LONG)) for page in WALKED])
+def test_the_commands_of_a_page_print_what_it_shows(page: str, tmp_path: Path) -> None:
+    for name in ("handlers", "events"):
+        shutil.copytree(ROOT / name, tmp_path / "work" / name)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, module in (("python", ""), ("streamfold", "-m streamfold")):
+        (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
+        (tools / name).chmod(0o755)
+    path = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": f"{ROOT / 'framework'}{os.pathsep}."}
+    folder, before, printed, shown = tmp_path / "work", "", "", []
+    for language, mark, text in BLOCK.findall((ROOT / page).read_text("utf-8")):
+        if (language, mark.strip()) == ("sh", "run"):
+            command = ["sh", "-ec", before + text]
+            done = subprocess.run(
+                command, cwd=tmp_path / "work", env={**os.environ, **path}, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{page}: exit code {done.returncode} of\n{text}{done.stdout}{done.stderr}"
+            printed += done.stdout + done.stderr
+            for line in text.splitlines():
+                if line.startswith(("cd ", "export ")):  # the next block goes on in this shell
+                    before += f"{line}\n"
+                    folder = folder / line[3:] if line.startswith("cd ") else folder
+        elif named := FILE.match(text) if language == "python" else None:
+            (folder / named[1]).write_text(text, "utf-8")
+        elif language == "json":
+            (folder / mark.strip()).write_text(text, "utf-8")
+        elif language == "text":
+            shown += text.splitlines()
+    spaced = " ".join(printed.split())
+    assert [line for line in shown if " ".join(line.split()) not in spaced] == []
+
+
 def test_commands_marked_as_run_are_run() -> None:
     marked = {page.relative_to(ROOT).as_posix() for page in PAGES if "```sh run" in page.read_text("utf-8")}
-    assert marked == {"README.md", "docs/testing.md"}, "No test runs the ```sh run blocks of other pages: add one."
+    tried = {"docs/first-handler.md", "docs/testing.md", *WALKED}
+    assert marked == tried, "No test runs the ```sh run blocks of other pages: add one."
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in ROOT.glob("docs/how/*.md")))
+def test_a_page_of_how_do_i_is_short_asks_and_has_an_example_that_runs(page: str) -> None:
+    text = (ROOT / "docs/how" / page).read_text("utf-8")
+    assert re.match(r"# How do I .+\?\n", text)
+    assert len(text.splitlines()) <= HOW_LINES_MAX
+    assert re.search(r"^def test_|^```sh run$", text, re.MULTILINE)
+
+
+def test_how_do_i_has_a_dozen_questions() -> None:
+    assert len(list(ROOT.glob("docs/how/*.md"))) >= 12
 
 
 def test_every_page_with_examples_is_tested() -> None:
-    tested = {*RUN, *RUN_AS_ONE, "README.md"}
+    tested = {*RUN, *RUN_AS_ONE, *WALKED, "README.md", "docs/first-handler.md", "docs/reading.md"}
     with_examples = {path.relative_to(ROOT).as_posix() for path in PAGES if "```python" in path.read_text("utf-8")}
     assert with_examples - tested == set()
+
+
+def test_pages_name_the_kinds_that_may_be_backfilled_and_that_may_read_derived_rows() -> None:
+    page = (ROOT / "docs/backfill.md").read_text("utf-8").partition("## What can be backfilled")[2]
+    named: dict[bool, set[str]] = {True: set(), False: set()}
+    for kinds, why in table_rows(page.partition("\n## ")[0])[2:]:
+        named[why.startswith("**refused**")] |= set(re.findall(r"`(\w+)`", kinds))
+    promises = (ROOT / "docs/guarantees.md").read_text("utf-8")
+    (sentence,) = re.findall(r"\*\*Derived rows may be the source\*\*[^.]*", promises)
+    assert named[False] == {kind.name for kind in KINDS if kind.reconciles}
+    assert named[True] == {kind.name for kind in KINDS if not kind.reconciles}
+    assert set(re.findall(r"`(\w+)`", sentence)) == {kind.name for kind in KINDS if kind.reads_derived}
 
 
 def test_the_example_on_moto_needs_no_region_and_no_keys_of_the_reader() -> None:
@@ -242,6 +339,44 @@ def test_the_command_lines_page_is_what_help_says() -> None:
     assert (ROOT / "docs/cli.md").read_text("utf-8") == cli_docs.page()
 
 
+def test_the_pages_of_the_reference_are_what_docstrings_say() -> None:
+    found = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/reference").glob("*.md")}
+    assert found == reference_docs.pages(), "python -m tests.tools.reference_docs makes them anew"
+
+
+@pytest.mark.parametrize("page", ["upgrading", "security"])
+def test_the_tests_that_hold_a_promise_exist(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / f"docs/{page}.md").read_text("utf-8"))
+    assert len(named) >= 5
+    missing = [(file, test) for file, test in named if f"def {test}(" not in (ROOT / file).read_text("utf-8")]
+    assert missing == []
+
+
+def test_the_comparison_is_one_screen_and_each_row_of_others_has_a_source() -> None:
+    text = (ROOT / "docs/comparison.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 30
+    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) == 6
+    for row in rows[1:5]:
+        assert "https://" in row
+
+
+def test_the_figures_of_the_comparison_are_those_that_were_measured() -> None:
+    text = (ROOT / "docs/comparison.md").read_text("utf-8")
+    measured = (ROOT / "docs/performance.md").read_text("utf-8")
+    for name, columns in {
+        "Powertools with idempotency": "36 records/s and 5,000 requests",
+        "Powertools BatchProcessor, at least once": "60 records/s",
+        "naive boto3, at least once": "60 records/s and 3,000 requests",
+        "streamfold, exactly once": "streamfold 8,952 and 15",
+    }.items():
+        (row,) = (line for line in measured.splitlines() if line.startswith(f"| {name} |"))
+        assert columns in text
+        assert {*re.findall(r"[\d,]+\d", columns)} <= {*re.findall(r"[\d,]+\d", row)}
+    assert "1.23 times boto3's" in text
+    assert "STREAMFOLD_OBSERVE=lines: 1.23 of boto3" in measured
+
+
 def anchors(page: str) -> set[str]:
     """The names under which GitHub links to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page), re.MULTILINE)
@@ -271,6 +406,7 @@ PAGES = [
     ROOT / "README.md",
     *WAYS_IN,
     *sorted(path for path in ROOT.glob("docs/*.md") if path.name not in OF_LONG_LINES),
+    *sorted(ROOT.glob("docs/how/*.md")),
 ]
 LINE_LETTERS_MAX = 120
 

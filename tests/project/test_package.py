@@ -1,16 +1,24 @@
 """The package: what the wheel holds, what it is to import, and which names are public."""
 
+import re
 import subprocess
 import sys
 import zipfile
+from email.parser import Parser
 
 import pytest
 
 import streamfold
 import streamfold.engines
 import streamfold.errors
+from streamfold import Added, Ordered
+from streamfold.cli import COMMANDS, docs
+from streamfold.routes.aggregates import Aggregate
+from tests.helpers import everything
+from tests.helpers.aggregates import SHIPPED
 from tests.helpers.commands import ROOT, environment
 
+DOCS = [page for page in ROOT.glob("docs/**/*.md") if "decisions" not in page.parts]
 HEAVY = ("boto3", "botocore", "click", "rich", "aws_lambda_powertools")
 
 
@@ -44,6 +52,58 @@ def test_wheel_holds_every_module(wheel):
     assert modules == {name for name in wheel.namelist() if name.endswith(".py")}
 
 
+def test_wheel_holds_the_pages_that_messages_name(wheel):
+    pages = {f"streamfold/docs/{page.relative_to(ROOT / 'docs').as_posix()}" for page in DOCS}
+    assert pages == {name for name in wheel.namelist() if name.endswith(".md")}
+
+
+def test_a_wheel_prints_its_pages(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    printed = run("-m", "streamfold", "docs", "times", PYTHONPATH=str(tmp_path))
+    assert printed == (ROOT / "docs/times.md").read_text("utf-8")
+    assert run("-m", "streamfold", "docs", "times", "--path", PYTHONPATH=str(tmp_path)).startswith(str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def test_the_package_page_begins_with_pip_install(metadata):
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().startswith("# streamfold\n\n```sh\npip install streamfold\n")
+
+
+def test_the_package_page_has_absolute_links_alone(metadata):
+    links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
+    assert len(links) >= 5
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def test_the_package_page_names_pages_extras_and_commands_that_exist(metadata):
+    page = metadata.get_payload()
+    assert {*re.findall(r"streamfold docs (\S+)", page)} - {"#", *docs.pages()} == set()
+    assert {*re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)} == {*metadata.get_all("Provides-Extra")}
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert {*re.findall(r"^streamfold (\w+)", "".join(blocks), re.MULTILINE)} == {"docs", "new"} <= {*COMMANDS}
+
+
+def test_the_example_of_the_package_page_holds(metadata):
+    (text,) = re.findall(r"```python\n(.*?)```", metadata.get_payload(), re.DOTALL)
+    names = {"__name__": "page"}
+    exec(compile(text, "page", "exec"), names)
+    names["test_a_rating_follows_its_reviews"]()
+
+
+def test_classifiers_name_the_pythons_that_ci_runs(metadata):
+    promised = {each.rpartition(" ")[2] for each in metadata.get_all("Classifier") if re.search(r":: 3\.\d+$", each)}
+    script = (ROOT / ".ci/run").read_text("utf-8")
+    assert promised == {"3.11", "3.12", "3.13"}
+    assert "pyproject.toml" in re.search(r"^pythons\(\) .*?^}", script, re.MULTILINE | re.DOTALL)[0]
+    assert re.search(r"^quick\(\) .*?< <\(pythons\)", script, re.MULTILINE | re.DOTALL)
+
+
 def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
     wheel.extractall(tmp_path)
     assert run("-m", "streamfold", "--version", PYTHONPATH=str(tmp_path)).startswith("streamfold, version 0.")
@@ -51,12 +111,27 @@ def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
 
 def test_public_names_are_those_of_the_design():
     declared, given, yielded = (
-        "App Router Key Table AUDIT",
-        "Change Item Part Parts Version",
-        "Row Put Add Delete Document Sum Count Average Min Max Latest First Distinct Collect Top Added Ordered",
+        "App Router Key Lookup Table AUDIT",
+        "Change Item Part Parts TypedChange Version",
+        "Row Put Add Delete Document Added Ordered",
     )
     names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError Failure"
-    assert sorted(names.split()) == sorted(streamfold.__all__)
+    assert sorted({*names.split(), *(each.__name__ for each in SHIPPED)}) == sorted(streamfold.__all__)
+
+
+def test_every_aggregate_is_entered_where_tests_and_readers_look_for_it():
+    public = {each for each in map(vars(streamfold).get, streamfold.__all__) if isinstance(each, type)}
+    shipped = {each for each in public if issubclass(each, Aggregate)} - {Added, Ordered}
+    table = (ROOT / "docs" / "aggregates.md").read_text("utf-8").partition("## The aggregates")[2].partition("## ")[0]
+    places = {
+        "tests/helpers/aggregates.py (ADDED, ORDERED or UNMERGED)": {each.__name__ for each in SHIPPED},
+        "a handler of tests/helpers/everything.py": {*vars(everything)},
+        "the table in docs/aggregates.md": set(re.findall(r"`(\w+)\(", table)),
+    }
+    missing = [
+        (each.__name__, where) for where, names in places.items() for each in shipped if each.__name__ not in names
+    ]
+    assert not missing, f"enter the aggregate there: {missing}"
 
 
 def test_every_public_name_is_there_and_documented():

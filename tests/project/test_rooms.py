@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -11,16 +12,19 @@ from streamfold.derivations import KINDS
 from streamfold.derivations.derivation import Derivation
 
 PACKAGE = Path(streamfold.__file__).parent
-ROOMS_MAX = 24
+ROOMS_MAX = 27  # deploy and pages: what follows from the routes; starter: new applications. No function imports them
 NAMES_TWICE_MAX = 5
 CLASS_LINES_MAX = 260
 OPTIONS = {"shards", "unique", "stored_attributes", "recorded", "children", "external", "redact", "place"}
 """What the options of one kind are called: nobody outside of its room reads them of a route."""
 
 
+@cache
 def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield ".".join(path.relative_to(PACKAGE).with_suffix("").parts), ast.parse(path.read_text("utf-8"))
+    return [
+        (".".join(path.relative_to(PACKAGE).with_suffix("").parts), ast.parse(path.read_text("utf-8")))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def outside_of_kinds():

@@ -5,9 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from tests.tools.reference_docs import MODULES
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
@@ -148,3 +151,89 @@ def test_right_and_shipped_handlers_are_accepted_and_each_wrong_one_is_caught(ch
     done = checked(checker, tmp_path, *map(str, [*tmp_path.glob("*.py"), *ROOT.glob("handlers/*.py")]))
     assert done.returncode == 1, done.stdout + done.stderr
     assert set(ERROR.findall(done.stdout)) == set(WRONG), done.stdout
+
+
+TYPED = """
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict
+from streamfold import Key, Lookup, Parts, Put, Router, Row, Sum, TypedChange
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+TOTAL = Key("TOTAL#{order_id}", "TOTAL")
+router = Router()
+
+class Bill(TypedDict):
+    day: str
+    total: int
+    note: NotRequired[str]
+
+@dataclass(frozen=True)
+class Line:
+    sku: str
+    quantity: int
+    gift: bool | None = None
+
+@router.view(ORDER, into=TOTAL)
+def of_dict(bill: Bill) -> Row:
+    return Row(day=bill["day"].upper(), total=Sum(bill["total"] + 1), note=bill.get("note"))
+
+@router.view(ORDER, into=TOTAL, lookup={"line": Lookup(ORDER, optional=True)})
+def of_object(first: Line, line: Line | None) -> Row:
+    return Row(day=first.sku, total=Sum(first.quantity), other=line.sku if line else None)
+
+@router.on(ORDER, into=TOTAL)
+def of_change(change: TypedChange[Line]) -> Put | None:
+    return Put(at=change.at, sku=change.new.sku) if change.new and change.event == "INSERT" else None
+
+def of_parts(parts: Parts) -> int:
+    found = parts.one(ORDER, Line)
+    return sum(line.quantity for line in parts(ORDER, Line)) + (found.quantity if found else 0)
+
+bill: Bill = {"day": "a", "total": 3}
+line = Line("a", 3)
+"""
+TYPE_MISTAKES = (
+    'print(bill["totl"])',
+    'print(bill["day"] + 1)',
+    'print(bill["total"].upper())',
+    'print(bill["total"] + bill["day"])',
+    "print(bill.totl)",
+    'number: int = bill["day"]',
+    'wrong: Bill = {"day": "a"}',
+    'more: Bill = {"day": "a", "total": 3, "other": 1}',
+    'other: Bill = {"day": 1, "total": 3}',
+    'print(of_dict({"day": "a", "total": "3"}))',
+    "print(line.skuu)",
+    "print(line.quantity.upper())",
+    "print(line.sku + 1)",
+    "print(line.gift + 1)",
+    'print(line["sku"])',
+    'print(Line("a", "3"))',
+    'print(Line("a"))',
+    "print(of_object(bill, None))",
+    "def changed(change: TypedChange[Line]) -> str: return change.new.sku",
+    "def one(parts: Parts) -> str: return parts.one(ORDER, Line).sku",
+)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_typed_items_are_accepted_and_each_mistake_is_caught(checker, tmp_path):
+    (tmp_path / "right.py").write_text(TYPED, "utf-8")
+    for number, mistake in enumerate(TYPE_MISTAKES):
+        (tmp_path / f"mistake{number:02}.py").write_text(f"{TYPED}\n{mistake}\n", "utf-8")
+    done = checked(checker, tmp_path, *map(str, tmp_path.glob("*.py")))
+    caught = set(ERROR.findall(done.stdout))
+    assert caught == {f"mistake{number:02}" for number in range(len(TYPE_MISTAKES))}, done.stdout
+
+
+@pytest.mark.ci
+def test_every_public_name_is_fully_typed(tmp_path):
+    command = [*CHECKERS["pyright"], "--verifytypes", "streamfold", "--ignoreexternal", "--outputjson"]
+    environment = {**os.environ, "PATH": f"{SCRIPTS}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "framework")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    modules = [*(module for module, _ in MODULES.values()), "streamfold.errors"]
+    public = {f"{module}.{name}" for module in modules for name in import_module(module).__all__}
+    # A public name may be an alias: then pyright reports where it is defined.
+    found = {each["name"]: each["isTypeKnown"] for each in json.loads(done.stdout)["typeCompleteness"]["symbols"]}
+    assert sum(name in found for name in public) >= len(public) * 0.9
+    assert [name for name in sorted(public) if found.get(name) is False] == []

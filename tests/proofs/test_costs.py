@@ -19,7 +19,7 @@ from streamfold.records.change import Origin
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import LedgerWrite
-from tests.helpers.counting import CountingEngine
+from tests.helpers.counting import KeepingEngine
 from tests.helpers.expenses import EXPENSE, GROUP, group_total
 from tests.helpers.known import Known
 from tests.helpers.source import Source
@@ -111,7 +111,7 @@ def app():
 
 @pytest.fixture
 def engine(app):
-    with closing(CountingEngine(EmbeddedEngine(app.tables.values()))) as engine:
+    with closing(KeepingEngine(EmbeddedEngine(app.tables.values()))) as engine:
         yield engine
 
 
@@ -192,7 +192,7 @@ def test_five_small_views_of_an_item_cost_one_ledger_action_within_a_kilobyte(ap
     size = engine.state_bytes(ledger_key("shop", "main", change_of(record).item))
     print(f"\na state item of five views: {size} bytes")
     assert len(ledger_writes) == 1
-    assert [part.handler for part in ledger_writes[0].parts] == [route.name for route in app.routes]
+    assert [part.handler for part in ledger_writes[0].contributions] == [route.name for route in app.routes]
     assert size <= 1024
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from tests.helpers.exhaustive import DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
 
-QUICK = Strides(30, 180, 240)
-CI = Strides(9, 48, 64)
+QUICK = Strides(90, 540, 720)
+CI = Strides(23, 120, 160)
 NIGHTLY = Strides(1, 20, 60)
-QUICK_RUNS = 2_000
-CI_RUNS = 10_000
+QUICK_RUNS = 600
+CI_RUNS = 3_000
 NIGHTLY_RUNS = 100_000
 
 

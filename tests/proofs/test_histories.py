@@ -33,6 +33,16 @@ def test_fields_of_another_type_and_examples_of_its_own_come_first():
     assert fields_of(shapes, NUMBERED) == [{"order_id": 1}, {"order_id": 2}]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    ["", ":rest", ":d", ":04d", ":date", ":datetime", ":datetime.any", ":epoch.seconds", ":ulid", ":number.seconds"],
+)
+def test_fields_of_each_kind_have_values_that_make_keys(spec):
+    key = Key("EVENTS", f"{{at{spec}}}")
+    drawn = fields_of(shapes_of({key: [{"total": 1}]}), key)
+    assert [key.match(key.key(**fields)) is not None for fields in drawn] == [True, True]
+
+
 def test_images_of_a_recording_are_without_what_was_derived_onto_the_items():
     router = Router()
 

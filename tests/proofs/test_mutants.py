@@ -9,7 +9,7 @@ from tests.mutants.search import UNCHANGED, killed
 from tests.mutants.suite import failed_tests
 
 EQUIVALENT = [*UNCHANGED, *(mutant for mutant in MUTANTS if mutant.equivalent)]
-HISTORIES_FEW = 100
+HISTORIES_FEW = 40
 HISTORIES_MANY = 6_000
 PAGE = Path(__file__).parents[2] / "docs" / "proof.md"
 

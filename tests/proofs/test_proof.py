@@ -1,4 +1,4 @@
-"""The shipped handlers, and one of everything, under every fault: 800 histories in CI, 150,000 at night."""
+"""The shipped handlers, and one of everything, under every fault: 300 histories in CI, 150,000 at night."""
 
 from pathlib import Path
 
@@ -29,24 +29,24 @@ ITEMS = {
 }
 
 
-def check_histories(count, seed):
+def check_histories(count, seed, recorded=RECORDED):
     """One of everything and each shipped file, so many histories each; a quarter of what takes four times as long."""
     proofs = [check(everything.app, ITEMS, histories=count, seed=seed)]
     proofs += [check(everything.kept, ITEMS, histories=count, seed=seed, processes=0)]
     assert check(everything.whole, ITEMS, histories=count // 4, seed=seed, processes=0).unproved == ()
-    proofs += [check(app, recorded=path, histories=count, seed=seed, processes=0) for app, path in RECORDED[1:]]
-    proofs += [check(RECORDED[0][0], recorded=RECORDED[0][1], histories=count, seed=seed)]
+    proofs += [check(app, recorded=path, histories=count, seed=seed, processes=0) for app, path in recorded[1:]]
+    proofs += [check(recorded[0][0], recorded=recorded[0][1], histories=count, seed=seed)]
     assert all(proof.histories == count for proof in proofs)
 
 
 def test_handlers_hold_under_every_fault():
-    check_histories(4, seed=3)
+    check_histories(4, seed=3, recorded=RECORDED[:2])
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("seed", range(3, 5))
-def test_handlers_hold_under_every_fault_in_hundreds_of_histories(seed):
-    check_histories(30, seed)
+def test_handlers_hold_under_every_fault_in_more_histories(seed):
+    check_histories(12, seed)
 
 
 @pytest.mark.nightly

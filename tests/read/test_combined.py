@@ -105,7 +105,7 @@ def others(item, play):
     st.lists(st.tuples(st.sampled_from("abcdefgh"), SCORES, TEXTS), min_size=1, max_size=16),
     st.sets(st.sampled_from("abcdefgh"), max_size=3),
 )
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_shards_show_together_what_one_row_shows(handler, plays, removed):
     game = Game(handler)
     for play in plays:

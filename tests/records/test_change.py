@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamfold import Change, Table, Version
@@ -22,6 +22,7 @@ from streamfold.records.change import (
     typed,
 )
 from streamfold.records.images import hidden
+from streamfold.records.values import same
 from tests.helpers.records import LABEL, VERSION_PREFIX, change, item, record
 
 OLD, NEW = item("ORDER#1", status="new"), item("ORDER#1", status="paid")
@@ -223,6 +224,12 @@ names = st.sampled_from(["total", "tags", "aws:rep:updatetime", "_sf_v"])
 images = st.dictionaries(names, values)
 
 
+def alike(one, other):
+    """Whether two values are equal: two spellings of a number are."""
+    return one == other or (isinstance(one, dict) and isinstance(other, dict) and same(one, other))
+
+
+@example({"total": {"N": "1"}}, {"total": {"N": "1.0"}, "aws:rep:updatetime": "broken"})
 @given(images, images)
 def test_hidden_changes_are_those_in_which_something_changed_and_no_attribute_that_can_be_read(old, new):
     raw = record(item("ORDER#1"), item("ORDER#1"))
@@ -233,7 +240,8 @@ def test_hidden_changes_are_those_in_which_something_changed_and_no_attribute_th
     if not broken:
         assert found.is_hidden == (raw["dynamodb"]["OldImage"] != raw["dynamodb"]["NewImage"] and not found.changed)
     elif found.is_hidden:
-        assert all(hidden(name) for name in {*old, *new} if old.get(name) != new.get(name))
+        differing = [name for name in {*old, *new} if not alike(old.get(name), new.get(name))]
+        assert all(map(hidden, differing))
 
 
 @pytest.mark.parametrize("view", ["NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"])

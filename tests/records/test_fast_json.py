@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold.records import encoded
@@ -49,6 +49,7 @@ def test_a_body_says_the_same(item):
 
 
 @given(st.dictionaries(TEXTS, VALUES))
+@settings(max_examples=20)
 def test_an_answer_says_the_same(item):
     text = to_json(item).encode()
     assert encoded.parsed_answer(text) == json.loads(text)

@@ -288,5 +288,5 @@ def test_the_place_of_one_replay_is_not_that_of_another():
         progress.add_records("one", ["d"])
         assert progress.records("one") == ["c", "d"]
         progress.end("one")
-        assert (progress.place("one"), progress.records("one")) == (None, [])
-        assert (progress.place("other"), progress.records("other")) == ("place of other", ["a", "b", "c"])
+        assert (progress.cursor("one"), progress.records("one")) == (None, [])
+        assert (progress.cursor("other"), progress.records("other")) == ("place of other", ["a", "b", "c"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamfold import Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Row, Sum, Top
+from streamfold import Collect, Count, Distinct, First, Key, Latest, Max, Min, Row, Sum, Top
 from streamfold.derivations.view.rows import RowBuilder, row_contribution
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
@@ -23,6 +23,7 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.schema import Schema
 from streamfold.routes.aggregates import ORDER_BYTES_MAX, order_text
 from streamfold.routes.shipped_aggregates import COLLECT_MAX, TOP_MAX
+from tests.helpers.aggregates import ADDED, ORDERED, UNMERGED
 from tests.helpers.small_handlers import ORDER_ITEM, OWNED, TOTAL, TOTAL_ROW, contributed, handler, refused, route
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -46,12 +47,12 @@ def test_equal_values_are_equal_and_one_member_of_a_set(one, other):
     assert len({one, other}) == 1
 
 
-ALL = [Max(5), Min(5), Latest(5, by=5), First(5, by=5), Top(1, 5, by=5), Distinct(5), Collect(5), Collect(5, into=list)]
+ALL = [make(5) for make in ADDED.values()] + [make(5, 5) for make in (ORDERED | UNMERGED).values()]
 
 
 def test_kinds_differ():
     assert len(set(ALL)) == len(ALL)
-    assert all(one != other for number, one in enumerate(ALL) for other in [*ALL[:number], Sum(5), Average(5)])
+    assert all(one != other for number, one in enumerate(ALL) for other in ALL[:number])
     assert Row(wins=1) != Row(wins=2)
 
 

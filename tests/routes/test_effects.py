@@ -49,7 +49,7 @@ def test_an_average_adds_to_a_sum_and_a_count():
 
 
 def test_an_average_of_what_is_no_number_is_refused_where_it_stands():
-    with pytest.raises(HandlerError, match=re.escape("Average('5') is of type str, expected int or Decimal.")):
+    with pytest.raises(HandlerError, match=re.escape("Average('5') is of type str, expected int or Decimal: a")):
         Average("5")
 
 
@@ -63,8 +63,11 @@ def test_a_count_is_no_sum_of_one():
     [
         (1.5, "Sum(1.5) is of type float, expected int or Decimal: use Decimal('1.5'); in place of a / b, divide("),
         (True, "Sum(True) is of type bool, expected int or Decimal."),
-        ("5", "Sum('5') is of type str, expected int or Decimal."),
-        (None, "Sum(None) is of type NoneType, expected int or Decimal."),
+        (
+            "5",
+            "Sum('5') is of type str, expected int or Decimal: a number that is stored as text becomes one by Sum(",
+        ),
+        (None, "Sum(None) is of type NoneType, expected int or Decimal: leave Sum out for an item without a value."),
         (Decimal("NaN"), "Number NaN cannot be stored: expected a finite number."),
         (10**38 + 1, f"Number {10**38 + 1} cannot be stored: DynamoDB holds 38 digits"),
     ],

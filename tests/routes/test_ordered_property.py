@@ -6,43 +6,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfold import App, Average, Collect, Count, Distinct, First, Key, Latest, Max, Min, Router, Row, Sum, Top
+from streamfold import App, Key, Router, Row
 from streamfold.testing import Write, check
+from tests.helpers.aggregates import ADDED, ORDERED, UNMERGED
 
 PLAY = Key("GAME#{game}", "PLAY#{play}")
 GAME = Key("GROUP#{group}", "BEST")
-LARGEST = "largest key"
 
 
-def latest(item, **choice):
-    return Row(group=item["group"], shown=Latest({"score": item["score"]}, by=item["at"], **choice))
-
-
-def first(item, **choice):
-    return Row(group=item["group"], shown=First(item["at"], by=item["score"], **choice))
-
-
-def top(item, **choice):
-    return Row(group=item["group"], shown=Top(2, item["at"], by=item["score"], **choice))
+def row_with(make, *given):
+    """A handler whose row shows what the aggregate makes of these attributes."""
+    return lambda item: Row(group=item["group"], shown=make(*(item[name] for name in given)))
 
 
 KINDS = {
-    "sum": lambda item: Row(group=item["group"], shown=Sum(item["score"])),
-    "count": lambda item: Row(group=item["group"], shown=Count()),
-    "average": lambda item: Row(group=item["group"], shown=Average(item["score"])),
-    "max": lambda item: Row(group=item["group"], shown=Max(item["score"])),
-    "min": lambda item: Row(group=item["group"], shown=Min(item["at"])),
-    "latest": latest,
-    "first": first,
-    "top": top,
-    "latest, largest key": lambda item: latest(item, ties=LARGEST),
-    "first, largest key": lambda item: first(item, ties=LARGEST),
-    "top, largest key": lambda item: top(item, ties=LARGEST),
-    "top, smallest": lambda item: top(item, smallest=True),
-    "top, smallest, largest key": lambda item: top(item, smallest=True, ties=LARGEST),
-    "distinct": lambda item: Row(group=item["group"], shown=Distinct(item["score"])),
-    "set": lambda item: Row(group=item["group"], shown=Collect(item["at"], most=2)),
-    "list": lambda item: Row(group=item["group"], shown=Collect(item["score"], most=3, into=list)),
+    **{name: row_with(make, "score") for name, make in ADDED.items()},
+    **{f"{name}, of numbers": row_with(make, "at", "score") for name, make in (ORDERED | UNMERGED).items()},
+    "min, of texts": row_with(ORDERED["min"], "score", "at"),
+    "latest, of texts": row_with(ORDERED["latest"], "score", "at"),
+    "latest, largest key, of texts": row_with(ORDERED["latest, largest key"], "score", "at"),
+    "set, of texts": row_with(ORDERED["set"], "score", "at"),
     "wins": lambda item: Row(group=item["group"], at=item["at"], **item["more"], wins=item["score"]),
 }
 ITEMS = st.fixed_dictionaries(

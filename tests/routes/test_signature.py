@@ -10,7 +10,7 @@ import pytest
 
 from streamfold import Item, Key, Row
 from streamfold.errors import DeclarationError
-from streamfold.routes.declaration import check_handler, check_plain, place, wanted_fields
+from streamfold.routes.declaration import check_handler, check_plain, source_line, wanted_fields
 
 ORDER_ITEM = Key("ORDER#{order_id}", "{at:datetime}#{line:03d}")
 PAYMENT = Key("PAYMENT#{order_id}", "{day:date}")
@@ -214,8 +214,8 @@ def test_an_annotation_that_fits_or_is_unknown_is_taken(annotation):
 
 
 def test_a_place_is_a_file_and_a_line():
-    assert f"{__file__}:{good.__code__.co_firstlineno}" == place(good)
-    assert place(partial(good)).startswith("functools.partial(")
+    assert f"{__file__}:{good.__code__.co_firstlineno}" == source_line(good)
+    assert source_line(partial(good)).startswith("functools.partial(")
 
 
 def test_a_handler_may_return_a_row_or_none_in_one_expression():

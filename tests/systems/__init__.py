@@ -12,11 +12,20 @@ from streamfold.read import rows as present
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.replay import Replay
+from streamfold.replay.replay import BATCH_RECORDS, Replay
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 
 EVENTS = Path(__file__).parents[2] / "events"
+
+
+BATCHES = (100, BATCH_RECORDS)
+"""Records of a batch for systems that look others up: in a large batch each item is read and written once."""
+
+
+def without_key(key, item):
+    """The attributes of an item but for those of its key."""
+    return {name: item[name] for name in item if name not in key.table.attributes}
 
 
 def without_zeros(values):
@@ -27,7 +36,7 @@ def without_zeros(values):
 class Replayed:
     """A recorded file, its items at its end, and the rows that came of it."""
 
-    def __init__(self, subject, app=app, **settings):
+    def __init__(self, subject, app=app, batch_records=BATCH_RECORDS, **settings):
         path = EVENTS / f"{subject}.jsonl"
         self.whole_records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         self.records = [record["dynamodb"] for record in self.whole_records]
@@ -36,7 +45,7 @@ class Replayed:
             Origins(app.source_tables, Settings(), others=app.tables),
             Runtime(app, self.engine, Settings(**settings)),
         )
-        replay = Replay(run, origins, put_sources=self.engine.put_sources)
+        replay = Replay(run, origins, batch_records=batch_records, put_sources=self.engine.put_sources)
         assert replay.process(RecordedFiles([str(path)])).clean
 
     def images(self, key):
@@ -49,6 +58,15 @@ class Replayed:
                 images[tuple(fields.values())].append(decode({"M": new}) if new else None)
         return images
 
+    def first_records(self, key):
+        """The number of the first record of each item."""
+        matched = ((number, key.match(decode({"M": record["Keys"]}))) for number, record in enumerate(self.records))
+        found = {}
+        for number, fields in matched:
+            if fields is not None:
+                found.setdefault(tuple(fields.values()), number)
+        return found
+
     def items(self, key):
         """The items at the end, by the fields of their key."""
         return {fields: images[-1] for fields, images in self.images(key).items() if images[-1] is not None}
@@ -59,7 +77,7 @@ class Replayed:
         for row in present(decode({"M": item}) for item in self.engine.items(key.table)):
             fields = key.match(row)
             if fields is not None:
-                found[tuple(fields.values())] = without_zeros({n: row[n] for n in row if n not in key.table.attributes})
+                found[tuple(fields.values())] = without_zeros(without_key(key, row))
         return found
 
     def documents(self, index):

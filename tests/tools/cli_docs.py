@@ -4,7 +4,7 @@ import click
 
 from streamfold.cli import COMMANDS, cli
 
-WIDTH = 100
+WIDTH = 80
 HEAD = """# The command line
 
 Made from `--help`; `python -m tests.tools.cli_docs > docs/cli.md` makes it anew.

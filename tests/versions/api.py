@@ -156,7 +156,7 @@ def rebuild(app, engine, environment):
     names, jobs = [route.name for route in wanted_routes(app, ())], Jobs(app.name, engine)
     job = new_job(jobs, REBUILD, names, [MAIN], 1, by="histories")
     BackfillRun(jobs, job, Pages(run, names, always=True), [MAIN]).run()
-    return reconcile_rows(run, names).corrected.left
+    return reconcile_rows(run, names).corrected.remaining
 
 
 class Store:

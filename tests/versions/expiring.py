@@ -155,7 +155,7 @@ class Watching(Faulty):
         answer = super()._carried_out(name, *arguments, **options)
         if name == "transact" and answer is None:
             for write in arguments[0]:
-                for part in write.parts if isinstance(write, LedgerWrite) else ():
+                for part in write.contributions if isinstance(write, LedgerWrite) else ():
                     who = write.key, part.handler
                     self.lived.commit(who, self._amounts(who, json.loads(part.contribution or "[]"), arguments[0]))
         return answer

@@ -20,7 +20,20 @@ import boto3
 from botocore.exceptions import ClientError
 
 from streamfold.replay.stream import StreamReader, record_stream
-from tests.workload import bank, documents, gaming, iot, music, search, sessions, shop, social, tenants
+from tests.workload import (
+    bank,
+    catalogue,
+    documents,
+    gaming,
+    iot,
+    music,
+    search,
+    sessions,
+    shop,
+    social,
+    tenants,
+    tickets,
+)
 
 EVENTS = Path(__file__).parents[2] / "events"
 TABLE = "shop"
@@ -34,6 +47,8 @@ SUBJECTS = {
     "iot": (iot.run, 20260307),
     "gaming": (gaming.run, 20260308),
     "search": (search.run, 20260310),
+    "catalogue": (catalogue.run, 20260313),
+    "tickets": (tickets.run, 20260312),
     "tenants/tasks": (tenants.run, 20260309),
     "tenants/activity": (tenants.run_activity, 20260311),
 }

@@ -1,13 +1,15 @@
 """Profiles: users follow each other, mute, stop and come back, write, edit and remove posts, like and take that back.
 
-Nearly all of them follow one, the celebrity.
+Nearly all of them follow one, the celebrity. They give themselves names, often after their first posts, change them,
+and take them back.
 """
 
-from tests.workload import Workload, change, key
+from tests.workload import Workload, change, key, transact
 
-STEPS = 520
+STEPS = 600
 USERS = tuple(f"u{number:02d}" for number in range(14))
 CELEBRITY = USERS[0]
+NAMES = ("Ana", "Björn", "Chidi", "Dana", "Eva", "Farid", "Grace", "Hugo")
 WORDS = ("Hello", "rain", "bread", "trains", "again", "garden", "late", "music")
 
 
@@ -20,6 +22,7 @@ class Network(Workload):
         self.left = set()
         self.posts = {}
         self.likes = set()
+        self.names = {}
 
     def any_of(self, things):
         return self.random.choice(sorted(things))
@@ -58,6 +61,34 @@ class Network(Workload):
             reader, author = self.any_of(self.following)
             place, muted = key(f"USER#{reader}", f"FOLLOWS#{author}"), self.random.random() < 0.6
             self.table.update_item(**(change(place, muted=True) if muted else change(place, ["muted"])))
+
+    def name_user(self, user):
+        """A user takes a name, or another one; the place where the user lives is shown nowhere."""
+        self.names[user] = self.random.choice(NAMES)
+        item = {**key(f"USER#{user}", "PROFILE"), "name": self.names[user], "city": self.random.choice(WORDS)}
+        self.table.put_item(Item=item)
+
+    def take_name(self):
+        self.name_user(self.random.choice(USERS))
+
+    def name_the_celebrity(self):
+        self.name_user(CELEBRITY)
+
+    def drop_name(self):
+        """A profile is removed alone: the posts stay."""
+        if self.names:
+            user = self.any_of(self.names)
+            del self.names[user]
+            self.table.delete_item(Key=key(f"USER#{user}", "PROFILE"))
+
+    def name_and_edit(self):
+        """A user and a post of that user change in one transaction."""
+        if name := self.any_post():
+            partition, _ = self.posts[name]
+            self.clock.advance(30)
+            self.names[partition.removeprefix("USER#")] = renamed = self.random.choice(NAMES)
+            edited = change(key(*self.posts[name]), text=self.words(), edited=True)
+            transact(self.table, ("Update", change(key(partition, "PROFILE"), name=renamed)), ("Update", edited))
 
     def post(self):
         author = CELEBRITY if self.random.random() < 0.2 else self.random.choice(USERS)
@@ -111,6 +142,10 @@ STEP_WEIGHTS = {
     Network.remove_post: 3,
     Network.like: 10,
     Network.take_back: 4,
+    Network.take_name: 10,
+    Network.name_the_celebrity: 2,
+    Network.drop_name: 3,
+    Network.name_and_edit: 3,
 }
 
 

@@ -146,12 +146,16 @@ class Redelivery:
     def applied(self, work: Mapping[ItemKey, ItemWork], pending_work: PendingWork) -> AlreadyApplied:
         """The changes of the batch that the ledger has. For a batch that seems new, nothing is read.
 
-        unfinished: takes the rows of applied items that may have to be recomputed or copied.
+        pending_work: takes the rows of applied items that may have to be recomputed or copied.
         """
         if not self._sample or self._found is None or not self.is_possible:
             return NOTHING_APPLIED
         sampled = [(self._found.get(key, {}), work[item]) for key, item in self._sample.items()]
-        self.is_possible = any(_has_newest(found, each) for found, each in sampled)
+        self.is_possible = any(
+            contribution.version >= each.changes[-1].version_text
+            for found, each in sampled
+            for contribution in LedgerItem.of(found).contributions.values()
+        )
         if not self.is_possible:
             return NOTHING_APPLIED
         asked = _asked(work)
@@ -188,12 +192,12 @@ class Redelivery:
             found = filled(self.runtime.engine, key, LedgerItem.of(attributes), {route.name for route in own})
         except EngineUnavailable:
             return False
-        if any(route.name not in found.parts for route in own):  # the second read did not find the item
+        if any(route.name not in found.contributions for route in own):  # the second read did not find the item
             return False
         for route in own:
             named = NamedRows()
             named.add_stored(application, route, work.item, found)
-            named.hold(application, route, work.item, stored_rows(found.parts[route.name].text))
+            named.hold(application, route, work.item, stored_rows(found.contributions[route.name].text))
             pending_work.take(named, [route], work.changes)
         return True
 
@@ -245,11 +249,6 @@ def _groups(runtime: Runtime, change: Change) -> Sequence[str]:
             if runtime.handlers is None or route.name in runtime.handlers
         )
     )
-
-
-def _has_newest(found: Mapping[str, Any], work: ItemWork) -> bool:
-    newest = work.changes[-1].version_text
-    return any(each.version >= newest for each in LedgerItem.of(found).parts.values())
 
 
 def _asked(work: Mapping[ItemKey, ItemWork]) -> Mapping[StateKey, AskedItem]:

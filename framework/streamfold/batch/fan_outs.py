@@ -1,25 +1,28 @@
 """Work that a batch leaves: segments of fan-outs, and on a local store the chains of its own stream."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from decimal import localcontext
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application, process_changes
-from streamfold.batch.report import Report, merge
+from streamfold.batch.report import Report, add_failures, merge
 from streamfold.commit.outcome import Failure, Tallies, Triage
 from streamfold.commit.pending import PendingWork
-from streamfold.derivations.derivation import Finishing, derivation
+from streamfold.derivations.derivation import Finishing, derivation, fans_out
 from streamfold.engines import OWN_VERSION, OwnStream
 from streamfold.errors import ItemFault, NotStarted
 from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment
-from streamfold.records.change import Change
+from streamfold.records.change import Change, times_of
 from streamfold.records.envelope import Origins
 from streamfold.records.values import EXACT
 from streamfold.routes.route import Route
 from streamfold.runtime import QueuedSegment, Runtime
+
+if TYPE_CHECKING:
+    from streamfold.derivations.derivation import SegmentWork
 
 BATCH_RECORDS_MAX = 1000
 """Records of the engine's own stream in one batch."""
@@ -27,7 +30,7 @@ BATCH_RECORDS_MAX = 1000
 
 def run_fan_outs(runtime: Runtime) -> Report:
     """Works on all segments that were enqueued in this process, until none remains. A segment that fails is still open,
-    and is among the failures.
+    and is among the failures, as are the items that a segment keeps beside its cursor: these have no sequence number.
     """
     report = Report()
     # Work on a segment may enqueue further ones. Without the check of the time the process would be killed within a
@@ -43,13 +46,13 @@ class OpenFanOut(NamedTuple):
     """A fan-out that is open."""
 
     job: Job
-    lanes: list[JobSegment]
+    segments: list[JobSegment]
     route: Route | None  # its handler; None where this process is not to work for it
 
     @property
-    def left(self) -> list[JobSegment]:
+    def pending(self) -> list[JobSegment]:
         """The segments to work on; the first, if the fan-out has only to be closed."""
-        return [lane for lane in self.lanes if not is_over(lane)] or self.lanes[:1]
+        return [segment for segment in self.segments if not is_over(segment)] or self.segments[:1]
 
     def age_seconds(self, now: float) -> float:
         """For how long it is open."""
@@ -68,7 +71,7 @@ def open_fan_outs(runtime: Runtime) -> Iterator[OpenFanOut]:
     """The open fan-outs, also of other processes and of retired handlers."""
     fan_outs = FanOuts(runtime)
     for job in fan_outs.all():
-        yield OpenFanOut(job, fan_outs.lanes(job), _route(runtime, job))
+        yield OpenFanOut(job, fan_outs.segments(job), _route(runtime, job))
 
 
 def enqueue_open(runtime: Runtime) -> int:
@@ -82,13 +85,13 @@ def watch_open(runtime: Runtime, *, still_seconds: float = 0) -> Open:
     still_seconds: only segments without progress for this time, because another process works on the others.
     """
     found, now = Open(0, 0.0, 0), runtime.clock()
-    if not any(derivation(route).fans_out for route in runtime.application.routes):
+    if not any(fans_out(route) for route in runtime.application.routes):
         return found
     with suppress(NotStarted):
         for each in open_fan_outs(runtime):
             if each.route is None:
                 continue
-            still = [lane.number for lane in each.left if lane.at + still_seconds <= now]
+            still = [segment.number for segment in each.pending if segment.at + still_seconds <= now]
             if still:
                 runtime.enqueue(each.job.id, still)
             oldest = max(found.oldest_seconds, each.age_seconds(now))
@@ -115,26 +118,35 @@ def work_on(runtime: Runtime, queued: QueuedSegment) -> Report:
     if isinstance(fault.error, NotStarted):
         runtime.enqueue(identity, [number])
     elif fault.error is not None:
-        report.failures.append(Failure("", f"fan-out {identity}, lane {number}", route.name, fault.error))
+        report.failures.append(Failure("", f"fan-out {identity}, segment {number}", route.name, fault.error))
     report.parked, report.first_parked = triage.parked, triage.first
     return report
 
 
 def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Finishing, report: Report) -> None:
-    work = derivation(route).lanes(route, job, finishing)
+    work = _segment_work(route, job, finishing)
     tally = report.tallies.setdefault(route.name, Tallies())
 
-    def page(lane: JobSegment) -> Paged:
-        done = work.page(lane)
+    def page(segment: JobSegment) -> Paged:
+        done = work.page(segment)
         tally.written += done.counts.get(ROWS, 0)
         tally.removed += done.counts.get(REMOVED, 0)
+        add_failures(report, done.failed)
         return done
 
     fan_outs.work(job, number, page)
-    lanes = fan_outs.lanes(job)
-    if all(map(is_over, lanes)):
-        work.ended(sum((Counter(lane.counts) for lane in lanes), Counter[str]()))
+    segments = fan_outs.segments(job)
+    if all(map(is_over, segments)):
+        work.ended(sum((Counter(segment.counts) for segment in segments), Counter[str]()))
         fan_outs.end(job)
+
+
+def _segment_work(route: Route, job: Job, finishing: Finishing) -> "SegmentWork":
+    if not route.lookups:
+        return derivation(route).segment_work(route, job, finishing)
+    from streamfold.batch.referrers import ReferrerSegments  # few functions have one
+
+    return ReferrerSegments(route, job, finishing)
 
 
 def _route(runtime: Runtime, job: Job) -> Route | None:
@@ -144,11 +156,17 @@ def _route(runtime: Runtime, job: Job) -> Route | None:
         return None
     if derivation(route).touches(route) and not runtime.source_items:
         return None  # it would change items of the application, which this store does not hold
+    sends = runtime.source_items and (runtime.store.is_local or runtime.outside)
+    if route.lookups and not route.kind.contributes and not sends:
+        return None  # its documents are to leave this run, or are of items that this store does not hold
     return route
 
 
-def run_chains(runtime: Runtime, stream: OwnStream) -> Report:
+def run_chains(runtime: Runtime, stream: OwnStream, at: float = 0) -> Report:
     """Processes the own stream of the store until it is empty. It ends, because declared chains have no cycle.
+
+    at: the time of records that have none, epoch seconds. It is that of the records which led to them: by the time of
+    this machine, a feed would take the posts of an older recording for expired.
 
     A run of one group reads the records of that group only; those of other groups wait until these run. A kill in
     between is safe: the position in the stream is stored after each batch, and a second delivery of a record changes
@@ -159,6 +177,9 @@ def run_chains(runtime: Runtime, stream: OwnStream) -> Report:
     while pending := stream.pending(BATCH_RECORDS_MAX, group):
         if origins is None:  # records of the engine have logical table names, so the settings' real names do not apply
             origins = Origins(app.tables, settings._replace(tables={name: name for name in app.tables}), runtime.warn)
+        for each in pending:
+            body = each.record["dynamodb"]
+            body["ApproximateCreationDateTime"] = body["ApproximateCreationDateTime"] or at
         changes = [with_own_version(origins.change(record.record)) for record in pending]
         batch = process_changes(runtime, changes)
         failed = {failure.sequence for failure in batch.failures}
@@ -169,6 +190,11 @@ def run_chains(runtime: Runtime, stream: OwnStream) -> Report:
     if group is not None:
         _warn_of_others(runtime, stream)
     return report
+
+
+def time_of(changes: Sequence[Change]) -> float:
+    """The time of the last change that has one, epoch seconds; 0 if none has."""
+    return next(times_of(reversed(changes)), 0.0)
 
 
 def _warn_of_others(runtime: Runtime, stream: OwnStream) -> None:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 from streamfold.batch.stored_schema import learn, schema_keys
 from streamfold.engines import Engine, StateItems
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, ManifestError, damaged
+from streamfold.errors import Contended, ManifestError, damaged, manual
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen, described
 from streamfold.routes.application import Application
+from streamfold.routes.lookups import LOOKUP
 from streamfold.routes.route import Kind, Route
 from streamfold.runtime import Knowledge, Runtime, StoredSchema
 from streamfold.settings import Settings
@@ -96,13 +97,18 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
     """Raises ``ManifestError`` where a handler writes rows or attributes of a retired one: rows would mix both."""
     for name in sorted(set(gone) & before.keys()):
         old = before[name]
-        for target in old["targets"] if old["contributes"] else ():
+        for target in _written(old) if old["contributes"] else ():
             sole_writer = not any(target in entry["targets"] for other, entry in before.items() if other != name)
             for other, new in now.items():
-                if new["contributes"] and target in new["targets"]:
+                if new["contributes"] and target in _written(new):
                     what = _both(name, other, kinds.get(target, StoredSchema()))
                     if not (old["shares"] and new["shares"]) or (sole_writer and target in old["owned"]) or what:
                         raise _taken_over(name, other, target, what)
+
+
+def _written(entry: ManifestEntry) -> list[str]:
+    # Several handlers may look up the same item, so lookups are no targets that are written.
+    return [target for target in entry["targets"] if not target.startswith(LOOKUP)]
 
 
 def _both(one: str, other: str, stored: StoredSchema) -> list[str]:
@@ -147,7 +153,7 @@ def _another_table(name: str, before: ManifestEntry, seen: Seen) -> ManifestErro
         f"The state is of table {name!r} = {_named(before['name'], before['id'])}, and these records are of "
         f"{_named(seen.name, seen.id)}: the state's items and rows are not those of this table, and amounts would "
         f"be added to rows that have other ones.{tested} A table of its own needs a state of its own, "
-        "STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? docs/operations.md has the next steps. "
+        f"STREAMFOLD_STATE_TABLE, and an empty one. Was the table restored? {manual('operations')} has the next steps. "
         f"Where the state fits the rows of this table, raise STREAMFOLD_EPOCH to {before['epoch'] + 1}. {FRESH}"
     )
 
@@ -162,15 +168,23 @@ class Manifest(NamedTuple):
     handlers: Mapping[str, ManifestEntry] = MappingProxyType({})
     tables: Mapping[str, ManifestEntry] = MappingProxyType({})
     revision: int = 0
+    epoch: int = 0  # the highest that any function had
+    retention_days: int = 0  # the longest that any function had
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> "Manifest":
         """The manifest of a state item. Raises ``EngineError`` for one that is damaged."""
         try:
             handlers, tables = (json.loads(item.get(name, "{}")) for name in ("handlers", "tables"))
-            return cls(handlers, tables, int(item.get("r", 0)))
+            epoch, retention_days = int(item.get("epoch", 0)), int(item.get("retention_days", 0))
+            return cls(handlers, tables, int(item.get("r", 0)), epoch, retention_days)
         except (TypeError, ValueError):
             raise damaged("The state's manifest") from None
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the state item; the store keeps its revision."""
+        texts = {name: json.dumps(getattr(self, name), sort_keys=True) for name in ("handlers", "tables")}
+        return {**texts, "epoch": self.epoch, "retention_days": self.retention_days}
 
     def partial_since(self, handler: str) -> str | None:
         """Since when a handler may have missed items, None where it has seen all of them."""
@@ -209,8 +223,8 @@ def check_manifest(
 
     ``sources`` are the tables as far as records were seen. ``read`` is the first result, if the manifest was read
     already. Raises ``ManifestError`` when a handler of the manifest is gone or has another kind, group, source or
-    target, and when a table is another or comes through another source and the epoch is not higher; ``Contended`` when
-    others write the manifest at every try.
+    target, when a table is another or comes through another source and the epoch is not higher, and when the epoch is
+    lower than another function's; ``Contended`` when others write the manifest at every try.
     """
     app, found = runtime.application, runtime.known
     key = manifest_key(app.name)
@@ -223,16 +237,17 @@ def check_manifest(
         # Nothing changed since the last batch: it needs one read of the manifest, and no comparison.
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
+        check_settings_of_others(runtime, before)
         after = _after(runtime, before, sources)
         if found.revision is None:
             learn(found, items, app, _gone(app, before))
         _learn_expiring(found, before)
         check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
         if after != before and write:
-            attributes = {name: json.dumps(getattr(after, name), sort_keys=True) for name in ("handlers", "tables")}
-            if not runtime.engine.swap_state(key, attributes, before.revision):
+            if not runtime.engine.swap_state(key, after.attributes(), before.revision):
                 continue
             _warn_of_partial(runtime, before, after)
+        found.tables = frozenset(after.tables)
         if write:
             found.revision = before.revision + (after != before)
             found.sources |= sources
@@ -264,7 +279,27 @@ def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> M
     tables = {
         name: table_entry(name, before.tables.get(name), seen, runtime.settings) for name, seen in sources.items()
     }
-    return Manifest(handlers, {**before.tables, **tables}, before.revision)
+    epoch, days = runtime.settings.epoch, runtime.settings.retention_days
+    highest = max(epoch, before.epoch), max(days, before.retention_days)
+    return Manifest(handlers, {**before.tables, **tables}, before.revision, *highest)
+
+
+def check_settings_of_others(runtime: Runtime, before: Manifest) -> None:
+    """Raises ``ManifestError`` for an epoch that is lower than another function's; warns of a shorter retention."""
+    settings = runtime.settings
+    if settings.epoch < before.epoch:
+        raise ManifestError(
+            f"STREAMFOLD_EPOCH is {settings.epoch} here, and {before.epoch} in another function of this state: "
+            "versions of this epoch are older than those in the state, so the changes of these records would be passed "
+            f"over. Set STREAMFOLD_EPOCH={before.epoch} here, as in all functions and commands. {FRESH}"
+        )
+    if settings.retention_days < before.retention_days:
+        runtime.warn_once(
+            "retention",
+            f"STREAMFOLD_RETENTION_DAYS is {settings.retention_days} here, and {before.retention_days} in another "
+            "function of this state: claims and tombstones of this one expire first, and a record that is redriven "
+            f"later counts again. Set STREAMFOLD_RETENTION_DAYS={before.retention_days} here.",
+        )
 
 
 def note_backfill(application: str, engine: Engine, tries: Iterable[int], names: Collection[str], job: str) -> None:
@@ -309,8 +344,8 @@ def _mark(
             note(name, handlers[name])
         if handlers == before.handlers:
             return
-        attributes = {"handlers": json.dumps(handlers, sort_keys=True), "tables": json.dumps(before.tables)}
-        if engine.swap_state(manifest_key(application), attributes, before.revision):
+        after = before._replace(handlers=handlers)
+        if engine.swap_state(manifest_key(application), after.attributes(), before.revision):
             return
     raise Contended(f"The manifest of {application!r} was written by others {TRIES_MAX} times in a row: try again.")
 
@@ -354,7 +389,7 @@ def _warn_of_partial(runtime: Runtime, before: Manifest, after: Manifest) -> Non
         if PARTIAL in entry and PARTIAL not in before.handlers.get(name, {}):
             why = (
                 "it is new to this state. Items that were there before count from their next change on, unless "
-                "they are backfilled (docs/backfill.md)"
+                f"they are backfilled ({manual('backfill')})"
                 if name in declared and name not in before.handlers
                 else "code without it, or without a source of it, runs (STREAMFOLD_OLDER_CODE)"
             )
@@ -375,10 +410,11 @@ def _entry(route: Route) -> ManifestEntry:
     return {
         **route.kind.identity(route),
         "group": route.group,
-        "sources": [key.place for key in route.sources],
-        "targets": [key.place for key in route.writes],
-        "contested": [target.key.place for target in route.targets if target.multi_source],
-        "owned": [target.key.place for target in route.targets if target.owned],
+        "sources": [key.stored_name for key in route.sources],
+        # Lookups are among the targets, because earlier code, which knows no references, compares these.
+        "targets": [*(key.stored_name for key in route.writes), *(each.stored_name for each in route.lookups)],
+        "contested": [target.key.stored_name for target in route.targets if target.multi_source],
+        "owned": [target.key.stored_name for target in route.targets if target.owned],
         "contributes": route.kind.contributes,
         "shares": route.kind.shares_rows,
     }

@@ -40,23 +40,22 @@ class ItemWork:
         self.changes: list[Change] = []  # oldest first, each once
 
     def works(self, routed: Iterable[tuple[Route, str, Fields]]) -> list[Work]:
-        """The work of each route."""
         return [Work(route, self.item, role, fields, self.changes) for route, role, fields in routed]
 
 
 class Sorted:
     """The subscriptions to the items of one key."""
 
-    __slots__ = ("alone", "contributes", "ledger", "off", "others", "records", "subscribed")
+    __slots__ = ("changes", "contributes", "ledger", "off", "others", "subscribed", "unmistakable")
 
-    def __init__(self, *, alone: bool) -> None:
-        self.alone = alone  # no other key nearly matches such an item
+    def __init__(self, *, unmistakable: bool) -> None:
+        self.unmistakable = unmistakable  # no other key nearly matches such an item
         self.ledger: dict[str, list[Route]] = {}  # routes that contribute, by group
         self.others: list[tuple[Route, str]] = []  # routes of other kinds, with the item's role
         self.subscribed: list[tuple[Route, str]] = []  # routes whose handlers are not called
         self.off: list[Route] = []  # routes whose handlers are switched off
         self.contributes = False  # only contributing routes subscribe, and no other key nearly matches the item
-        self.records = 0  # of items of the key, if it contributes
+        self.changes: list[Change] = []  # of items of the key, if it contributes
 
 
 class Routing:
@@ -72,15 +71,15 @@ class Routing:
     def routed(self, item: ItemKey) -> ItemWork:
         """The routes that subscribe to an item."""
         name, found, work = self.application.name, self.application.found(item), ItemWork(item)
-        alone = len(found) == 1
+        unmistakable = len(found) == 1
         for entry, fields in found:
             for_key = self._sorted.get(id(entry)) or self._sort(entry)
             for group, routes in for_key.ledger.items():
                 work.ledger.setdefault(ledger_key(name, group, item), []).extend(zip(routes, repeat(fields)))
-            if alone and for_key.contributes:  # as nearly always: the other checks cannot apply
+            if unmistakable and for_key.contributes:  # as nearly always: the other checks cannot apply
                 work.of_key = for_key
                 return work
-            alone = alone and for_key.alone
+            unmistakable = unmistakable and for_key.unmistakable
             if for_key.others or for_key.subscribed:
                 work.others += tuple([(route, role, fields) for route, role in for_key.others])
                 work.subscribed += tuple([(route, role, fields) for route, role in for_key.subscribed])
@@ -92,7 +91,7 @@ class Routing:
             # Derived rows come back through the stream. Only kinds that can read them get them.
             work.others = tuple([each for each in work.others if each[0].kind.reads_derived])
             work.off = tuple([route for route in work.off if route.kind.reads_derived])
-        if not alone:
+        if not unmistakable:
             self._look_for_near_misses(item, found)
         return work
 
@@ -122,7 +121,7 @@ class Routing:
 
     def _sort(self, entry: DispatchEntry) -> Sorted:
         known = self.application.known(entry.key.table.name)
-        found = self._sorted[id(entry)] = Sorted(alone=known.is_sole_writer(entry.key))
+        found = self._sorted[id(entry)] = Sorted(unmistakable=known.is_sole_writer(entry.key))
         settings, only = self.runtime.settings, self.runtime.handlers
         for route, role, called in entry.listeners:
             if not settings.serves(route.group):
@@ -137,7 +136,9 @@ class Routing:
                 found.ledger.setdefault(route.group, []).append(route)
             else:
                 found.others.append((route, role))
-        found.contributes = found.alone and bool(found.ledger) and not (found.others or found.subscribed or found.off)
+        found.contributes = (
+            found.unmistakable and bool(found.ledger) and not (found.others or found.subscribed or found.off)
+        )
         return found
 
     def shape(self, item: ItemKey, delimiter: str) -> str:
@@ -159,8 +160,13 @@ class Routing:
         """Counts the records of keys that contribute, once for all items of a key."""
         for found in self._sorted.values():
             for routes in found.ledger.values():
-                for route in routes if found.records else ():
-                    report.records[route.name] += found.records
+                for route in routes if found.changes else ():
+                    self.deliver(report, route.name, found.changes)
+
+    def deliver(self, report: Report, handler: str, changes: list[Change]) -> None:
+        report.records[handler] += len(changes)
+        if self.runtime.settings.observe_handlers:
+            report.delivered.setdefault(handler, []).extend(changes)
 
 
 def _once(routed: Iterable[T]) -> list[T]:
@@ -223,7 +229,7 @@ def by_item(runtime: Runtime, changes: Iterable[Change], report: Report) -> dict
         if work.of_key is None:
             _count(work, report, routing, noted)
         else:
-            work.of_key.records += len(work.changes)
+            work.of_key.changes += work.changes
     routing.count(report)
     for item, misses in routing.near.items():
         report.count_near_misses(misses, len(found[item].changes))
@@ -241,14 +247,13 @@ def _order(work: ItemWork) -> None:
 
 
 def _count(work: ItemWork, report: Report, routing: Routing, noted: Container[ItemKey]) -> None:
-    records, times = report.records, len(work.changes)
     for routed in work.ledger.values():
         for route, _ in routed:
-            records[route.name] += times
+            routing.deliver(report, route.name, work.changes)
     for name in {route.name for route, _, _ in work.others} if work.others else ():
-        records[name] += times
+        routing.deliver(report, name, work.changes)
     if not (work.ledger or work.others or work.subscribed or work.off or work.item in noted):
-        report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += times
+        report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += len(work.changes)
 
 
 def _near_miss_warning(item: ItemKey, miss: "NearMiss") -> str:

@@ -25,7 +25,7 @@ from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
-from streamfold.routes.route import Route
+from streamfold.routes.route import REFERENT, Route
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
 
@@ -52,6 +52,7 @@ class Batch:
         self.work = by_item(runtime, changes, self.report)
         self.steps = Steps(runtime, self.work, self.failing, self.done)
         self.redelivery = redelivery
+        self.referents: list[Work] = []  # items that others refer to, and that changed in what handlers read of them
 
     def plan(self) -> Plan:
         """Derives every handler's effects and plans them.
@@ -67,7 +68,10 @@ class Batch:
             for route in dict.fromkeys(item.off):
                 self._put_aside(route, item)
             for work in item.works(item.others) if item.others else ():
-                works.setdefault(work.route, []).append(work)
+                if work.role != REFERENT:
+                    works.setdefault(work.route, []).append(work)
+                elif self._counts(work):
+                    self.referents.append(work)
         planned = Planned()
         if works:
             planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
@@ -87,6 +91,17 @@ class Batch:
 
     def _hold(self, route: Route, changes: Collection[Change]) -> None:
         self.failing.failed += [Failed(change, route, Held(HELD)) for change in changes]
+
+    def _counts(self, work: Work) -> bool:
+        """Whether a change of a referent reaches items that refer to it; a record that cannot be read fails."""
+        from streamfold.batch.referrers import counts  # few batches have one
+
+        try:
+            return counts(work)
+        except RecordError as error:
+            for change in work.changes:
+                self.failing.fails(change, work.route, error)
+            return False
 
     def _count(self, word: str, route: Route) -> None:
         self.report.count(word, route.name)
@@ -175,12 +190,26 @@ def process_changes(
         steps, pending_work = batch.steps, batch.steps.pending_work
         retired, may_be_applied = runtime.application.retired, redelivery.is_possible
         committer = Committer(
-            runtime, steps.named, pending_work, triage, retired, steps.lives, first_transaction_alone=may_be_applied
+            runtime,
+            steps.named,
+            pending_work,
+            triage,
+            retired,
+            steps.lives,
+            first_transaction_alone=may_be_applied,
+            derive_again=steps.with_referents.again if steps.looks_up else None,
         )
         outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(runtime, triage, pending_work)
-        outcome += finish(plan.deferred, batch.subscribed, finishing)
+        deferred = plan.deferred
+        if batch.referents:
+            from streamfold.batch.referrers import visit_referrers  # few batches have one
+
+            visited, further = visit_referrers(batch.referents, finishing)
+            outcome += visited
+            deferred = (*deferred, *further)
+        outcome += finish(deferred, batch.subscribed, finishing)
     runtime.pace.ended(again=bool(outcome.failed))
     return _reported(batch, changes, outcome, triage)
 

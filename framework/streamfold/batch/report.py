@@ -29,6 +29,7 @@ class Report:
     def __init__(self, failures: Iterable[Failure] = ()) -> None:
         self.failures = list(failures)
         self.records = Counter[str]()  # records delivered, by handler
+        self.delivered: dict[str, list[Change]] = {}  # these records, by handler: with metrics of handlers only
         self.failed = Counter[str]()  # records that failed, by handler
         self.tallies: dict[str, Tallies] = {}  # rows written and removed, by handler
         self.parked = Counter[str]()  # records parked, by handler
@@ -36,9 +37,7 @@ class Report:
         self.off = Counter[str]()  # records skipped for a handler that is switched off
         self.counts: Counts = {}  # counts of kinds, by word and handler
         self.unrouted = Counter[str]()  # records that no route reads, by key prefix
-        self.near_missed = (
-            0  # records that nearly match a source key; each once, also if it nearly matches several keys
-        )
+        self.near_missed = 0  # records that nearly match a source key; one that nearly matches several keys counts once
         self.near_misses = Counter[MissedField]()
         self.first_near: dict[MissedField, NearMiss] = {}  # the first near miss of each
         self.known = 0  # records that had taken effect before
@@ -51,7 +50,7 @@ class Report:
         """Counts records of one item, which nearly matches these source keys."""
         self.near_missed += records
         for miss in misses:
-            missed = miss.template.place, miss.field
+            missed = miss.template.stored_name, miss.field
             self.near_misses[missed] += records
             self.first_near.setdefault(missed, miss)
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
+from streamfold.batch.lookups import Looking, StepsWithReferents, look_for_expiry
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
 from streamfold.commit.emptying import emptying_handlers
@@ -24,11 +25,12 @@ from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.checks import BOTH, check_view
-from streamfold.routes.route import Fields, Route, may_expire
+from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
 
 Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
+ToLookUp = tuple[ItemWork, StateKey, Sequence[RoutedFields]]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -43,12 +45,16 @@ class Steps:
     pending_work: PendingWork = field(default_factory=PendingWork)
     schema: Schema = field(init=False)
     lives: Lives = field(init=False)
+    looks_up: bool = field(init=False)  # some handler does
     emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
+    with_referents: StepsWithReferents = field(init=False)
 
     def __post_init__(self) -> None:
         self.schema, self.lives = self.runtime.known.schema, Lives(self.runtime.known.lives)
         self.emptying = emptying_handlers(self.runtime)
+        self.looks_up = any(route.lookups for route in self.runtime.application.routes)
+        self.with_referents = StepsWithReferents(self.runtime, self.failing, self.emptying)
 
     def units(self, applied: AlreadyApplied) -> list[Unit]:
         """The units of all items that are not applied already; reads state only where an old image is not known."""
@@ -57,9 +63,13 @@ class Steps:
         units: list[Unit] = []
         unread: list[Unread] = []
         known: list[Unread] = []
+        looking: list[ToLookUp] = []
         for work in self.work.values():
             for key, routed in work.ledger.items():
                 if key in items:
+                    continue
+                if self.looks_up and any(route.lookups for route, _ in routed):
+                    looking.append((work, key, routed))
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
@@ -69,15 +79,16 @@ class Steps:
         if self.lives.matter:
             known, more = self._by_lives(known)
             unread += more
-            coming = [step for _, _, some in (*known, *unread) for step in some]
-            with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
-                read_lives(
-                    self.runtime.engine, self.lives, ((each.route, each.before or {}, each.after) for each in coming)
-                )
+            self._read_lives(step for _, _, some in (*known, *unread) for step in some)
         for work, key, steps in known:
             if (unit := self._unit(work, key, steps, None)) is not None:
                 units.append(unit)
-        return units + self._read(unread, stored)
+        return units + self._read(unread, stored) + (self._look_up(looking, stored) if looking else [])
+
+    def _read_lives(self, steps: Iterable[Step]) -> None:
+        with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
+            coming = ((step.route, step.before or {}, step.after) for step in steps)
+            read_lives(self.runtime.engine, self.lives, coming)
 
     def _by_lives(self, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
         """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
@@ -128,21 +139,12 @@ class Steps:
                 self.failing.fails(change, route, error)
         else:
             return None
-        if after and may_expire(route) and contributing(route).outlived(route, change, after):
-            self._warn_of_expiry(route)
+        look_for_expiry(self.runtime, route, change, after)
         before: Contribution | None = None if old is None else {}
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
             before = after if alike else self._try(route, old, fields)
         return Step(route, change.version_text, before, after, route.name not in self.emptying)
-
-    def _warn_of_expiry(self, route: Route) -> None:
-        self.runtime.warn_once(
-            ("expiry", route.name),
-            f"Handler {route.name!r} ({route.declared_at}) lets rows expire before items that contribute to them: "
-            "once such a row is gone, it lacks what they added. Let the items expire no later than they let the row, "
-            "or give the row no time to live.",
-        )
 
     def _contribution(self, route: Route, image: Image, fields: Fields) -> Contribution:
         return contributing(route).contribution(route, image, fields, self.schema)
@@ -167,27 +169,68 @@ class Steps:
             items = read_state(self.runtime, keys) if stored is None else stored
         except EngineUnavailable as error:
             for work, _, steps in unread:
-                self._unread(work, steps, error)
+                self._unread(work, [step.route for step in steps], error)
             return []
         units: list[Unit] = []
         for work, key, steps in unread:
-            try:
-                found = filled(
-                    self.runtime.engine, key, LedgerItem.of(items.get(key)), {step.route.name for step in steps}
-                )
-            except EngineUnavailable as error:
-                self._unread(work, steps, error)
-                continue
-            planned = self._unit(work, key, steps, found)
-            units += () if planned is None else (planned,)
-            routes = tuple(step.route for step in steps)
-            if stored is not None or not _are_next(steps, found):
-                for some, named in self._unfinished(work.item, steps, found):
-                    self.pending_work.take(named, some, tuple(work.changes))
-            self.pending_work.note_found(key, work.item, routes, found)
-            if planned is None:
-                self._note_applied([(work, routes)])
+            routes = [step.route for step in steps]
+            if (found := self._filled(work, key, routes, items)) is not None:
+                units += self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
         return units
+
+    def _filled(self, work: ItemWork, key: StateKey, routes: Sequence[Route], items: StateItems) -> LedgerItem | None:
+        """The ledger item of a read, with its large contributions; None if they cannot be read, which is reported."""
+        try:
+            return filled(self.runtime.engine, key, LedgerItem.of(items.get(key)), {route.name for route in routes})
+        except EngineUnavailable as error:
+            self._unread(work, routes, error)
+            return None
+
+    def _planned(
+        self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem, *, next_one: bool
+    ) -> list[Unit]:
+        """The unit of steps from what the ledger holds; none if it has them already."""
+        planned = self._unit(work, key, steps, found)
+        routes = tuple(step.route for step in steps)
+        if not next_one:
+            for some, named in self._unfinished(work.item, steps, found):
+                self.pending_work.take(named, some, tuple(work.changes))
+        self.pending_work.note_found(key, work.item, routes, found)
+        if planned is None:
+            self._note_applied([(work, routes)])
+            return []
+        return [planned]
+
+    def _look_up(self, looking: Sequence[ToLookUp], stored: StateItems | None) -> list[Unit]:
+        """Units of items some of whose handlers look others up: ledger items are read first, then the referents."""
+        keys = [key for _, key, _ in looking]
+        try:
+            items = read_state(self.runtime, keys) if stored is None else stored
+        except EngineUnavailable as error:
+            for work, _, routed in looking:
+                self._unread(work, [route for route, _ in routed], error)
+            return []
+        read = [
+            Looking(work, key, routed, found)
+            for work, key, routed in looking
+            if (found := self._filled(work, key, [route for route, _ in routed], items)) is not None
+        ]
+        try:
+            steps = [self._in_order(each, made) for each, made in zip(read, self.with_referents.of(read), strict=True)]
+        except EngineUnavailable as error:
+            for each in read:
+                self._unread(each.work, [route for route, _ in each.routed], error)
+            return []
+        if self.schema.expiring:
+            self.runtime.known.learn_expiring()
+        if self.lives.matter:
+            self._read_lives(step for some in steps for step in some)
+        return [
+            unit
+            for each, some in zip(read, steps, strict=True)
+            if some
+            for unit in self._planned(each.work, each.key, some, each.found, next_one=False)
+        ]
 
     def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
@@ -196,8 +239,18 @@ class Steps:
         for routes, items in Counter(routes for _, routes in works).items():
             self.unchanged.update(dict.fromkeys([route.name for route in routes], items))
 
-    def _unread(self, work: ItemWork, steps: Sequence[Step], error: EngineUnavailable) -> None:
-        self.failing.failed += [Failed(change, step.route, error) for step in steps for change in work.changes]
+    def _in_order(self, looking: Looking, made: Mapping[str, Step]) -> tuple[Step, ...]:
+        """The steps of all handlers of an item; ``made`` are those of handlers that look others up."""
+        first, found = looking.work.changes[0], list[Step]()
+        for route, fields in looking.routed:
+            step = made.get(route.name)
+            if not route.lookups:
+                step = self._step(route, fields, looking.work, first.old if first.has_old else None)
+            found += () if step is None else (step,)
+        return tuple(found)
+
+    def _unread(self, work: ItemWork, routes: Iterable[Route], error: EngineUnavailable) -> None:
+        self.failing.failed += [Failed(change, route, error) for route in routes for change in work.changes]
 
     def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Iterator[NamedByHandler]:
         for step in steps:
@@ -208,10 +261,10 @@ class Steps:
             named.rows.difference_update(held)
             named.hold(self.runtime.application.name, step.route, item, held)
             yield [step.route], named
-        for name in self.runtime.application.retired & found.parts.keys():
+        for name in self.runtime.application.retired & found.contributions.keys():
             # Rows emptied by its last step: no other handler removes them.
             named = NamedRows()
-            named.rows.update(pending_rows(found.parts[name].left))
+            named.rows.update(pending_rows(found.contributions[name].pending))
             yield [step.route for step in steps], named
 
     def _named_by_images(self, step: Step, item: ItemKey) -> NamedRows:
@@ -220,6 +273,8 @@ class Steps:
         known = self._named.get((route.name, item))
         if known is None:
             known = self._named[route.name, item] = NamedRows()
+            if route.lookups:  # images contributed with the referents of that time: only the ledger item has the rows
+                return known
             if len(work.changes) == 1 and step.before is not None:  # the contributions of both images are known already
                 contributions = [step.before, step.after]
             else:
@@ -236,9 +291,9 @@ def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:
     Steps of other rows are sent under this condition, without reading the ledger.
     """
     for step in steps:
-        stored = found.parts.get(step.route.name)
-        text, left = (stored.text, stored.left) if stored else ("", "")
-        if step.before is None or left or stored_text(as_stored(stored_rows(text), step.before)) != text:
+        stored = found.contributions.get(step.route.name)
+        text, pending = (stored.text, stored.pending) if stored else ("", "")
+        if step.before is None or pending or stored_text(as_stored(stored_rows(text), step.before)) != text:
             return False
     return True
 

@@ -31,7 +31,6 @@ def parsed_schema(item: Mapping[str, Any]) -> StoredSchema:
 
 
 def schema_keys(app: Application) -> list[StateKey]:
-    """The keys of the state items with the schemas of an application's targets."""
     return [schema_key(app.name, target_key) for target_key in _targets_by_key(app)]
 
 
@@ -73,7 +72,7 @@ def drop_schema(runtime: Runtime, handler: str, targets: Collection[Target]) -> 
 
     Raises ``Contended`` if others write at every try, and the errors of the engine.
     """
-    for key in {schema_key(runtime.application.name, target.key.place) for target in targets}:
+    for key in {schema_key(runtime.application.name, target.key.stored_name) for target in targets}:
         # Another process may add attributes between read and swap: a swap over them would lose its checks.
         for _ in runtime.tries():
             stored = parsed_schema(runtime.engine.read_state([key], consistent=True).get(key, {}))
@@ -166,7 +165,7 @@ def _learn(mine: dict[str, str], kinds: Mapping[str, str]) -> None:
 
 def _targets_by_key(app: Application) -> Mapping[str, Target]:
     targets = (target for route in app.routes if route.kind.contributes for target in route.targets)
-    return {target.key.place: target for target in targets}
+    return {target.key.stored_name: target for target in targets}
 
 
 def _found(app: Application, target: Target, schema: Schema) -> SchemaByHandler:
@@ -176,7 +175,9 @@ def _found(app: Application, target: Target, schema: Schema) -> SchemaByHandler:
     declared = {route.name for route in app.routes}
     return {
         handler: {
-            name: known(aggregation) for name, aggregation in names.items() if aggregation != PLAIN or not target.whole
+            name: known(aggregation)
+            for name, aggregation in names.items()
+            if aggregation != PLAIN or not target.replaces
         }
         for handler, names in schema.of(target.key).items()
         if handler in declared

@@ -11,31 +11,34 @@ changes the ledger item, and the write is refused.
 4. A refused visit is repeated, from 1: its images are older than the ledger item that refused it.
 
 The version of a contribution never falls. It becomes the greatest version that the ledger item has of any handler: the
-record that led
-to that version was committed before the source was read. A redrive asks for at least the version of its record.
+record that led to that version was committed before the source was read. A redrive asks for at least the version of its
+record.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from streamfold.batch.manifest import note_expiring
 from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.committer import Committer
+from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.plan import Plan, Unit, pack, unit_of
+from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines import StoredItem
-from streamfold.errors import joined_key
-from streamfold.keys.table import is_in_state
+from streamfold.errors import RecordError, joined_key
+from streamfold.keys.table import Table, is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
 from streamfold.ledger.lives import NO_ROWS, Lives, as_stored
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, Transition, reconciled
-from streamfold.records.change import Change, ItemKey, image_of
+from streamfold.records.change import Change, ItemKey, image_of, item_key
+from streamfold.records.values import encode
 from streamfold.routes.route import ROWS_LOST, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, StateKey
@@ -58,9 +61,34 @@ class Scanned(NamedTuple):
     def name(self) -> str:
         return joined_key(self.item[1:])
 
+    @property
+    def at(self) -> NoReturn:
+        raise RecordError("An item that is visited has no record, and so no time.")
+
+
+VISITED = "visited"
+"""In the record of a parked document: the item that was visited. It has no record of its own."""
+
+
+def record_of_item(item: ItemKey, table: Table) -> Mapping[str, object]:
+    """What is parked of an item that was visited: its key."""
+    keys = {name: encode(value) for name, value in zip(table.attributes, item[1:], strict=False)}
+    return {VISITED: {"table": table.name, "Keys": keys}}
+
+
+def item_of_record(record: Mapping[str, Any], tables: Mapping[str, Table]) -> ItemKey | None:
+    """The item of such a record; None for a record of a stream. Raises ``RecordError`` for one that is damaged."""
+    if VISITED not in record:
+        return None
+    try:
+        return item_key(record[VISITED]["Keys"], tables[record[VISITED]["table"]])
+    except (KeyError, TypeError):
+        raise RecordError(
+            f"A parked record names no item: expected {VISITED!r} to be {{'table': NAME, 'Keys': ...}}."
+        ) from None
+
 
 def synthetic_change(item: ItemKey, version: str = BEFORE_ALL) -> Change:
-    """The synthetic change of an item that is visited."""
     return cast("Change", Scanned(item, version))
 
 
@@ -76,14 +104,18 @@ class VisitedItem(NamedTuple):
 
     item: ItemKey
     group: str
-    parts: Sequence[VisitedHandler]
+    handlers: Sequence[VisitedHandler]
+
+
+HandlerOfItem = tuple[ItemKey, str]
+"""An item and the name of a handler."""
 
 
 class Visit(NamedTuple):
     """The reads of one ledger item, and the handlers' contributions."""
 
     key: StateKey
-    parts: VisitedItem
+    wanted: VisitedItem
     held: LedgerItem
     source: StoredItem | None
     steps: Sequence[Step]
@@ -91,20 +123,24 @@ class Visit(NamedTuple):
 
     def stored(self, step: Step) -> str:
         """The ledger's contribution of a step's handler, as text."""
-        part = self.held.parts.get(step.route.name)
-        return part.text if part else ""
+        contribution = self.held.contributions.get(step.route.name)
+        return contribution.text if contribution else ""
 
     def after(self, step: Step) -> Contribution:
         """A handler's contribution of the item, in the lives of rows that its stored contribution names."""
         stored = self.stored(step)
         return as_stored(stored_rows(stored), step.after) if stored else step.after
 
+    def text(self, step: Step) -> str:
+        """What the ledger item is to hold of a step's handler, as text."""
+        return stored_text(self.after(step), step.references)
+
     def differs(self, step: Step) -> bool:
         """Whether the ledger differs from the source, or has pending work."""
-        part = self.held.parts.get(step.route.name)
-        if part is None:
-            return bool(step.after)
-        return bool(part.left) or part.text != stored_text(self.after(step))
+        contribution = self.held.contributions.get(step.route.name)
+        if contribution is None:
+            return bool(step.after or step.references)
+        return bool(contribution.pending) or contribution.text != self.text(step)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,6 +152,9 @@ class Visits:
     named: Mapping[str, NamedRows] = field(default_factory=dict)  # rows that records of the item name, by handler
     emptied: bool = False  # items are taken for absent
     dry_run: bool = False
+    renews: bool = False  # backlinks of references that the ledger item holds are put too, in case one was lost
+    gets: bool = True  # a single item is got: a redrive may have the permission for that, a function for batches
+    idle: Mapping[HandlerOfItem, Sequence[ItemKey]] = field(default_factory=dict)  # whose backlinks named an item
     pending_work: PendingWork = field(init=False, default_factory=PendingWork)
     visited: dict[StateKey, Visit] = field(init=False, default_factory=dict)  # as they were read last
     planned: dict[StateKey, Transition] = field(init=False, default_factory=dict)  # the last of each ledger item
@@ -131,16 +170,17 @@ class Visits:
         keys = {ledger_key(runtime.application.name, each.group, each.item): each for each in wanted}
         stored = runtime.engine.read_state([*keys], consistent=True)
         ledgers = {
-            key: filled(runtime.engine, key, LedgerItem.of(stored.get(key)), {part.route.name for part in each.parts})
+            key: filled(runtime.engine, key, LedgerItem.of(stored.get(key)), {one.route.name for one in each.handlers})
             for key, each in keys.items()
         }
         sources = self._sources([*dict.fromkeys(each.item for each in keys.values())])
-        visits = [self._visit(key, each, ledgers[key], sources) for key, each in keys.items()]
+        looked_up = self._looked_up([*keys.values()], [*ledgers.values()], sources)
+        visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
         runtime.known.learn_expiring()
         if not self.dry_run:
             note_expiring(runtime)
             if not keep_schema(runtime):  # another process makes an attribute otherwise: the handler is refused now
-                visits = [self._visit(key, each, ledgers[key], sources) for key, each in keys.items()]
+                visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
         if self.lives.matter:
             coming = (
                 (step.route, stored_rows(visit.stored(step)), step.after) for visit in visits for step in visit.steps
@@ -148,34 +188,62 @@ class Visits:
             read_lives(runtime.engine, self.lives, coming, consistent=True)
         for visit in visits:
             self.visited[visit.key] = visit
-            self._wanted.setdefault(visit.key, visit.parts)
+            self._wanted.setdefault(visit.key, visit.wanted)
         return visits
 
     def _sources(self, items: Sequence[ItemKey]) -> Mapping[ItemKey, StoredItem]:
         if self.emptied:
             return {}
-        if len(items) == 1:  # a redrive may have the permission to get an item alone
+        if self.gets and len(items) == 1:
             source = self.runtime.engine.read_source(items[0])
             return {} if source is None else {items[0]: source}
         return self.runtime.engine.read_sources(items)
 
+    def _looked_up(
+        self, wanted: Sequence[VisitedItem], ledgers: Sequence[LedgerItem], sources: Mapping[ItemKey, StoredItem]
+    ) -> Mapping[HandlerOfItem, LookedUp]:
+        """The items with their referents, for handlers that look others up."""
+        asked = [
+            Asked(
+                route,
+                each.item,
+                image_of(sources.get(each.item)),
+                fields,
+                () if self.renews else held.references(route.name),
+            )
+            for each, held in zip(wanted, ledgers, strict=True)
+            for route, fields in each.handlers
+            if route.lookups
+        ]
+        found = look_up(self.runtime, asked, notes=not self.dry_run) if asked else ()
+        return {(each.item, each.route.name): one for each, one in zip(asked, found, strict=True)}
+
     def _visit(
-        self, key: StateKey, parts: VisitedItem, held: LedgerItem, sources: Mapping[ItemKey, StoredItem]
+        self,
+        key: StateKey,
+        wanted: VisitedItem,
+        held: LedgerItem,
+        sources: Mapping[ItemKey, StoredItem],
+        looked_up: Mapping[HandlerOfItem, LookedUp],
     ) -> Visit:
-        item, source = parts.item, sources.get(parts.item)
-        version = max([self.bounds.get(item[0], BEFORE_ALL), *(part.version for part in held.parts.values())])
-        image, steps, failed = image_of(source), [], []
-        for route, fields in parts.parts:
-            after, error = derived(route, image, fields, self.runtime.known.schema)
+        item, source = wanted.item, sources.get(wanted.item)
+        version = max([self.bounds.get(item[0], BEFORE_ALL), *(each.version for each in held.contributions.values())])
+        image, steps, failed, emptying = image_of(source), [], [], emptying_handlers(self.runtime)
+        for route, fields in wanted.handlers:
+            own = looked_up.get((item, route.name), LookedUp(image))
+            after, error = derived(route, own.image, fields, self.runtime.known.schema)
+            error = own.error or error
             if error is None:
-                steps.append(Step(route, version, None, after))
+                idle = tuple(self.idle.get((item, route.name), ()))
+                expects = route.name not in emptying
+                steps.append(Step(route, version, None, after, expects, own.references, idle))
             else:
                 failed.append(Failed(synthetic_change(item), route, error))
-        return Visit(key, parts, held, source, steps, failed)
+        return Visit(key, wanted, held, source, steps, failed)
 
     def unit(self, visit: Visit, steps: Iterable[Step], added: AbstractSet[RowKey] = NO_ROWS) -> Unit:
         """The unit of some steps of a visit."""
-        item = visit.parts.item
+        item = visit.wanted.item
         transition = reconciled(visit.key, item, tuple(steps), visit.held, added, self.lives)
         self.planned[visit.key] = transition
         return unit_of(item, transition, (synthetic_change(item),), added, visit.held, self.lives)
@@ -186,12 +254,12 @@ class Visits:
         The ledger item notes pending work. It does not note whether the item's present rows were recomputed, so they
         are checked again.
         """
-        application, item = self.runtime.application.name, visit.parts.item
+        application, item = self.runtime.application.name, visit.wanted.item
         self.pending_work.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
         for step in visit.steps:
-            part, after = visit.held.parts.get(step.route.name), visit.after(step)
+            contribution, after = visit.held.contributions.get(step.route.name), visit.after(step)
             named = NamedRows()
-            if part is not None and part.left:
+            if contribution is not None and contribution.pending:
                 named.add_stored(application, step.route, item, visit.held)
             if step.route.name in self.named:
                 named.join(self.named[step.route.name])
@@ -224,4 +292,4 @@ class Visits:
         """The handlers of a ledger item in a unit."""
         assert isinstance(unit.guard.key, StateKey)
         wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}
-        return wanted._replace(parts=[part for part in wanted.parts if part.route.name in names])
+        return wanted._replace(handlers=[each for each in wanted.handlers if each.route.name in names])

@@ -9,20 +9,23 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from io import StringIO
+from pathlib import Path
 
 import click
 
 from streamfold.cli.output import echo, machine_error, take_all_letters
-from streamfold.errors import StreamfoldError
+from streamfold.errors import StreamfoldError, manual
 
 COMMANDS: Mapping[str, str] = {
     "replay": "streamfold.cli.replay",
+    "dev": "streamfold.cli.dev",
     "redrive": "streamfold.cli.redrive",
     "show": "streamfold.cli.show",
     "history": "streamfold.cli.history",
     "audit": "streamfold.cli.history",
     "search": "streamfold.cli.search",
     "routes": "streamfold.cli.routes",
+    "graph": "streamfold.cli.routes",
     "backfill": "streamfold.cli.backfill",
     "rebuild": "streamfold.cli.backfill",
     "jobs": "streamfold.cli.jobs",
@@ -35,13 +38,36 @@ COMMANDS: Mapping[str, str] = {
     "retire": "streamfold.cli.state",
     "state": "streamfold.cli.state",
     "settings": "streamfold.cli.routes",
+    "doctor": "streamfold.cli.doctor",
+    "template": "streamfold.cli.template",
+    "new": "streamfold.cli.new",
+    "docs": "streamfold.cli.docs",
 }
 """The module of each command; the command has its own name there."""
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "Try an application": (
+        "new",
+        "dev",
+        "replay",
+        "record",
+        "show",
+        "explain",
+        "history",
+        "graph",
+        "routes",
+        "diff",
+        "settings",
+        "docs",
+    ),
+    "Deploy and fill": ("template", "backfill", "rebuild", "jobs", "work", "search", "retire"),
+    "Operate": ("doctor", "verify", "repair", "redrive", "audit", "state"),
+}
+"""The commands in the order of ``--help``, by what one wants to do."""
 INSTEAD: Mapping[str, str] = {
     "check": "streamfold routes checks the declarations, streamfold verify compares a state with its items, and in a "
-    "test streamfold.testing.check(app, ...) proves an application: docs/testing.md.",
-    "deploy": "sam deploy does it, as the README says.",
-    "test": "pytest runs tests of handlers: docs/testing.md.",
+    f"test streamfold.testing.check(app, ...) proves an application: {manual('testing')}.",
+    "deploy": f"sam deploy does it, as {manual('operations')} says.",
+    "test": f"pytest runs tests of handlers: {manual('testing')}.",
 }
 """Names that a newcomer may try and that are no command, each with its substitute."""
 REPORTED = 1
@@ -75,6 +101,17 @@ class Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the commands by task."""
+        widest = max(map(len, COMMANDS))
+        room = formatter.width - 6 - widest
+        for task, names in TASKS.items():
+            commands = [(name, self.get_command(context, name)) for name in names]
+            with formatter.section(task):
+                formatter.write_dl(
+                    [(name.ljust(widest), each.get_short_help_str(room)) for name, each in commands if each is not None]
+                )
+
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
@@ -92,6 +129,15 @@ class Commands(click.Group):
             instead = INSTEAD.get(name) or (f"Did you mean {near}?" if near else "")
             context.fail(f"No such command {name!r}. {instead}".rstrip())
         return super().resolve_command(context, arguments)
+
+    def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """In a folder without an application, the help ends with how to begin."""
+        if "STREAMFOLD_APP" not in os.environ and not (Path("handlers").is_dir() or Path("handlers.py").is_file()):
+            formatter.write_paragraph()
+            formatter.write_text(
+                "This folder has no application handlers:app. To begin, make one: streamfold new my_shop --template "
+                "shop. One of another name is opened with --app or STREAMFOLD_APP."
+            )
 
     def invoke(self, context: click.Context) -> object:
         """Runs the command. A stopped command ends with the exit code of SIGINT and a message of its own."""

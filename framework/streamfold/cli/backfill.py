@@ -19,15 +19,15 @@ from streamfold.cli.repair import check_failed_file, failed_keys, failed_lines, 
 from streamfold.cli.session import Session
 from streamfold.cli.verify import reconciled_lines, reconciled_object
 from streamfold.cli.work import LAG_RULE, joined, lag_of
+from streamfold.derivations import names_with
 from streamfold.derivations.audit.kind import audit_routes
+from streamfold.engines.capacity import dollars
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs, run_here
 from streamfold.keys.table import Table
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.backfill import (
     EXPORT,
-    PRICE_READ,
-    PRICE_WRITE,
     REBUILD,
     RUNNER,
     SAMPLE_ITEMS,
@@ -73,11 +73,6 @@ COUNTS = ("read", "written", "equal", "uncompared", "failed")
 """The counts of a job, by word."""
 
 
-def _price(name: str, dollars: float) -> Any:
-    text = f"Price of a million {name} units."
-    return shell.decimal(f"--price-{name}", "DOLLARS", text, default=dollars)
-
-
 OPTIONS = (
     shell.STATE_OPTIONS,
     shell.SEGMENTS,
@@ -91,8 +86,7 @@ OPTIONS = (
     ),
     shell.READ_UNITS,
     shell.number("--write-units", "Write units a second. Default: no limit.", 0, default=0, show_default=False),
-    _price("read", PRICE_READ),
-    _price("write", PRICE_WRITE),
+    shell.PRICES,
     shell.SPARK_MASTER,
     shell.choice(
         "--runner",
@@ -161,15 +155,16 @@ RULES = (
     ),
     RULES,
     checks=True,
+    kinds=names_with("reconciles"),
 )
 def backfill(opened: Session) -> Report:
     """Derive rows from all items of the handlers' tables, beside the live stream. The stream itself has no record of
     the items that are older than their handler.
 
-    Without HANDLER, all handlers are filled whose rows follow from items: views, indexes, attributes, copies, searches
-    and feeds. Handlers that are switched off or of another group are left out. Each page reads the ledger, then the
-    items, and writes the difference unless one of them has changed since. The stream may go on meanwhile. A second run
-    changes nothing. To continue a run that was stopped, give the same command again.
+    Without HANDLER, all handlers are filled whose rows follow from items, which are those of kind KINDS. Handlers that
+    are switched off or of another group are left out. Each page reads the ledger, then the items, and writes the
+    difference unless one of them has changed since. The stream may go on meanwhile. A second run changes nothing. To
+    continue a run that was stopped, give the same command again.
 
     A backfill may begin 15 minutes after a function first named the handler (STREAMFOLD_GATE_SECONDS). Until then,
     older code may still take records without the handler.
@@ -276,6 +271,12 @@ def _export_estimate(opened: Session, what: str, state: str) -> Report:
     export = session.export_of(settings, tables, given.export)
     engine = session.open_memory(app, settings)
     engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.sample(SAMPLE_ITEMS) if line.image)
+    if looking := [route for route in routes if route.lookups]:
+        engine.source_tables.update(each.key.table.name for route in looking for each in route.lookups)
+        note(
+            f"Items that {handlers_text([route.name for route in looking])} looks up are looked for in a sample of the "
+            "export only: most of their rows are missing from this estimate. Without --export it reads them all."
+        )
     dry = Pages(opened.runtime_on(engine), names, always=what == REBUILD, dry_run=True)
     items = [json.dumps(item, default=str) for item in engine.items(tables[0])]
     average = sum(map(len, items)) // max(len(items), 1)
@@ -338,10 +339,10 @@ def _note_estimate(opened: Session, plan: RunPlan, expected: Estimate, counted_b
     note(f"  to write     {expected.writing:.0%} of what they read")
     if counted_by is None:
         return
-    dollars = expected.dollars(given.price_write, given.price_read)
+    cost = dollars(expected.write_units, expected.read_units, given.price_write, given.price_read)
     note(f"  write units  {expected.write_units:,}")
     note(f"  read units   {expected.read_units:,}")
-    note(f"  cost         ${dollars:,.2f} on demand, at ${given.price_write} and ${given.price_read} a million")
+    note(f"  cost         ${cost:,.2f} on demand, at ${given.price_write} and ${given.price_read} a million")
     seconds = expected.seconds(given.read_units, given.write_units)
     if seconds is not None:
         note(f"  time         {seconds // 3600} h {seconds % 3600 // 60} min at the given rates")
@@ -403,7 +404,7 @@ def _spark_run(opened: Session, plan: RunPlan) -> "SparkRun | None":
 
     location, lag = AppLocation.here(given.application, given.tables), (given.max_lag, given.function)
     table, names = plan.tables[0].name, plan.names
-    return SparkRun(location, opened.store, export.place, export.parts, table, names, given.spark_master, lag)
+    return SparkRun(location, opened.store, export.location, export.segments, table, names, given.spark_master, lag)
 
 
 def _job(opened: Session, plan: RunPlan, keys: KeySource | None) -> tuple[Job, bool]:
@@ -439,9 +440,9 @@ def _job(opened: Session, plan: RunPlan, keys: KeySource | None) -> tuple[Job, b
 
 def _begun(job: Job, export: Export | None, processes: int | None) -> Report:
     """The input of a state machine: the job, how many share its rates, and the segments but for files."""
-    segments = list(range(export.parts if export else 0, job.segments))
+    segments = list(range(export.segments if export else 0, job.segments))
     found = {JOB: job.id, SHARING: processes or SHARING_ELSEWHERE, "parts": segments}
-    text = json.dumps(found if export is None else {**found, **location_in_s3(export.place)})
+    text = json.dumps(found if export is None else {**found, **location_in_s3(export.location)})
     return Report([text], text)
 
 
@@ -499,7 +500,7 @@ def _run_report(
         report = {"job": job.id, **counts, "failures": failures, "chains_failed": chains}
         return {**report, **reconciled_object(app, rows)}
 
-    return Report(lines(), found, bool(counts["failed"] or chains or (rows and rows.corrected.left)))
+    return Report(lines(), found, bool(counts["failed"] or chains or (rows and rows.corrected.remaining)))
 
 
 def _opened_histories(opened: Session) -> Report:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.cli import shell
 from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, note, progress_bar, warn
+from streamfold.cli.report import chaos_section, check_page, write_sections
 from streamfold.cli.session import DEFAULT_APPLICATION, Session, program
 from streamfold.errors import RecordError, SettingsError, printable
 from streamfold.records.envelope import Origins, RawRecord
@@ -25,7 +26,8 @@ SEEDS_SHOWN_MAX = 20
 OWN = ("--runs", "--seed", "--faults")
 REFUSED = (
     *("--state", "--fresh", "--engine", "--endpoint-url", "--batch-size", "--dry-run", "--force", "--external"),
-    *("--park", "--put-sources", "--create-tables", "--search-url", "--yes", "--samples"),
+    *("--park", "--put-sources", "--create-tables", "--search-url", "--yes", "--samples", "--cost"),
+    *("--price-read", "--price-write"),
 )
 """Options of a replay about writing and external calls: runs under faults do neither."""
 CHAOS_OPTIONS = (
@@ -101,6 +103,7 @@ def chaos_report(opened: Session) -> Report:
     from streamfold.proofs.recorded import Recording
 
     given, aside = opened.given, opened.given.json_output
+    check_page(opened)
     only = chosen(None if given.faults is None else [name.strip() for name in given.faults.split(",")])
     taken = _read(opened)
     recording, seeds = Recording(opened.app, taken.changes), range(given.seed, given.seed + given.runs)
@@ -110,7 +113,10 @@ def chaos_report(opened: Session) -> Report:
         tried = (lambda: None) if aside else shown_tries(first.seed, recording.tries_max)
         outcome = outcome._replace(shortest=recording.shortest(first, tried))
     reported = bool(outcome.clean or outcome.diverged or taken.bad_lines)
-    return Report(_lines(opened, outcome, taken), _object(outcome, taken, given.seed), reported)
+    found = _object(outcome, taken, given.seed)
+    if given.html is not None:
+        write_sections(opened, [chaos_section(found, redact=given.redact)])
+    return Report(_lines(opened, outcome, taken), found, reported)
 
 
 def _read(opened: Session) -> TakenRecords:

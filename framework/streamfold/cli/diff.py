@@ -10,6 +10,7 @@ from streamfold.cli.items import item_object, item_text, name_text, row_object, 
 from streamfold.cli.old_code import OldCode, opened_code
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, item_progress, note
 from streamfold.cli.session import DEFAULT_APPLICATION, Session
+from streamfold.derivations import names_with
 from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.diff import NEW, OLD, CodeDiff, HandlerDiff, RaisedItems, RowChange
 from streamfold.lifecycle.sources import pages, wanted_routes
@@ -46,10 +47,12 @@ PAGE_ITEMS = 100
     shell.STORE,
     shell.json_flag("Print one JSON object, values in DynamoDB JSON."),
     checks=True,
+    kinds=names_with("contributes"),
 )
 def diff(opened: Session) -> Report:
     """Show the rows and attributes that the new code would make different from the old code, side by side, on a sample
-    of the items. Default: all views, indexes and derived attributes of the new code.
+    of the items. Default: all handlers of the new code of kind KINDS. Items that either version looks up are read for
+    both.
 
     Items are read, and nothing is written: no row, and no state. If several items add to a row, the contribution of one
     item is shown. Handlers that raise are counted by type of error, with the key of one item.
@@ -92,7 +95,7 @@ def _routes(app: App, names: Sequence[str]) -> list[Route]:
         if names and not route.kind.contributes:
             raise SettingsError(
                 f"Handler {route.name!r} is of kind {route.kind}: it makes no rows that could be compared here. "
-                "Expected a view, an index or derived attributes."
+                f"Expected one of kind {names_with('contributes')}."
             )
     return [route for route in routes if route.kind.contributes]
 
@@ -132,24 +135,32 @@ def _lines(found: CodeDiff) -> Iterator[Printed]:
 
 
 def _cells(change: RowChange) -> Iterator[list[str]]:
-    """A line for each attribute that differs; one for a row without attributes."""
+    yield from ([change.handler, item_text(change.item), *cells] for cells in attribute_cells(change))
+
+
+def attribute_cells(change: RowChange) -> Iterator[list[str]]:
+    """Row, name and both values of each attribute that differs; one line for a row without attributes."""
 
     def side(row: Mapping[str, Any] | None, name: str) -> str:
         if row is None:
             return "(no row)"
         return text(decode(row[name])) if name in row else ""
 
-    head = [change.handler, item_text(change.item), row_text(change.row)]
     for name in change.attributes or [""]:
-        yield [*head, name_text(name), side(change.old, name), side(change.new, name)]
+        yield [row_text(change.row), name_text(name), side(change.old, name), side(change.new, name)]
 
 
 def _counts(counts: HandlerDiff) -> str:
     if not counts.changed:
         return f"{counts.items:,} items, all the same"
+    return f"{counts.changed:,} of {counts.items:,} items change: {rows_text(counts)}"
+
+
+def rows_text(counts: HandlerDiff) -> str:
+    """How many rows differ, and in which attributes."""
     attributes = ", ".join(f"{name_text(name)} in {rows:,}" for name, rows in counts.attributes.most_common())
     rows = f"{counts.other:,} rows otherwise, {counts.more:,} more, {counts.fewer:,} fewer"
-    return f"{counts.changed:,} of {counts.items:,} items change: {rows}; {attributes or 'no attributes'}"
+    return f"{rows}; {attributes or 'no attributes'}"
 
 
 def _object(app: App, code: OldCode, found: CodeDiff) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.attributes.write_back import shown_by
 from streamfold.derivations.feed.kind import feed_routes
 from streamfold.derivations.feed.kind import options_of as feed_options
-from streamfold.derivations.search.documents import gathered, known_items
+from streamfold.derivations.search.documents import RootRun, gathered, known_sources, look_up_referents
 from streamfold.derivations.search.indexes import SearchIndex, find_index
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.maintenance import Comparing, root_of
@@ -175,6 +175,8 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
             continue
         at = time_of(each.version)
         yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
+        for referent in each.references:
+            yield f"  refers   {item_text(referent)}"
         for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
             lines = [
                 _contributed_text(row, given, entry_values(by, each.route, item, row, given), other.get(row, given))
@@ -218,10 +220,10 @@ def contribution_text(rows: Contribution, other: Contribution) -> str:
 def _contributed_text(
     row: RowKey, given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
 ) -> str:
-    return f"{row_text(row)}  {'  '.join(_contribution_texts(given, entries, other))}".rstrip()
+    return f"{row_text(row)}  {'  '.join(contribution_texts(given, entries, other))}".rstrip()
 
 
-def _contribution_texts(
+def contribution_texts(
     given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
 ) -> list[str]:
     def listed(name: str, held: HeldEntries) -> str:
@@ -269,8 +271,13 @@ def _contribution_lines(by: Explaining, found: RowExplained) -> Iterator[Printed
 
     def cells(each: Contributor) -> list[str]:
         item = item_text(each.item) if each.item is not None else f"(a long key: {name_text(each.key.pk)})"
-        entries = entry_values(by, each.route, each.item, found.row, each.part)
-        return [each.route.name, item, each.version, "  ".join(_contribution_texts(each.part, entries, each.part))]
+        entries = entry_values(by, each.route, each.item, found.row, each.contribution)
+        return [
+            each.route.name,
+            item,
+            each.version,
+            "  ".join(contribution_texts(each.contribution, entries, each.contribution)),
+        ]
 
     if found.contributors:
         yield Grid(("handler", "item", "version", "adds"), map(cells, found.contributors[:SHOWN_MAX]))
@@ -286,7 +293,7 @@ def _contributions(by: Explaining, found: RowExplained) -> list[dict[str, Any]]:
             "item": None if each.item is None else item_object(by.app, each.item),
             "version": each.version,
             "at": time_of(each.version),
-            **_contribution_object(by, each.route, each.item, found.row, each.part),
+            **_contribution_object(by, each.route, each.item, found.row, each.contribution),
         }
         for each in found.contributors
     ]
@@ -301,12 +308,16 @@ def _contributions_text(number: int, values: Mapping[str, Any]) -> str:
 
 
 def _verdict(found: RowExplained) -> str:
-    if not found.whole:
+    if not found.complete:
         known = f"{len(found.contributors):,} of {found.counted:,} contributions are known"
         return f"Only {known} without reading the whole state: --scan reads it."
     if found.stored is None and not found.contributors:
         return "There is no such row, and no item contributes to it."
-    retired = f" Retired handlers left {', '.join(map(name_text, sorted(found.left)))} in it." if found.left else ""
+    retired = (
+        f" Retired handlers left {', '.join(map(name_text, sorted(found.retired_names)))} in it."
+        if found.retired_names
+        else ""
+    )
     if found.agrees:
         return f"The row is what its items contribute.{retired}"
     row, expected = (
@@ -329,9 +340,9 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "sums": encode(found.sums)["M"],
         "counted": found.counted,
         "agrees": found.agrees,
-        "whole": found.whole,
+        "whole": found.complete,
         "missing_entries": found.lacking,
-        "left_by_retired": sorted(found.left),
+        "left_by_retired": sorted(found.retired_names),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
 
@@ -444,7 +455,7 @@ def _shown_lines(by: Explaining, found: ItemShown) -> Iterator[Printed]:
         yield f"\n{each.route.name} ({each.route.kind})  {values_text(dict(sorted(each.shown.items()))) or 'nothing'}"
         yield from _contribution_lines(by, each.stored)
         yield _sum_text(each.stored)
-        if not each.stored.whole:
+        if not each.stored.complete:
             yield "Not all of its sources are known without reading the whole state: --scan reads it."
         elif each.agrees:
             yield "The item shows what its items contribute."
@@ -459,7 +470,7 @@ def _shown_object(by: Explaining, found: ItemShown) -> dict[str, Any]:
             "shown": encode(dict(each.shown))["M"],
             "contributions": _contributions(by, each.stored),
             "sums": encode(each.stored.sums)["M"],
-            "whole": each.stored.whole,
+            "whole": each.stored.complete,
             "agrees": each.agrees,
         }
         for each in found.attributes
@@ -486,13 +497,21 @@ def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
         counter_key = document_key(app.name, index.route.name, root.item)
         counter = engine.read_state([counter_key], consistent=True).get(counter_key)
         run = int(counter["n"]) if counter else None
-        now = gathered(root, engine, engine.read_sources(dict.fromkeys(known_items(root))))
-        made_of = [MadeOf("item", root.item, None, bool(now.image))] + [
-            MadeOf("part", (key.table.name, *key.compose({**root.fields, **each.key})), None, True)
-            for key in (search_options(root.route).parts if now.image else ())
-            for each in now.parts(key)
+        found_now = RootRun.of(root, counter_key, counter or {})
+        sources = known_sources(engine, [found_now])
+        look_up_referents(opened.runtime, [found_now], sources, notes=False)
+        referents = engine.read_sources(found_now.references) if found_now.references else {}
+        now = gathered(root, engine, sources)
+        made_of = [
+            MadeOf("item", root.item, None, bool(now.image)),
+            *(
+                MadeOf("part", (key.table.name, *key.compose({**root.fields, **each.key})), None, True)
+                for key in (search_options(root.route).parts if now.image else ())
+                for each in now.document_parts(key)
+            ),
+            *(MadeOf("referent", referent, None, referent in referents) for referent in found_now.references),
         ]
-        compared = Comparing(app.name, engine, sink, index.alias, opened.settings).compare([root], {root.item: [name]})
+        compared = Comparing(opened.runtime, sink, index.alias).compare([root], {root.item: [name]})
         wrong = [what for shown in compared.shown for what, other in shown.differences() if other == name]
         error = compared.failed[0][1] if compared.failed else None
 
@@ -545,7 +564,7 @@ def other_things(by: Explaining, partition: str, sort: str | None, *, scan: bool
                 f"{item_text(one.item) if one.item else 'a long key'} at version {name_text(one.version)}"
                 for one in each.stored.contributors[:3]
             )
-            more = ", ..." if len(each.stored.contributors) > 3 or not each.stored.whole else ""
+            more = ", ..." if len(each.stored.contributors) > 3 or not each.stored.complete else ""
             yield (
                 f"{item_text(item.item)} is an item, onto which {each.route.name!r} derives {names}"
                 f"{f', made of {of}{more}' if of or more else ''}: streamfold explain shows more."

@@ -130,7 +130,11 @@ def history(opened: Session) -> Report:
 
 def _grid(rows: list[ChangeRow]) -> Grid:
     cells = [
-        [name_text(row.get("at", "")), name_text(row["event"]) + " (expired)" * bool(row.get("expired")), _changes(row)]
+        [
+            name_text(row.get("at", "")),
+            name_text(row["event"]) + " (expired)" * bool(row.get("expired")),
+            changes_text(row),
+        ]
         for row in rows
     ]
     if not any("actor" in row for row in rows):
@@ -142,7 +146,7 @@ def _grid(rows: list[ChangeRow]) -> Grid:
     )
 
 
-def _changes(row: ChangeRow) -> str:
+def changes_text(row: ChangeRow) -> str:
     """A line for each attribute that changed."""
     lines = [
         f"{name_text(name)}: {' -> '.join(_side(entry, side) for side in SIDES)}"

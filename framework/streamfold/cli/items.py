@@ -92,11 +92,6 @@ def state_text(key: Sequence[Any]) -> str:
     return " / ".join(map(name_text, key))
 
 
-def template_text(key: Key) -> str:
-    """A template for a person; its table is named unless it is ``MAIN``."""
-    return key.template if key.table.name == MAIN.name else f"{key.table.name}: {key.template}"
-
-
 def command_key(item: ItemKey) -> str:
     """The PARTITION and SORT of a command, quoted for a shell."""
     return shlex.join(str(value) for value in item[1:] if value is not None)
@@ -227,7 +222,6 @@ def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
 
 
 def sort_key(table: Table, item: StoredItem) -> tuple[str, str]:
-    """The sort position of an item in its table."""
     partition, sort = key_values(table, item)
     return sortable(partition), sortable(sort)
 

@@ -115,15 +115,18 @@ def fan_out_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
         state = "open"
         if each.route is None:
             state = "not of this group, or off" if handler in names else "retired"
-        done, rows = sum(map(is_over, each.lanes)), sum(segment.counts.get(ROWS, 0) for segment in each.lanes)
+        done, rows = sum(map(is_over, each.segments)), sum(segment.counts.get(ROWS, 0) for segment in each.segments)
         age = int(each.age_seconds(runtime.clock()))
         found = {"fan_out": each.job.id, "handler": handler, "what": each.job.what, "state": state}
         counts = {"lanes": each.job.segments, "lanes_done": done, "rows": rows, "age_seconds": age}
+        failing = sum(len(segment.failing) for segment in each.segments)
+        counts |= {"items_failing": failing} if failing else {}
+        kept = f", {counted(failing, 'item')} failing" if failing else ""
         yield (
             {**found, **counts},
             (
                 f"{each.job.id}  {each.job.what} of {handler}: {state}, {done} of {each.job.segments} segments, "
-                f"{rows:,} rows, for {_duration(age)}"
+                f"{rows:,} rows, for {_duration(age)}{kept}"
             ),
         )
 
@@ -146,8 +149,8 @@ def enqueue_again(runtime: Runtime, identity: str) -> Sequence[Failure]:
                 f"Fan-out {identity} is of handler {found.job.handlers[0]!r}, which is retired, switched off, or of "
                 "another group than STREAMFOLD_GROUP: no process would work on it."
             )
-        runtime.enqueue(identity, [segment.number for segment in found.left])
-        count = len(found.left)
+        runtime.enqueue(identity, [segment.number for segment in found.pending])
+        count = len(found.pending)
     else:
         count = enqueue_open(runtime)
     queued = runtime.settings.jobs is not None and not runtime.store.is_local

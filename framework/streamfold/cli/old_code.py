@@ -3,8 +3,9 @@
 ``git archive`` reads a revision and leaves the repository unchanged. Uncommitted files, ignored files and submodules
 are not in it. No shell is used: all arguments are lists.
 
-The process runs this module. It reads lines, a JSON list of ``[table, item]`` each, and writes a line of JSON for each
-item. Its first line describes the loaded application. Prints of handlers go to standard error.
+The process runs this module. It reads lines, each with a page of ``[table, item]`` and the items that these look up,
+and writes a line of JSON for each item. It has no store: a line names the items that it lacks. Its first line describes
+the loaded application. Prints of handlers go to standard error.
 """
 
 import json
@@ -12,7 +13,7 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import which
@@ -26,7 +27,7 @@ from streamfold.app import App
 from streamfold.cli.session import load_application
 from streamfold.errors import SettingsError, StreamfoldError, plain
 from streamfold.ledger.schema import Schema
-from streamfold.lifecycle.diff import SideRows, side_rows
+from streamfold.lifecycle.diff import NO_REFERENTS, Referents, SideRows, TableAndItem, side_rows
 from streamfold.records.encoded import to_json
 
 MODULE = "streamfold.cli.old_code"
@@ -50,14 +51,15 @@ class OldCode:
         self.handlers: list[str] = found["handlers"]
         self.elsewhere: list[str] = found["elsewhere"]
 
-    def rows(self, items: Sequence[tuple[str, Mapping[str, Any]]]) -> list[SideRows]:
+    def rows(self, items: Sequence[TableAndItem], referents: Referents = NO_REFERENTS) -> list[SideRows]:
         """The rows that the old code makes of items. Raises ``SettingsError`` if it ends, or takes too long."""
         if not items:
             return []
         assert self.process.stdin is not None
         with self._watched():
             with suppress(BrokenPipeError):  # it has ended: reading its line raises a better error
-                self.process.stdin.write(to_json([list(item) for item in items]) + "\n")  # type: ignore[arg-type]
+                page = {"items": [list(item) for item in items], "referents": dict(referents)}
+                self.process.stdin.write(to_json(page) + "\n")
                 self.process.stdin.flush()
             return [SideRows.of(self._line()) for _ in items]
 
@@ -182,7 +184,9 @@ def serve(application: str, folder: str, lines: TextIO, output: TextIO) -> None:
     respond(found)
     schema = Schema()
     for line in lines:
-        output.writelines(side_rows(app, schema, table, image).line() + "\n" for table, image in json.loads(line))
+        page = json.loads(line)
+        made = (side_rows(app, schema, table, image, None, page["referents"]) for table, image in page["items"])
+        output.writelines(each.line() + "\n" for each in made)
         output.flush()
 
 
@@ -194,7 +198,8 @@ def _loaded(app: App, module: ModuleType, folder: Path) -> dict[str, Any]:
             f"Module {module.__name__!r} was found in {location.parent}, and not in the old code. Is it installed as a "
             "package? Then change to the folder that holds it."
         )
-    functions = {route.name: route.function for route in app.routes if route.kind.contributes}
+    routes = [route for route in app.routes if route.kind.contributes]
+    functions = {route.name: getattr(route.function, "__wrapped__", route.function) for route in routes}
     files = {name: getattr(getattr(each, "__code__", None), "co_filename", "") for name, each in functions.items()}
     elsewhere = [name for name, file in files.items() if file and not Path(file).resolve().is_relative_to(folder)]
     return {"application": app.name, "handlers": list(functions), "elsewhere": elsewhere}

@@ -51,6 +51,12 @@ class Note(NamedTuple):
     text: str
 
 
+class Fitted(NamedTuple):
+    """A text whose lines are broken at the width of the terminal, or of COLUMNS."""
+
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Grid:
     """Rows under headings; columns named in ``right`` are numbers.
@@ -65,7 +71,7 @@ class Grid:
     long: bool = False
 
 
-Printed = str | Note | Grid
+Printed = str | Note | Grid | Fitted
 
 
 class Report(NamedTuple):
@@ -95,6 +101,8 @@ def _write_line(line: Printed) -> None:
         (_write_long if line.long else _write_grid)(line)
     elif isinstance(line, Note):
         note(line.text)
+    elif isinstance(line, Fitted):
+        make_console().print(escaped(line.text), overflow="fold")
     else:
         echo(line)
 
@@ -213,13 +221,15 @@ def _width(text: str) -> int:
 def _write_grid(grid: Grid, widths: Sequence[int] = (), *, headings: bool = True) -> None:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold", show_header=headings)
+    console = make_console()
+    style = "" if console.no_color else "bold"
+    table = Table(box=None, pad_edge=False, header_style=style, show_header=headings)
     for column, width in zip(grid.columns, widths or [0] * len(grid.columns), strict=True):
         justify: Literal["left", "right"] = "right" if column in grid.right else "left"
         table.add_column(column, overflow="fold", justify=justify, min_width=width or None)
     for row in grid.rows:
         table.add_row(*map(escaped, row))
-    make_console().print(table)
+    console.print(table)
 
 
 def _write_long(grid: Grid) -> None:

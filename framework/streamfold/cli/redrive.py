@@ -30,6 +30,8 @@ PEEKED_DOCUMENTS_MAX = 100
 read into memory."""
 COLUMNS = ("place", "item", "handler", "outcome", "written", "removed")
 NUMBERS = ("written", "removed")
+PRINTED_AS = {"what": "outcome", "location": "place"}
+"""Keys of a line whose names scripts rely on."""
 
 
 @shell.command(
@@ -230,7 +232,7 @@ class Outcomes:
         if redriven.conflicts:
             self.conflicts[str(redriven.handler)] += redriven.conflicts
         if self.json_file is not None:
-            line = {"outcome" if name == "what" else name: value for name, value in redriven._asdict().items()}
+            line = {PRINTED_AS.get(name, name): value for name, value in redriven._asdict().items()}
             echo(to_json(line), file=self.json_file)
         kept = (self.shown, True), (self.reasons, redriven.is_leftover)
         for each in (each for each, wanted in kept if wanted and len(each) < SHOWN_MAX):
@@ -244,14 +246,14 @@ class Outcomes:
     def _lines(self) -> Iterator[Printed]:
         if self.shown:
             cells = (
-                [each.place, each.item or "", each.handler or "", each.what, str(each.written), str(each.removed)]
+                [each.location, each.item or "", each.handler or "", each.what, str(each.written), str(each.removed)]
                 for each in self.shown
             )
             yield Grid(COLUMNS, (list(map(printable, row)) for row in cells), NUMBERS)
         for each in self.reasons:
             who = f"handler {each.handler!r}, " if each.handler else ""
             item = f"item {each.item}: " if each.item else ""
-            yield Note(printable(f"{each.what.capitalize()}: {each.place}: {who}{item}{each.why}"))
+            yield Note(printable(f"{each.what.capitalize()}: {each.location}: {who}{item}{each.why}"))
         for name, count in self.conflicts.items():
             yield f"Index {name} met {count} claims of rows that another item claims too."
         if (hidden := self.outcomes.total() - len(self.shown)) > 0:

@@ -203,7 +203,6 @@ def error_text(error: Exception) -> str:
 
 
 def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
-    """The item of a failure with its handler and error, as JSON."""
     return {**item_object(app, failed.item), "handler": failed.handler, "error": error_text(failed.error)}
 
 

@@ -13,12 +13,14 @@ import click
 from streamfold.batch.manifest import read_manifest
 from streamfold.cli import session, shell
 from streamfold.cli.chaos import CHAOS_OPTIONS, chaos_report, faults_report, is_list
+from streamfold.cli.costs import COST_OPTIONS, cost_report
 from streamfold.cli.items import SAMPLE_ROWS, SAMPLE_ROWS_MAX
 from streamfold.cli.output import Note, Report, counted, echo, note, progress_bar, progress_lines, warn
+from streamfold.cli.report import REPORT_OPTIONS, ReplayReport
 from streamfold.cli.session import Session
 from streamfold.cli.summary import Written, dry_run_lines, plan_lines, plan_object, summary_json, summary_lines
 from streamfold.commit.plan import Plan
-from streamfold.derivations.derivation import derivation
+from streamfold.derivations.derivation import reads_items
 from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.sources import check_whole
@@ -116,6 +118,8 @@ LOCAL_ONLY = "--state and --fresh belong to --engine embedded; DynamoDB keeps it
     shell.json_flag(
         "Print the summary as one JSON object. With --dry-run, first print the plan of each batch as one line."
     ),
+    REPORT_OPTIONS,
+    COST_OPTIONS,
     CHAOS_OPTIONS,
     shell.refuses(
         *("--dry-run", "--search-url"),
@@ -156,6 +160,8 @@ def replay(opened: Session) -> Report:
       streamfold replay batch.json --dry-run
       streamfold replay events/shop.jsonl --engine dynamodb --endpoint-url http://127.0.0.1:8000 --create-tables
       streamfold replay events/shop.jsonl --chaos --runs 50
+      streamfold replay events/shop.jsonl --cost
+      streamfold replay events/shop.jsonl --html report.html
     """
     given = opened.given
     if is_list(given.faults):
@@ -165,6 +171,8 @@ def replay(opened: Session) -> Report:
     check_files(given.files)
     if given.chaos:
         return chaos_report(opened)
+    if given.cost:
+        return cost_report(opened)
     if given.search_url is not None:
         opened.confirm_documents()
         opened.documents_to_server()
@@ -184,6 +192,7 @@ class _Replaying:
         self.kept = opened.store.state is not None and not (given.dry_run or given.external or given.search_url)
         self.recorded = RecordedFiles(given.files, digested=self.kept)
         self.parking = given.park or self.settings.park or None
+        self.page = ReplayReport(opened) if given.html is not None else None
 
     def report(self) -> Report:
         """Runs the replay."""
@@ -213,6 +222,8 @@ class _Replaying:
         if self.chains is not None and not given.dry_run:
             not_run = self.chains.without_stream()
             replaying.note(self.chains.run(runtime), {})
+        if self.page is not None:
+            self.page.write(summary)
         more = [Note(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}")] if not_run else []
         written = Written(opened, summary, self._real_names(), self.parking)
         text: Iterator[Printed] = dry_run_lines(summary) if given.dry_run else summary_lines(written)
@@ -223,35 +234,37 @@ class _Replaying:
         """Opens the store; for a dry run, an empty one in memory."""
         opened, given, app = self.opened, self.given, self.app
         if not opened.store.is_local:
-            self._open_dynamodb(lines)
-            return
+            if session.is_unnamed(app, self.settings):
+                lines.find_table(self.origins, keep_going=given.keep_going)
+            if not given.dry_run:
+                self._open_dynamodb()
+                return
         state = None if given.dry_run else opened.store.state
         if state is None:
             memory = session.open_memory(app, self.settings)
             opened.runtime = opened.runtime_on(opened.close_later(memory))
-            reads = any(derivation(route).reads_items for route in app.routes)
+            reads = any(reads_items(route) for route in app.routes)
             self.put_sources = memory.put_sources if reads else None
             return
         if given.fresh:
             session.remove_state(state)
+        if self.page is not None:
+            self.page.keep_state()
         kept = opened.close_later(session.open_embedded(app, state))
         opened.runtime, self.put_sources = opened.runtime_on(kept), kept.put_sources
         warn_of_others(opened.runtime, kept)
 
-    def _open_dynamodb(self, lines: "Lines") -> None:
+    def _open_dynamodb(self) -> None:
         from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables, make_clients
 
         opened, given, app = self.opened, self.given, self.app
-        if session.is_unnamed(app, self.settings):
-            lines.find_table(self.origins, keep_going=given.keep_going)
         engine = session.open_dynamodb(app, self.settings, opened.store, self.origins)
         opened.runtime = opened.runtime_on(opened.close_later(engine))
-        if not given.dry_run:
-            opened.confirm_writes()
-            for name in create_tables(app, engine) if given.create_tables else ():
-                note(f"Created table {name}.")
-            if not given.force:
-                check_whole(read_manifest(app.name, engine), app)
+        opened.confirm_writes()
+        for name in create_tables(app, engine) if given.create_tables else ():
+            note(f"Created table {name}.")
+        if not given.force:
+            check_whole(read_manifest(app.name, engine), app)
         self.put_sources = SourceWriter(engine, app.name) if given.put_sources else None
         if app.chained:
             recheck_seconds = 0 if opened.store.on_loopback else RECHECK_SECONDS
@@ -367,6 +380,11 @@ def record(opened: Session) -> Report:
 
     Parent shards are read first. FILE.cursor beside the file keeps the position: the same command continues there,
     after a kill too, and writes no record twice.
+
+    \b
+    Examples:
+      streamfold record --table orders-prod --out events/orders.jsonl
+      streamfold record --table orders --out events/orders.jsonl --endpoint-url http://127.0.0.1:8000 --follow
     """
     from streamfold.cli.dynamodb import explained, make_clients
     from streamfold.replay.stream import StreamReader, record_stream

@@ -1,4 +1,4 @@
-"""``streamfold routes`` shows the key chart, and the templates of a key. ``streamfold settings`` shows the settings."""
+"""``streamfold routes`` shows the key chart, ``graph`` draws it, and ``settings`` shows the settings."""
 
 import os
 from base64 import b64decode
@@ -9,14 +9,15 @@ from typing import Any
 from streamfold.app import App
 from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
 from streamfold.cli import shell
-from streamfold.cli.items import template_text
-from streamfold.cli.output import Grid, Printed, Report, is_too_wide
+from streamfold.cli.output import Grid, Note, Printed, Report, is_too_wide
 from streamfold.cli.session import Session
-from streamfold.errors import SettingsError, printable
-from streamfold.keys.key import Key
+from streamfold.errors import SettingsError, manual, printable
+from streamfold.keys.key import Key, template_text
 from streamfold.keys.table import Table
+from streamfold.pages.graph import described, graph_of, mermaid
+from streamfold.pages.page import page, write_page
 from streamfold.records.values import decode_number
-from streamfold.routes.route import GROUP, RETRY, SOURCE, Route
+from streamfold.routes.route import GROUP, RETRY, SOURCE
 from streamfold.settings import Settings
 
 NEAREST_MAX = 3
@@ -24,10 +25,10 @@ TEMPLATES_SHOWN_MAX = 12
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """Readers of a key on the command line, by the type of the key attribute."""
 COLUMNS = (
-    *("sources", "parts", "handler", "group", "kind", "targets", "guard", "on_error"),
+    *("sources", "parts", "lookups", "handler", "group", "kind", "targets", "guard", "on_error"),
     *("partial_since", "declared_at"),
 )
-DEFAULTS = {"parts": None, "group": GROUP, "on_error": str(RETRY), "partial_since": None}
+DEFAULTS = {"parts": None, "lookups": None, "group": GROUP, "on_error": str(RETRY), "partial_since": None}
 """A column is not printed if every handler has this value: a terminal is narrow."""
 WORDS = {"group": "group ", "guard": "guard ", "on_error": "on error ", "partial_since": "partial since "}
 """Labels of values that are not clear by themselves."""
@@ -35,11 +36,18 @@ ChartRow = Mapping[str, Any]
 """The values of a handler, by column."""
 Meaning = tuple[dict[str, Any], str]
 """The meaning of a key, as JSON and as text."""
+HTML = shell.file("--html", "Write one self-contained page to this file, which any browser opens without a network.")
 
 
 @shell.command("settings", "Show the settings, with their origin.", shell.json_flag("Print one JSON object a line."))
 def settings(_: Session) -> Report:
-    """Show all settings of the environment: STREAMFOLD_* variables, with value, origin and meaning."""
+    """Show all settings of the environment: STREAMFOLD_* variables, with value, origin and meaning.
+
+    \b
+    Examples:
+      streamfold settings
+      STREAMFOLD_GROUP=search streamfold settings --json
+    """
     rows, names = Settings.from_environment(os.environ).described(), ("name", "value", "origin", "meaning")
     return Report([Grid(("setting", *names[1:]), rows)], [dict(zip(names, row, strict=True)) for row in rows])
 
@@ -63,6 +71,12 @@ def routes(opened: Session) -> Report:
 
     With a state, the command also shows which handlers are partial, and since when. A partial handler may have missed
     items: it was added to a state that others had written, or older code without it ran (STREAMFOLD_OLDER_CODE).
+
+    \b
+    Examples:
+      streamfold routes
+      streamfold routes --key ORDER#1042 METADATA
+      streamfold routes --state shop.db --json
     """
     app, given = opened.app, opened.given
     if given.partition is not None:
@@ -73,26 +87,40 @@ def routes(opened: Session) -> Report:
     has_state = not opened.store.is_local or opened.store.state is not None
     manifest = opened.manifest if has_state else None
     more = {"tenant": app.tenant} if app.tenant else {}
-    rows = [_row(route, manifest) | more for route in app.routes]
+    rows = [
+        described(app, route)
+        | ({} if manifest is None else {"partial_since": manifest.partial_since(route.name)})
+        | more
+        for route in app.routes
+    ]
     return Report(_chart_lines(app, rows, manifest), rows)
 
 
-def _row(route: Route, manifest: Manifest | None) -> dict[str, Any]:
-    kind = route.kind
-    parts = [template_text(each.key) for each in kind.subscriptions(route) if each.called and each.role != SOURCE]
-    targets = map(template_text, dict.fromkeys((*route.writes, *kind.touches(route))))
-    return {
-        "sources": [template_text(key) for key in route.sources],
-        "handler": route.name,
-        "group": route.group,
-        "kind": kind.name,
-        "targets": [*targets, *kind.outside_locations(route)],
-        "guard": route.guard,
-        "on_error": str(route.policy),
-        "declared_at": os.path.relpath(route.declared_at),
-        **({"parts": parts} if parts else {}),
-        **({"partial_since": manifest.partial_since(route.name)} if manifest is not None else {}),
-    }
+@shell.command(
+    "graph",
+    "Draw which handlers read and write which keys.",
+    shell.APPLICATION,
+    HTML,
+    shell.json_flag("Print the nodes, edges and groups as one JSON object."),
+)
+def graph(opened: Session) -> Report:
+    """Draw the application: its handlers, the items that they read and look up, the rows, search indexes and other
+    locations that they write, and the chains of handlers that read rows of others.
+
+    Without --html, the graph is printed as Mermaid, which forges and editors draw in Markdown. The page of --html shows
+    what each handler reads, writes, guards and costs, and where it is declared. It needs no network.
+
+    \b
+    Examples:
+      streamfold graph > graph.mmd
+      streamfold graph --html graph.html
+      streamfold graph --app tenants:app --json
+    """
+    drawn, file = graph_of(opened.app), opened.given.html
+    if file is None:
+        return Report([mermaid(drawn)], drawn.as_json())
+    write_page(file, page(f"Application {drawn.application}", {"graph": drawn.as_json()}))
+    return Report([f"The graph is in {file}: open it in a browser."], {"file": str(file)})
 
 
 def _chart_lines(app: App, rows: Sequence[ChartRow], manifest: Manifest | None) -> Iterator[Printed]:
@@ -105,8 +133,15 @@ def _chart_lines(app: App, rows: Sequence[ChartRow], manifest: Manifest | None) 
         yield from (line for row in rows for line in _handler_lines(names, row))
     else:
         yield Grid(headings, cells)
+    for row in rows:
+        if makers := row.get("looks_up_rows_of_its_items"):
+            yield Note(
+                f"Warning: {row['handler']} looks up rows of {' and '.join(makers)}, which are made of the same items: "
+                "each change of one item visits all items of its row. Where rows are of many items, read the row when "
+                "you show the item instead."
+            )
     if manifest is not None:
-        yield from _state_lines(app, rows, manifest)
+        yield from _state_lines(app, manifest)
     if app.tenant:
         yield f"\nTenants are kept apart by {{{app.tenant}}}, which every source and target has."
 
@@ -117,21 +152,22 @@ def _cell(value: Any) -> str:
 
 def _handler_lines(names: Sequence[str], row: ChartRow) -> Iterator[str]:
     """A handler in a few lines: its properties, its sources, and its targets behind arrows."""
-    printed = [name for name in names if name not in ("sources", "parts", "handler", "targets")]
+    printed = [name for name in names if name not in ("sources", "parts", "handler", "targets", "lookups")]
     words = ", ".join(f"{WORDS.get(name, '')}{row[name]}" for name in printed if row.get(name))
     yield f"{row['handler']}  ({words})"
     yield from (f"    {source}" for source in (*row["sources"], *row.get("parts", ())))
     yield from (f"    -> {target}" for target in row["targets"])
+    yield from (f"    looks up {lookup}" for lookup in row.get("lookups", ()))
 
 
-def _state_lines(app: App, rows: Sequence[ChartRow], manifest: Manifest) -> Iterator[str]:
+def _state_lines(app: App, manifest: Manifest) -> Iterator[str]:
     """The handlers that only the application or only the state has, or that no handler is partial."""
     known = manifest.handlers
     new = [route.name for route in app.routes if route.name not in known]
     if new and known:
         yield (
             f"\nNew to this state: {', '.join(new)}. Older items count from their next change on, unless they are "
-            "backfilled (docs/backfill.md)."
+            f"backfilled ({manual('backfill')})."
         )
     declared = {*app.retired, *(route.name for route in app.routes)}
     lacking = [
@@ -143,7 +179,7 @@ def _state_lines(app: App, rows: Sequence[ChartRow], manifest: Manifest) -> Iter
         yield f"\nHandlers of the state that this application does not have: {'; '.join(lacking)}."
     elif not known:
         yield f"\nThe state does not know application {app.name!r}; is --state or STREAMFOLD_STATE_TABLE another's?"
-    elif not new and not any(row["partial_since"] for row in rows):
+    elif not new and not any(manifest.partial_since(route.name) for route in app.routes):
         yield "\nNo handler is partial."
 
 

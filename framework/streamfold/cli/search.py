@@ -179,8 +179,8 @@ def purge(opened: Session) -> Report:
     days = given.older_than or days_min
     before = int((time.time() - days * SECONDS_A_DAY) * 1000)
     server = opened.server()
-    server.calls.tries = COMMAND_TRIES
     count, removed, changed = count_hidden(server, alias, before), 0, 0
+    server.calls.tries = COMMAND_TRIES  # not for the first request: a wrong address is reported at once
     removes = count and not given.dry_run
     if removes:
         where = f"index {alias} on {opened.settings.search}"
@@ -382,9 +382,9 @@ class _Steps:
         """Waits until every batch that read an older mark has ended: such a batch does not write the new index."""
         if self.offline:
             return
-        if seconds := self.rebuild.seconds_left(mark):
+        if seconds := self.rebuild.seconds_remaining(mark):
             self._note(f"Waiting {seconds} seconds for batches that began before (STREAMFOLD_GATE_SECONDS).")
-        while seconds := self.rebuild.seconds_left(mark):
+        while seconds := self.rebuild.seconds_remaining(mark):
             self.opened.runtime.wait(min(seconds, WAIT_SECONDS))
 
     def _taken_over(self) -> tuple[str, IndexMark]:

@@ -172,7 +172,6 @@ class Session:
         return self.runtime.store
 
     def close_later(self, engine: Any) -> Any:
-        """Returns the engine, and closes it when the command ends."""
         return self.stack.enter_context(closing(engine))
 
     @cached_property
@@ -266,6 +265,22 @@ def load_application(named: str) -> App:
 
     Raises ``SettingsError``, with the line of the user's code, if the import fails.
     """
+    option, module_name, name = named_application(named)
+    import_from_here()
+    module = _import(option, named, module_name)
+    app = getattr(module, name, None)
+    if not isinstance(app, App):
+        raise SettingsError(f"{option} {named!r} is no application: {_instead(module, name, app)}")
+    return app
+
+
+def import_from_here() -> None:
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+
+
+def named_application(named: str) -> tuple[str, str, str]:
+    """The option that named an application, its module and its name there. Raises ``SettingsError`` for other texts."""
     module_name, _, name = named.partition(":")
     context = click.get_current_context(silent=True)
     source = context and context.get_parameter_source("application")
@@ -277,13 +292,7 @@ def load_application(named: str) -> App:
         raise SettingsError(
             f"{option} {named!r} names no application: expected MODULE:NAME, for example {DEFAULT_APPLICATION}."
         )
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    module = _import(option, named, module_name)
-    app = getattr(module, name, None)
-    if not isinstance(app, App):
-        raise SettingsError(f"{option} {named!r} is no application: {_instead(module, name, app)}")
-    return app
+    return option, module_name, name
 
 
 def _module_of(file: Path, name: str) -> str:
@@ -313,7 +322,7 @@ def _import(option: str, named: str, module_name: str) -> Any:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise SettingsError(
                 f"{option} {named!r}: there is no module {error.name!r} in {Path.cwd()}. Change to the folder that "
-                "holds it, or name another with --app."
+                "holds it, or name another with --app. streamfold new DIR makes an application."
             ) from None
         raise SettingsError(f"{option} {named!r} does not import: {error}{_where(error)}") from error
     except (Exception, SystemExit) as error:

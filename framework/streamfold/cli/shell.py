@@ -8,6 +8,7 @@ that contradict each other, calls the function, prints its report while the stor
         '''The help text.'''
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, redirect_stdout
@@ -20,7 +21,8 @@ from click.core import ParameterSource
 
 from streamfold.cli.output import REPORTED, Report, write
 from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, DYNAMODB, EMBEDDED, GivenOptions, Session, Store
-from streamfold.errors import SettingsError
+from streamfold.engines.capacity import PRICE_READ, PRICE_WRITE
+from streamfold.errors import SettingsError, shown
 from streamfold.settings.readers import read_path
 
 Option = Callable[[Any], Any]
@@ -45,10 +47,12 @@ def command(
     checks: bool = False,
     outside: bool | None = None,
     exists: bool = True,
+    kinds: str = "",
 ) -> Callable[[Callable[[Session], Report]], click.Command]:
     """Makes a command of a function. ``options``: its options, arguments and rules, in their order.
 
-    ``checks``, ``outside`` and ``exists``: how its ``Session`` is opened.
+    ``checks``, ``outside`` and ``exists``: how its ``Session`` is opened. ``kinds``: the names in place of KINDS in its
+    help.
     """
     flat = list(_flat(options))
     rules = [each for each in flat if isinstance(each, Rule)]
@@ -65,7 +69,8 @@ def command(
 
         for option in reversed([each for each in flat if not isinstance(each, Rule)]):
             run = option(run)
-        made = click.command(name, short_help=short_help)(run)
+        text = (body.__doc__ or "").replace("KINDS", kinds) if kinds else body.__doc__
+        made = click.command(name, short_help=short_help, help=text)(run)
         if group is not None:
             group.add_command(made)
         return made
@@ -215,6 +220,20 @@ def utf8(_context: click.Context, parameter: click.Parameter, value: Any) -> Any
     return value
 
 
+def runtime(default: str) -> Option:
+    """``given.runtime``: a Python under Lambda's name. ``SettingsError`` is raised for another text."""
+
+    def checked(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+        if not re.fullmatch(r"python3\.\d+", name):
+            raise SettingsError(
+                f"--runtime is {shown(name)}: expected python3.N, as Lambda names it, such as python3.13."
+            )
+        return name
+
+    text = "The Python of the functions."
+    return value("--runtime", "RUNTIME", text, default=default, show_default=True, callback=checked)
+
+
 def json_flag(text: str = "Print one JSON object.") -> Option:
     """``given.json_output``: the report is printed as JSON."""
     return flag("--json", text, "json_output")
@@ -276,11 +295,15 @@ STATE_OPTIONS = (APPLICATION, STATE, *STORE)
 HANDLERS = click.argument("handlers", nargs=-1, metavar="[HANDLER...]")
 SEGMENTS = number("--segments", "Segments of a table. Default: 16, and 1 for a local state.", 1, 10_000)
 READ_UNITS = number("--read-units", "Read units a second. Default: no limit.", 0, default=0, show_default=False)
+PRICES = (
+    decimal("--price-read", "DOLLARS", "Price of a million read units.", default=PRICE_READ),
+    decimal("--price-write", "DOLLARS", "Price of a million write units.", default=PRICE_WRITE),
+)
 LAG = (
     decimal(
         "--max-lag", "SECONDS", "Pause while the function is further behind its stream (CloudWatch, IteratorAge).", 1
     ),
-    value("--function", "NAME", "The function of --max-lag."),
+    value("--function", "NAME", "The name of a function of Lambda."),
 )
 """A run pauses while a function lags behind its stream: it would take the write capacity of the live stream."""
 SPARK_MASTER = value(

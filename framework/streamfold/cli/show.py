@@ -256,7 +256,6 @@ class DocumentSamples(NamedTuple):
             yield _documents_grid(each for _, each in self.found)
 
     def json(self) -> Iterator[str]:
-        """A line of JSON for each document."""
         return (f'{{"index":{json.dumps(name)},{document_json(each)[1:]}' for name, each in self.found)
 
 

@@ -150,7 +150,7 @@ def verified_on_spark(
     handlers = tuple(route.name for route in verified_routes(app, routes))
     task = FileSums(location, handlers)
     opened = {name: task.export(app, settings, name, manifest) for name, manifest in exports.items()}
-    tasks = [(name, exports[name], number) for name, export in opened.items() for number in range(export.parts)]
+    tasks = [(name, exports[name], number) for name, export in opened.items() for number in range(export.segments)]
     context = spark_context(master)
     partitions = context.defaultParallelism * PARTITIONS_A_CORE
     files = context.parallelize(tasks, len(tasks)).flatMap(task)
@@ -171,14 +171,14 @@ class SortedKeys:
     """The keys of one partition, in a stable order. The cursor is the number of keys that were read."""
 
     def __init__(self, parts: int, keys: Iterator[ItemKey]) -> None:
-        self.parts = parts
+        self.segments = parts
         self._keys = keys
         self._read = 0
 
     def name_of(self, number: int) -> str:
         return f"partition {number}"
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """The next keys. The cursor only moves forward, because a run reads a partition once."""
         skipped = int(after or 0) - self._read
         assert skipped >= 0, "a partition is read once, from its begin to its end"
@@ -219,17 +219,17 @@ class Worker:
     location: AppLocation
     store: Store
     job: str
-    parts: int
+    segments: int
     sharing: int
     lag: AskedLag
 
     def partition(self, number: int, rows: Iterator[Shuffled]) -> Iterator[str]:
         """Does the segment of this number, a partition of keys; gives the lines of its pages."""
-        yield from self._done(number, SortedKeys(self.parts, (item for _, item in rows)))
+        yield from self._done(number, SortedKeys(self.segments, (item for _, item in rows)))
 
     def segment(self, number: int) -> Iterator[str]:
         """Does a segment of the state; gives the lines of its pages."""
-        yield from self._done(number, SortedKeys(self.parts, iter(())))
+        yield from self._done(number, SortedKeys(self.segments, iter(())))
 
     def _done(self, number: int, keys: SortedKeys) -> list[str]:
         app, settings = self.location.opened()

@@ -171,7 +171,7 @@ def retire(opened: Session) -> Report:
         "handler": handler,
         "rows": "remove" if retirement.remove else "keep",
         "dry_run": dry_run,
-        "parts": report.parts,
+        "parts": report.contributions,
         "stored": report.stored,
         "row_writes": report.rows,
         "dropped": report.dropped,
@@ -190,9 +190,9 @@ def _retired_lines(retirement: Retirement | KeptRetirement, *, dry_run: bool) ->
         return Note(f"Kept: {name}: {printable(str(kept.why))}")
 
     yield from first_lines(report.kept, kept_note, err=True)
-    found = f"{counted(report.parts, 'ledger item')}, {report.stored:,} with a contribution"
+    found = f"{counted(report.contributions, 'ledger item')}, {report.stored:,} with a contribution"
     if isinstance(retirement, KeptRetirement):
-        found = counted(report.parts, "state item")
+        found = counted(report.contributions, "state item")
     if dry_run:
         would = "Contributions would be taken back from rows" if retirement.remove else "Rows would be kept"
         yield f"Dry run: {found}. {would}. Nothing was written."

@@ -1,7 +1,7 @@
 """The output of a replay: the plans of a dry run, and at the end the outcome of the records and the next steps."""
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from shlex import quote
@@ -12,6 +12,7 @@ from streamfold.cli.items import (
     SAMPLE_ROWS,
     Sample,
     item_grid,
+    item_object,
     item_text,
     name_text,
     samples,
@@ -19,7 +20,7 @@ from streamfold.cli.items import (
     text,
     values_text,
 )
-from streamfold.cli.output import Grid, Note, Printed, counted
+from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, counted
 from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, Session, program, user_frames
 from streamfold.cli.show import DocumentSamples, local_samples
 from streamfold.commit.outcome import Failure
@@ -28,7 +29,7 @@ from streamfold.derivations import COUNTED_WORDS
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.search.indexes import searches_of
 from streamfold.derivations.search.options import options_of, shown_index
-from streamfold.errors import plain, printable
+from streamfold.errors import manual, plain, printable
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
 from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_counts
@@ -109,7 +110,7 @@ def summary_json(written: Written) -> str:
             "unrouted": dict(report.unrouted),
             "near_misses": [
                 {
-                    "template": missed.template.place,
+                    "template": missed.template.stored_name,
                     "field": missed.field,
                     "records": report.near_misses[key],
                     "value": str(missed.value),
@@ -120,11 +121,12 @@ def summary_json(written: Written) -> str:
             "first_parked": report.first_parked,
             "off": dict(report.off),
             **{word: dict(report.counts.get(word, {})) for word in COUNTED_WORDS},
-            "failures": [_failure(failed) for failed in summary.failures],
+            "failures": [failure_object(failed) for failed in summary.failures],
             "failure_count": summary.failure_count,
             "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
             "bad_line_count": summary.bad_line_count,
             "stopped": summary.stopped,
+            **({"absent": [item_object(app, each) for each in summary.absent]} if summary.absent else {}),
             **done,
         }
     )
@@ -133,7 +135,7 @@ def summary_json(written: Written) -> str:
     return f'{line[:-1]},"documents":[{found}]}}' if documents else line
 
 
-def _failure(failed: FailedRecord) -> dict[str, Any]:
+def failure_object(failed: FailedRecord) -> dict[str, Any]:
     failure = failed.failure
     return {
         "line": str(failed.line) if failed.line else None,
@@ -151,13 +153,8 @@ def summary_lines(written: Written) -> Iterator[Printed]:
     """The summary for a person: handlers, rows, unrouted records, failures, and the next steps."""
     summary, app = written.summary, written.app
     counts = as_counts(summary, app)
-    busy = [row for row in counts if any(row[column] for column in COLUMNS[1:])]
-    if busy:
-        headings = ["rows written" if column == "written" else column for column in COLUMNS]
-        yield Grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), headings[1:])
-    if idle := len(counts) - len(busy):
-        yield f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records."
-    names = {row["handler"] for row in busy}
+    yield from counts_lines(counts)
+    names = {row["handler"] for row in counts if is_busy(row)}
     if written.rows_max:
         for each in samples(app, written.opened.engine, written.rows_max):
             yield from _sample_lines(written, each, names)
@@ -166,16 +163,38 @@ def summary_lines(written: Written) -> Iterator[Printed]:
             yield from sample.lines()
     success = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
     yield f"\n{counted(summary.records, 'record')} replayed.{success}"
-    yield from _unwanted_lines(summary)
-    yield from _trouble_lines(summary, "applied")
+    yield from unwanted_lines(summary)
+    if summary.absent:
+        number, shown = len(summary.absent), summary.absent[:SHOWN_MAX]
+        more = f" and {number - len(shown):,} more" if number > len(shown) else ""
+        yield Note(
+            f"Warning: handlers look up {counted(number, 'item')} that no record showed: "
+            f"{'; '.join(map(item_text, shown))}{more}. Rows lack what these hold. Replay records from the items' "
+            "begin on, or make a state of an export: streamfold backfill --export MANIFEST --load."
+        )
+    yield from trouble_lines(summary, "applied")
     yield from _next_lines(written)
+
+
+def is_busy(row: Mapping[str, Any]) -> bool:
+    return any(row[column] for column in COLUMNS[1:])
+
+
+def counts_lines(counts: Sequence[Mapping[str, Any]]) -> Iterator[Printed]:
+    """The counts of handlers, and how many of them had no records."""
+    busy = list(filter(is_busy, counts))
+    if busy:
+        headings = ["rows written" if column == "written" else column for column in COLUMNS]
+        yield Grid(headings, ([str(row[column]) for column in COLUMNS] for row in busy), headings[1:])
+    if idle := len(counts) - len(busy):
+        yield f"{idle} {'other ' * bool(busy)}handler{'s' * (idle > 1)} had no records."
 
 
 def dry_run_lines(summary: Summary) -> Iterator[Printed]:
     """The writes that a dry run has planned in all."""
     yield from planned_lines(summary.records, summary.planned)
-    yield from _unwanted_lines(summary)
-    yield from _trouble_lines(summary, "planned")
+    yield from unwanted_lines(summary)
+    yield from trouble_lines(summary, "planned")
     if summary.stopped:
         yield "Next: correct the line; the same command with --keep-going skips bad lines, and reports them all."
 
@@ -199,7 +218,8 @@ def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> It
         yield "no rows"
 
 
-def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
+def unwanted_lines(summary: Summary) -> Iterator[Printed]:
+    """The records that no handler wanted or processed, and why."""
     report = summary.report
     if summary.derived:
         yield f"{summary.derived} of them are of derived rows and were not delivered: the rows are derived again."
@@ -208,7 +228,7 @@ def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
     for missed, miss in report.first_near.items():
         count, key = report.near_misses[missed], miss.template
         match, them, first = ("matches", "it", "") if count == 1 else ("match", "them", "the first: ")
-        page = "docs/times.md" if miss.is_of_time else "docs/keys.md"
+        page = manual("times" if miss.is_of_time else "keys")
         yield (
             f"{counted(count, 'record')} {match} {key.template} but for {miss.field!r}, and no handler of this key "
             f"read {them}: {first}{plain(miss.why)}. Next: correct {os.path.relpath(key.declared_at)}; see {page}"
@@ -223,7 +243,8 @@ def _unwanted_lines(summary: Summary) -> Iterator[Printed]:
         yield Note(f"{count} {were} parked for handler {name}. {printable(why[0].upper() + why[1:])}")
 
 
-def _trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
+def trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
+    """The failures, each cause once, and the bad lines."""
     causes: dict[tuple[str | None, int], list[FailedRecord]] = {}
     known: dict[str, int] = {}
     for failed in summary.failures:  # one row, or one store, that fails has one error for all records behind it
@@ -232,7 +253,7 @@ def _trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
     for first, *others in islice(causes.values(), FAILURES_SHOWN_MAX):
         where = f"{first.line}: " if first.line else ""
         yield Note(f"Failed: {printable(f'{where}{first.failure}')}")
-        yield from (Note(f"    {printable(line)}") for line in _frames(first.failure))
+        yield from (Note(f"    {printable(line)}") for line in frames_of(first.failure))
         if others:
             yield Note(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.")
     if summary.failure_count > len(summary.failures) or len(causes) > FAILURES_SHOWN_MAX:
@@ -242,7 +263,7 @@ def _trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
         yield Note(f"Stopped at the bad line; everything before it is {done}.")
 
 
-def _frames(failure: Failure) -> list[str]:
+def frames_of(failure: Failure) -> list[str]:
     """The lines of the user's code that led to a failure; the first and the last if there are many."""
     if failure.held:
         return []
@@ -356,7 +377,6 @@ def planned_lines(records: int, planned: PlannedWrites) -> Iterator[str]:
 
 
 def transaction_lines(transaction: Transaction) -> list[str]:
-    """A line for each write."""
     return list(map(write_line, transaction.writes))
 
 
@@ -376,7 +396,7 @@ def write_line(write: guarded.GuardedWrite) -> str:
     guard = "".join(f", if {condition}" for condition in conditions(write))
     match write:
         case guarded.LedgerWrite():
-            return f"guard {state_text(write.key)}{guard}: {', '.join(part.handler for part in write.parts)}"
+            return f"guard {state_text(write.key)}{guard}: {', '.join(part.handler for part in write.contributions)}"
         case guarded.Claim():
             return f"guard {state_text(write.key)}{guard}"
         case guarded.AddRow():

@@ -23,7 +23,6 @@ from streamfold.cli.repair import (
 from streamfold.cli.session import Session, chosen_routes, left_out
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
-from streamfold.derivations.search.kind import SEARCH
 from streamfold.errors import SettingsError, printable
 from streamfold.keys.table import MAIN, STATE
 from streamfold.ledger.contribution import stored_rows
@@ -38,9 +37,16 @@ from streamfold.lifecycle.other_rows import (
 )
 from streamfold.lifecycle.page import Difference, ItemFailed, Pages
 from streamfold.lifecycle.row_repair import RemainingRow, RowCorrection, RowsCorrected, RowsReconciled
-from streamfold.lifecycle.rows import UNFOUNDED, RowDifference, RowsVerifier, ShownRow, VerifiedRows
+from streamfold.lifecycle.rows import (
+    UNFOUNDED,
+    RowDifference,
+    RowsVerifier,
+    ShownRow,
+    VerifiedRows,
+    verified_routes,
+)
 from streamfold.lifecycle.sources import pages, unfilled, wanted_routes
-from streamfold.lifecycle.verify import Verified, Verifier
+from streamfold.lifecycle.verify import Verified, Verifier, idle_backlinks
 from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -159,8 +165,12 @@ def verify(opened: Session) -> Report:
 
     With --export, exports to S3 are compared, which costs no read units. The rows are compared with the sums of the
     items, and with an export of the state, the state is compared with the items, too. Rows of feeds are compared with
-    their posts and edges. Handlers that cannot be compared are named, with the reason. All exports must be of one
-    moment. Records that the stream had not delivered by then show as differences.
+    their posts and edges, and items are joined with those that they look up. Handlers that cannot be compared are
+    named, with the reason. All exports must be of one moment. Records that the stream had not delivered by then show as
+    differences.
+
+    A reference in the state without its backlink is a difference: changes of the referent do not reach the item.
+    --full and --export count idle backlinks too, which do no harm.
 
     \b
     Outcomes:
@@ -252,7 +262,9 @@ def _verified(opened: Session, routes: Sequence[Route]) -> Verified:
         for page in pages(items) if routes else ():
             verifier.look(page)
             advance(len(page))
-        verifier.settle()
+        verifier.recheck()
+        if given.full:
+            verifier.found.idle_backlinks = idle_backlinks(opened.runtime, routes)
     return verifier.found
 
 
@@ -265,6 +277,9 @@ def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed
     def sides(each: Difference) -> dict[str, str]:
         """The contributions on both sides. The state keeps digests of plain and of ordered values, not the values."""
         stored, expected = (stored_rows(text) if text else {} for text in (each.stored, each.expected))
+        if each.lacking and each.stored == each.expected:
+            number = counted(each.lacking, "reference")
+            return {BOTH: f"{contribution_text(stored, expected)}  (without a backlink: {number})"}
         return {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
 
     different = [each for each in found.different if each.handler not in why]
@@ -281,6 +296,8 @@ def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed
         f"{counted(found.items, 'item')}: {found.equal:,} equal, {len(found.different):,} different, "
         f"{found.moving:,} moving, {len(found.failed):,} failed."
     )
+    if found.idle_backlinks:
+        yield f"{counted(found.idle_backlinks, 'idle backlink')}: the next change of the referent drops each."
     if found.pending:
         yield f"{counted(len(found.pending), 'contribution')} with pending work: a step has not finished their rows."
 
@@ -295,11 +312,14 @@ def _verified_object(app: Application, handlers: Sequence[str], found: Verified)
         "equal": found.equal,
         "moving": found.moving,
         "different": [
-            item_object(app, each.item) | {"handler": each.handler, "stored": each.stored, "expected": each.expected}
+            item_object(app, each.item)
+            | {"handler": each.handler, "stored": each.stored, "expected": each.expected}
+            | ({"without_backlink": each.lacking} if each.lacking else {})
             for each in found.different
         ],
         "failed": [failed_object(app, failed) for failed in found.failed],
         **({"pending": pending} if pending else {}),
+        **({} if found.idle_backlinks is None else {"idle_backlinks": found.idle_backlinks}),
     }
 
 
@@ -336,7 +356,7 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
         followed_chains(opened)
     found.add(unsummed := OtherRows(runtime, **how).verify(routes))
     if corrected is not None:
-        corrected.left.extend(RemainingRow(each.row, UNSUMMED) for each in unsummed.different)
+        corrected.remaining.extend(RemainingRow(each.row, UNSUMMED) for each in unsummed.different)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
     compared = [route for route in app.routes if route.name in names]
     why = unfilled(opened.manifest, compared)
@@ -391,10 +411,10 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
 
 
 def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
-    for each in corrected.left[:SHOWN_MAX]:
+    for each in corrected.remaining[:SHOWN_MAX]:
         yield Note(f"Not corrected: {item_text(each.row)}: {printable(str(each.why))}")
     rows = counted(len(corrected.corrected), "row")
-    yield f"Corrected by the state: {rows}. Not corrected: {len(corrected.left):,}."
+    yield f"Corrected by the state: {rows}. Not corrected: {len(corrected.remaining):,}."
 
 
 def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
@@ -431,7 +451,7 @@ def _corrected_object(app: Application, corrected: RowsCorrected | None) -> dict
         "mended": None if corrected is None else [item_object(app, row) for row in corrected.corrected],
         "left": None
         if corrected is None
-        else [item_object(app, each.row) | {"why": each.why} for each in corrected.left],
+        else [item_object(app, each.row) | {"why": each.why} for each in corrected.remaining],
     }
 
 
@@ -461,8 +481,9 @@ def _why_not(opened: Session, route: Route, *, rows: bool) -> NotCompared:
     if not rows and is_compared(opened.app, route):
         why = f"{kind}, and the state holds no contributions of it"
         return NotCompared(route.name, why, f"streamfold verify --rows {route.name}")
-    if route.kind is SEARCH:
-        return NotCompared(route.name, "its documents are in an index", f"streamfold search verify {route.name}")
+    if verified_by := derivation(route).verified_by:
+        why, command = verified_by
+        return NotCompared(route.name, why, f"{command} {route.name}")
     if derivation(route).reconciles:
         return NotCompared(route.name, f"{kind}, and its output is not read back")
     return NotCompared(route.name, f"{kind}, and follows from changes, which items do not contain")
@@ -480,9 +501,9 @@ def _exports_report(opened: Session) -> Report:
     """Compares exports. No store is opened."""
     app, settings, given = opened.app, opened.settings, opened.given
     spark, wanted = given.runner == SPARK, wanted_routes(app, dict.fromkeys(given.handlers))
-    routes = [route for route in exported_routes(wanted) if route.kind.contributes or not spark]
+    routes = [route for route in exported_routes(wanted) if not (spark and _spark_lacks(app, route))]
     missed = {
-        route.name: _why_not_exported(route)
+        route.name: _why_not_exported(app, route)
         for route in (wanted if given.handlers else app.routes)
         if route not in routes
     }
@@ -509,8 +530,15 @@ def _exports_report(opened: Session) -> Report:
     return Report(lines(), report, bool(found.rows.different or found.rows.failed or items))
 
 
-def _why_not_exported(route: Route) -> str:
+def _spark_lacks(app: Application, route: Route) -> bool:
+    # A worker has one item at a time: it cannot make rows of items and those that they look up.
+    return not route.kind.contributes or any(each.lookups for each in verified_routes(app, [route]))
+
+
+def _why_not_exported(app: Application, route: Route) -> str:
     """The reason why a handler cannot be compared by exports."""
+    if route.kind.contributes and _spark_lacks(app, route):
+        return "--runner spark does not join items with those that they look up: leave --runner out"
     if not derivation(route).reconciles:
         return f"it is of kind {route.kind}, and follows from changes, which exports do not contain"
     if derivation(route).joins_items:
@@ -545,7 +573,7 @@ def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Ex
     if STATE.name in exports:
         raise SettingsError("--runner spark compares rows: leave the export of the state out, or --runner.")
     time = check_exports(app, routes, exports)
-    manifests = {name: export.place for name, export in exports.items()}
+    manifests = {name: export.location for name, export in exports.items()}
     location = AppLocation.here(opened.given.application, opened.given.tables)
     rows, failed = verified_on_spark(location, app, routes, manifests, opened.given.spark_master)
     rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]

@@ -157,7 +157,7 @@ class _Worker:
         self._hook(lambda _: None, keep)
         if wrong := [number for number in numbers if number >= self.run.job.segments]:
             raise SettingsError(f"--part {wrong[0]}: the job has parts 0 to {self.run.job.segments - 1}.")
-        for number in numbers or _shuffled(self.run.left()):
+        for number in numbers or _shuffled(self.run.pending()):
             self.run.run_segment(number)
         found = self.run.progress
         failed = len(found.report.failed)
@@ -179,14 +179,14 @@ class _Worker:
     def end(self) -> Report:
         """Ends the job; for a rebuild, corrects its rows first. Raises ``SettingsError`` while parts remain."""
         job = self.run.job
-        if remaining := self.run.left():
+        if remaining := self.run.pending():
             raise SettingsError(f"{len(remaining)} parts of job {job.id} are not done, {remaining[0]} is the first.")
         rows = reconcile_rows(self.runtime, job.handlers) if job.what == REBUILD else None
         ended = end_job(self.runtime, job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
         lines: list[Printed] = [f"Job {ended.id} has ended: {counts}.", *(reconciled_lines(rows) if rows else ())]
         found = {"job": ended.id, "ended": True, **ended.counts, **reconciled_object(self.app, rows)}
-        return Report(lines, found, bool(rows and rows.corrected.left))
+        return Report(lines, found, bool(rows and rows.corrected.remaining))
 
     def from_input(self) -> None:
         """Does the segments of the numbers on standard input, and prints a line for each page.
@@ -286,7 +286,7 @@ def joined(app: App, run: "BackfillRun", given: GivenOptions, processes: int) ->
         add_page(app, run, line)
         run.hooks.show(run.progress)
 
-    Workers(worker_command(run.job.id, given, processes), run.left(), processes, take).run()
+    Workers(worker_command(run.job.id, given, processes), run.pending(), processes, take).run()
 
 
 def worker_command(job: str, given: GivenOptions, processes: int) -> list[str]:

@@ -40,7 +40,7 @@ class Shows(NamedTuple):
 
     contents: tuple[str, ...]  # their values, as texts, in the order in which they count
     edge: str  # the cut-off: the sort position of the last one; "" if all entries count
-    places: tuple[str, ...] = ()  # the sort position of each
+    positions: tuple[str, ...] = ()  # the sort position of each
 
 
 def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
@@ -74,7 +74,7 @@ def _round(
         for key, changed in touched.items()
         if key in rows
     )
-    empty = {key for key in touched if key not in rows}
+    finished = {key for key in touched if key not in rows}
     for key, done in in_slots(runtime.slots, calls, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(done, TableThrottled):
             continue
@@ -84,8 +84,8 @@ def _round(
             continue
         elif done is WRITTEN:
             written.add(key)
-        empty.add(key)
-    return {key: changed for key, changed in touched.items() if key not in empty}
+        finished.add(key)
+    return {key: changed for key, changed in touched.items() if key not in finished}
 
 
 def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[ChangedEntries]) -> str:
@@ -125,7 +125,7 @@ def _concerns(row: RowValues, changed: ChangedEntries) -> bool:
     if ordering != changed.ordering or not edge:
         return True
     form = ordering_of(ordering).form
-    return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in changed.places)
+    return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in changed.positions)
 
 
 def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
@@ -204,7 +204,7 @@ def _show(row: RowValues, changed: ChangedEntries, shows: Shows, values: dict[st
     value = shown_of(form, contents)
     values[edge] = f"{changed.ordering} {shows.edge}"
     if form.keeps:
-        values[PLACES + changed.name] = form.aggregate.keep(form, shows.places, contents)
+        values[PLACES + changed.name] = form.aggregate.keep(form, shows.positions, contents)
     if changed.name == PLAIN_ENTRY:
         values.update(value)
         values[PLAIN_NAMES] = sorted(value)

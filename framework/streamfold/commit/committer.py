@@ -28,7 +28,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
@@ -36,7 +36,7 @@ from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import PendingWork, Progress
 from streamfold.commit.plan import Plan, Transaction, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.replanning import Named, OlderChanges, Replanner, Revisit, writes_any
+from streamfold.commit.replanning import DeriveAgain, Named, OlderChanges, Replanner, Revisit, writes_any
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
@@ -170,14 +170,15 @@ class Committer:
     """Carries out one plan.
 
     named: the rows of an item for which an earlier attempt may have pending work. lives: of rows that expire.
-    unfinished: takes the rows to be finished after the commit; it may hold some already. triage: decides about each
+    pending_work: takes the rows to be finished after the commit; it may hold some already. triage: decides about each
     failure; it returns None for a record that is parked, which holds no other. retired: handlers that were removed;
     their contributions are removed from a ledger item with the last other one. first_transaction_alone: the plan may
     have been carried out before, as the response to the first transaction shows. revisit: plans units again that
-    reconcile items with their sources (``batch.visits``).
+    reconcile items with their sources (``batch.visits``). derive_again: derives steps again whose handlers have
+    lookups (``batch.steps``).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one plan is carried out with
         self,
         runtime: Runtime,
         named: Named,
@@ -188,10 +189,11 @@ class Committer:
         *,
         first_transaction_alone: bool = False,
         revisit: Revisit | None = None,
+        derive_again: DeriveAgain | None = None,
     ) -> None:
         self.runtime = runtime
         self.progress = Progress(pending_work, triage, Lives() if lives is None else lives)
-        self.replanner = Replanner(runtime, self.progress, named, retired, revisit)
+        self.replanner = Replanner(runtime, self.progress, named, retired, revisit, derive_again)
         self.visits = revisit is not None
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts()
@@ -235,7 +237,7 @@ class Committer:
             if not attempts:
                 # A row that another item owns may be released by a unit before these.
                 behind, self.replanner.behind = self.replanner.behind, []
-                attempts.add(_transactions(behind, self.runtime, alone=True))
+                attempts.add(_transactions(behind, self.runtime, apart=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free) if self.progress.held else free
                 if attempt.transaction.units:
@@ -322,9 +324,13 @@ class Committer:
         """
         read = {id(unit.found) for unit in attempt.transaction.units}
         units = self.replanner.decide(attempt.transaction, refused)
+        if only_empty(attempt.transaction.writes, refused):  # what was read is as it was
+            self._resend(units, attempt.rounds + self.replanner.rounds)
+            self._note_rest()
+            return
         rest = [unit for unit in units if id(unit.found) in read]
         rounds = attempt.rounds + self.replanner.rounds
-        self._resend([unit for unit in units if id(unit.found) not in read], rounds, alone=True)
+        self._resend([unit for unit in units if id(unit.found) not in read], rounds, apart=True)
         self._resend(rest, attempt.rounds if len(rest) < len(attempt.transaction.units) else rounds)
 
     def _sends_max(self, attempt: Attempt) -> int:
@@ -359,7 +365,7 @@ class Committer:
             return
         attempts: list[Attempt] = []
         for guilty, some in groupby(units_apart, lambda unit: writes_any(unit, reasons)):
-            transactions = _transactions([*some], self.runtime, alone=guilty)
+            transactions = _transactions([*some], self.runtime, apart=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
             attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
         self.attempts.add_first(attempts)
@@ -369,7 +375,7 @@ class Committer:
         if len(groups := _by_tables(attempt.transaction.units)) == 1:
             return False
         transactions = (
-            transaction for units in groups for transaction in _transactions(units, self.runtime, alone=False)
+            transaction for units in groups for transaction in _transactions(units, self.runtime, apart=False)
         )
         self.attempts.add_first([attempt._replace(transaction=transaction) for transaction in transactions])
         return True
@@ -401,19 +407,19 @@ class Committer:
         transactions = (
             (attempt, transaction)
             for attempt, some in units
-            for transaction in _transactions(some, self.runtime, alone=False)
+            for transaction in _transactions(some, self.runtime, apart=False)
         )
         self.attempts.add_first([attempt._replace(transaction=transaction) for attempt, transaction in transactions])
 
-    def _resend(self, units: Sequence[Unit], rounds: int, *, alone: bool = False) -> None:
-        alone = alone or rounds > ROUNDS_TOGETHER_MAX
+    def _resend(self, units: Sequence[Unit], rounds: int, *, apart: bool = False) -> None:
+        apart = apart or rounds > ROUNDS_TOGETHER_MAX
         self.attempts.add_first(
-            [Attempt(transaction, rounds) for transaction in _transactions(units, self.runtime, alone=alone)]
+            [Attempt(transaction, rounds) for transaction in _transactions(units, self.runtime, apart=apart)]
         )
 
 
-def _transactions(units: Sequence[Unit], runtime: Runtime, *, alone: bool) -> list[Transaction]:
-    groups = [[unit] for unit in units] if alone else [units]
+def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> list[Transaction]:
+    groups = [[unit] for unit in units] if apart else [units]
     return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions)]
 
 
@@ -433,12 +439,10 @@ def _is_unread(unit: Unit) -> bool:
 def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
     """Units handler by handler, those that write the same tables together."""
     groups: dict[Any, list[Unit]] = {}
-    for unit_of_handler in (unit_of_handler for unit in units for unit_of_handler in by_handler(unit)):
-        tables = frozenset(effect.key[0] for effect in unit_of_handler.effects if not isinstance(effect.key, StateKey))
+    for unit in chain.from_iterable(map(by_handler, units)):
+        tables = frozenset(effect.key[0] for effect in unit.effects if not isinstance(effect.key, StateKey))
         # The changes of an item keep their order for a handler that sees each of them.
-        groups.setdefault(tables if unit_of_handler.steps else unit_of_handler.routes[0].name, []).append(
-            unit_of_handler
-        )
+        groups.setdefault(tables if unit.steps else unit.routes[0].name, []).append(unit)
     return [*groups.values()]
 
 

@@ -42,13 +42,24 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from streamfold.commit.plan import Unit, WrittenKey, ledger_unit
+from streamfold.commit.plan import Unit, WrittenKey, ledger_unit, unit_of
 from streamfold.commit.transactions import by_table, counts_contributors
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, VERSION
+from streamfold.ledger.contribution import Contribution, elsewhere, stored_rows
+from streamfold.ledger.step import Step, reconciled
 from streamfold.runtime import Runtime
-from streamfold.settings.limits import STATEMENTS_MAX
-from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, Reason, Refused, RowKey, StateKey
+from streamfold.settings.limits import ACTIONS_MAX, STATEMENTS_MAX
+from streamfold.writes.guarded import (
+    CONDITION,
+    AddRow,
+    GuardedWrite,
+    LedgerWrite,
+    Reason,
+    Refused,
+    RowKey,
+    StateKey,
+)
 
 if TYPE_CHECKING:
     from streamfold.commit.pending import Progress
@@ -59,16 +70,22 @@ TRUSTED_AFTER_STEPS = 500
 
 def emptying_handlers(runtime: Runtime) -> Container[str]:
     """The handlers whose steps note their rows."""
-    if runtime.actions:  # a large transaction
+    if (runtime.actions or 0) > ACTIONS_MAX:  # a large transaction
         return frozenset(route.name for route in runtime.application.routes)
     return runtime.pace.emptying
 
 
 def note_refused(emptying: dict[str, int], units: Iterable[Unit], row: WrittenKey) -> None:
     """Notes the handlers that would have left a row empty, by the steps that leave it."""
-    for step in (step for unit in units for step in unit.steps):
-        if row in (step.before or ()) and row not in step.after:
-            emptying[step.route.name] = 0
+    for unit in units:
+        for step in unit.steps:
+            if row not in step.after and row in (step.before or _stored(unit, step)):
+                emptying[step.route.name] = 0
+
+
+def _stored(unit: Unit, step: Step) -> Contribution:
+    contribution = None if unit.found is None else unit.found.contributions.get(step.route.name)
+    return {} if contribution is None or elsewhere(contribution) else stored_rows(contribution.text)
 
 
 def count_steps(emptying: dict[str, int], steps: Mapping[str, int], emptied: Collection[str]) -> None:
@@ -105,6 +122,10 @@ def with_notes(unit: Unit, emptying: Container[str], retired: Collection[str] = 
     steps = tuple([step._replace(requires_contributor=step.route.name not in emptying) for step in unit.steps])
     key = unit.guard.key
     assert isinstance(key, StateKey)
+    if isinstance(unit.guard, LedgerWrite) and unit.guard.fence:  # a visit
+        assert unit.found is not None
+        transition = reconciled(key, unit.item, steps, unit.found, unit.added, unit.lives)
+        return unit_of(unit.item, transition, unit.changes, unit.added, unit.found, unit.lives)
     planned = ledger_unit(key, unit.item, steps, unit.changes, unit.found, unit.added, retired, unit.lives)
     assert planned is not None, "it was planned from the same ledger item before"
     return planned
@@ -113,11 +134,12 @@ def with_notes(unit: Unit, emptying: Container[str], retired: Collection[str] = 
 class LoweredRows:
     """The rows of a batch from which a contribution was subtracted, and which may be empty."""
 
-    __slots__ = ("_changed", "_lowered")
+    __slots__ = ("_changed", "_lowered", "_paged")
 
     def __init__(self) -> None:
         self._changed: dict[RowKey, int] = {}  # by how much a row's count of contributors changed on balance
         self._lowered: set[RowKey] = set()  # of these, rows that a write may have left empty
+        self._paged: set[RowKey] = set()  # of these, rows that a page of a large step added to
 
     def add(self, write: AddRow) -> None:
         """Adds a write that was committed and changed the count of a row."""
@@ -127,14 +149,27 @@ class LoweredRows:
         if write.contributors < 0 and not write.requires_contributor:
             self._lowered.add(key)
 
+    def add_page(self, effects: Iterable[object]) -> None:
+        """Adds the writes of one page of a large step.
+
+        The next page is planned from what its item, and what that refers to, are then: it may take back what this one
+        added. As many contributors then came as went, and the row is empty all the same.
+        """
+        self._paged.update(each.key for each in effects if isinstance(each, AddRow) and each.contributors > 0)
+
     def add_noted(self, row: RowKey) -> None:
-        """Adds a row that an attempt that died may have left empty."""
-        self._changed.setdefault(row, -1)
+        """Adds a row that an attempt that died, or that another process is at, may have left empty.
+
+        Contributors that this batch added before may be those that the note is of: another process took back what a
+        page of a large step had added. So they keep no row from its removal, and those that come after do.
+        """
+        self._changed[row] = min(self._changed.get(row, -1), -1)
         self._lowered.add(row)
 
     def maybe_empty(self) -> list[RowKey]:
         """The rows that were lowered, and to which not as much was added."""
-        return [row for row, contributors in self._changed.items() if contributors < 0 and row in self._lowered]
+        lowered, paged = self._lowered, self._paged
+        return [row for row, by in self._changed.items() if row in lowered and (by < 0 or (by == 0 and row in paged))]
 
 
 def remove_empty(runtime: Runtime, progress: "Progress") -> None:

@@ -90,7 +90,8 @@ def raised_at(route: Route, error: BaseException | None) -> str | None:
 
     Of an error that nobody raised on purpose, and that is not of the handler: the line of the kind's file.
     """
-    code = getattr(route.function, "__code__", None)
+    # A handler with a typed item is wrapped: the line is one of its own file.
+    code = getattr(getattr(route.function, "__wrapped__", route.function), "__code__", None)
     found = _deepest_line(code.co_filename, error) if code else None
     if found is None and not isinstance(error, StreamfoldError):
         found = _deepest_line(sys.modules[type(route.kind).__module__].__file__, error)
@@ -196,7 +197,8 @@ class Triage:
         self.parked: Counter[str] = Counter()  # records by handler
         self.first: dict[str, str] = {}  # by handler: which record was parked first, and why
         self._throttled: TableThrottled | None = None
-        self._decided: dict[FailureMark, Failed | None] = {}
+        # With the change, which lives as long as the mark: another object could have the same id later.
+        self._decided: dict[FailureMark, tuple[Change, Failed | None]] = {}
 
     def __call__(self, failed: Failed) -> Failed | None:
         """The failure to report; None for a parked record."""
@@ -204,8 +206,8 @@ class Triage:
             return failed
         known = (failed.route.name, id(failed.change))
         if known not in self._decided:
-            self._decided[known] = self._decide(failed)
-        return self._decided[known]
+            self._decided[known] = failed.change, self._decide(failed)
+        return self._decided[known][1]
 
     def _decide(self, failed: Failed) -> Failed | None:
         change, route, error = failed
@@ -275,7 +277,7 @@ class Triage:
         return Parked(
             self.runtime.application.name,
             route.name,
-            change.table.name,
+            change.item[0],
             change.name,
             change.identity_text,
             type(error).__name__,

@@ -58,9 +58,9 @@ class NamedRows:
 
     def add_stored(self, application: str, route: Route, item: ItemKey, found: LedgerItem) -> None:
         """Adds the rows of a ledger item, and the pending rows of its steps."""
-        if route.name in found.parts:
-            contribution = found.parts[route.name]
-            pending = pending_rows(contribution.left)
+        if route.name in found.contributions:
+            contribution = found.contributions[route.name]
+            pending = pending_rows(contribution.pending)
             self.rows.update(pending)
             for rows in (stored_rows(contribution.text), pending):
                 self._add_all(rows, entries_by_row(application, route, item, rows))
@@ -113,11 +113,9 @@ class PendingWork:
         return [cause for causes in self._causes_of(row) for cause in _each(causes)]
 
     def failures(self, rows: Iterable[RowKey], error: Exception) -> list[Failed]:
-        """The failures of all causes of the work of such rows."""
         return [Failed(change, route, error) for row in rows for change, route in self.causes(row)]
 
     def handlers(self, row: RowKey) -> set[str]:
-        """The names of the handlers that caused the work of such a row."""
         return {route.name for routes, _ in self._causes_of(row) for route in routes}
 
     def _causes_of(self, row: RowKey) -> list[Causes]:
@@ -142,12 +140,13 @@ class PendingWork:
                     self.lowered.add(write)
             in_state = in_state or write.key[0] == STATE.name
         for unit in units:
+            self.lowered.add_page(unit.effects if unit.partial else ())
             if in_state:
                 self._add_stored_attributes(unit)
             if isinstance(unit.guard, LedgerWrite):
-                for each in unit.guard.parts:
-                    if each.left:
-                        self._note(unit.item, PendingNote(unit.guard.key, each.handler, each.left))
+                for each in unit.guard.contributions:
+                    if each.pending:
+                        self._note(unit.item, PendingNote(unit.guard.key, each.handler, each.pending))
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds the possible pending work of an attempt that died, for the handlers that name it."""
@@ -163,8 +162,8 @@ class PendingWork:
     def note_found(self, key: StateKey, item: ItemKey, routes: Iterable[Route], found: LedgerItem) -> None:
         """Notes the pending work of these handlers in a ledger item."""
         for route in routes:
-            if route.name in found.parts:
-                self._note(item, PendingNote(key, route.name, found.parts[route.name].left))
+            if route.name in found.contributions:
+                self._note(item, PendingNote(key, route.name, found.contributions[route.name].pending))
 
     def fail(self, failed: Iterable[Failed]) -> None:
         """Notes whose work failed, before the records are reported or parked."""
@@ -205,7 +204,7 @@ def clear_pending(runtime: Runtime, pending_work: PendingWork) -> None:
         return
 
     def forget(keys: Sequence[StateKey]) -> None:
-        runtime.engine.forget({key: finished[key] for key in keys})
+        runtime.engine.clear_pending({key: finished[key] for key in keys})
 
     calls = ((Several(some), partial(forget, some)) for some in slices(runtime.slots, [*finished], STATEMENTS_MAX))
     deque(in_slots(runtime.slots, calls, stops=lambda _: True), maxlen=0)
@@ -216,7 +215,9 @@ def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
     if len(unit.routes) < 2:
         return unit.routes
     assert isinstance(unit.guard, LedgerWrite)
-    steps_with_parts = zip(unit.steps, unit.guard.parts, strict=False)  # contributions of retired handlers may follow
+    steps_with_parts = zip(
+        unit.steps, unit.guard.contributions, strict=False
+    )  # contributions of retired handlers may follow
     found = tuple(
         step.route
         for step, contribution in steps_with_parts

@@ -144,6 +144,13 @@ def by_handler(unit: Unit) -> list[Unit]:
         found = unit.found
         assert found is not None
         planned = [reconciled(key, item, (step,), found, added, lives) for step in unit.steps]
+    elif unit.found is not None and any(step.route.lookups for step in unit.steps):
+        # Such a step is never an item's first, nor optimistic: its referents were read after the ledger item only. Once
+        # one handler moved the revision, the next is refused and reads them again.
+        found = unit.found
+        steps = (step._replace(requires_contributor=False) for step in unit.steps)
+        transitions = (replanned(key, item, (step,), found, added, lives=lives) for step in steps)
+        planned = [transition for transition in transitions if transition is not None]
     else:
         # A step without an old image is tried as the item's first. A ledger item that has more refuses the step.
         steps = (step if step.before is not None else step._replace(before={}) for step in unit.steps)

@@ -56,6 +56,11 @@ Newer = Mapping[RowKey, str]
 """Rows of an older change, each with the version of the newest change whose claim names it."""
 
 Named = Callable[[Unit, LedgerItem], Iterable[NamedByHandler]]
+FoundUnits = Sequence[tuple["Unit", LedgerItem]]
+"""Units with the ledger items that they are to be planned from."""
+DeriveAgain = Callable[[FoundUnits], tuple[FoundUnits, list[Failed]]]
+"""Units with the steps of handlers that look others up derived again, from referents that are read now, and the
+handlers that raise then."""
 Revisit = Callable[[Sequence[Unit]], tuple[list[Unit], list[Failed]]]
 """Plans units of visits again, from newer reads of ledger items and sources; returns the handlers that raise then."""
 
@@ -93,18 +98,20 @@ def _with_large_contributions(
     reads.
     """
     large = {
-        contribution_key(key, name): name for name, part in found.parts.items() if name in handlers and elsewhere(part)
+        contribution_key(key, name): name
+        for name, each in found.contributions.items()
+        if name in handlers and elsewhere(each)
     }
     if not large:
         return found
     items = engine.read_state(large, consistent=True)
-    parts = dict(found.parts)
+    contributions = dict(found.contributions)
     for place, name in large.items():
         text = items[place]["s"] if place in items else ""
-        if kept_text(text) != parts[name].text:
+        if kept_text(text) != contributions[name].text:
             return None
-        parts[name] = parts[name]._replace(text=text)
-    return found._replace(parts=parts)
+        contributions[name] = contributions[name]._replace(text=text)
+    return found._replace(contributions=contributions)
 
 
 class ClaimsPartition(NamedTuple):
@@ -257,10 +264,12 @@ class Replanner:
         named: Named,
         retired: Collection[str],
         revisit: Revisit | None,
+        derive_again: DeriveAgain | None = None,
     ) -> None:
         self.runtime = runtime
         self.progress = progress
         self.named = named  # the rows of an item for which an earlier attempt may have pending work
+        self.derive_again = derive_again
         self.revisit = revisit  # the units are of visits, which nobody plans again from the images at hand
         self.lives = progress.lives
         self.rounds = 1  # that the last refusal counts for: none where it showed a life that is over
@@ -279,11 +288,13 @@ class Replanner:
         }
         guarded = [*zip(transaction.units, failing, strict=False)]
         units: list[Unit] = []
+        found: list[tuple[Unit, LedgerItem]] = []
         for unit, reason in guarded:
             if reason is None:
                 units.append(unit)
             elif self.revisit is None:
-                units += self._decided(unit, reason)
+                found += self._found_by(unit, reason)
+        units += self._planned_from(found)
         if self.revisit is not None:  # the item in the refusal is newer than the source that was read
             units += self.again([unit for unit, reason in guarded if reason is not None])
         assumed = any(reason for unit, reason in guarded if unit.steps)
@@ -303,14 +314,15 @@ class Replanner:
         planned = (again(unit, unit.found, self.retired) if writes_any(unit, outlived) else unit for unit in units)
         return [unit for unit in planned if unit is not None]
 
-    def _decided(self, unit: Unit, reason: Reason) -> list[Unit]:
+    def _found_by(self, unit: Unit, reason: Reason) -> list[tuple[Unit, LedgerItem]]:
+        """A unit with the ledger item that refused it; a claim that is there is done."""
         if not isinstance(unit.guard, LedgerWrite):
             self.progress.done(unit)
             return []
         if reason.item is None and unit.guard.revision == 0:  # refused because there is an item, yet none is shown
-            return self.again([unit], consistent=True)
+            return self.found([unit], consistent=True)
         found = self._filled(unit, LedgerItem.of(reason.item))
-        return [] if found is None else self.planned(unit, found)
+        return [] if found is None else [(unit, found)]
 
     def _without_refused(self, units: list[Unit], write: GuardedWrite, reason: Reason) -> list[Unit]:
         if is_stale(write, reason):
@@ -321,19 +333,19 @@ class Replanner:
             return [with_notes(unit, [route.name for route in unit.routes], self.retired) for unit in units]
         if isinstance(write, AddRow) and write.contributors_min is not None:
             return self._without_lost(units, write.key, there=counts_contributors(reason))
-        left: list[Unit] = []
+        remaining: list[Unit] = []
         for unit in units:
             if not writes_any(unit, {write.key}):
-                left.append(unit)
+                remaining.append(unit)
             elif is_added_to(write, reason):
-                left += self.again([unit._replace(added=unit.added | {write.key})], consistent=True)
+                remaining += self.again([unit._replace(added=unit.added | {write.key})], consistent=True)
             elif self.lives.expired(write):
-                left += self._in_other_lives([unit], [write.key])
-            elif len(parts := by_handler(unit)) > 1:
-                left += parts
+                remaining += self._in_other_lives([unit], [write.key])
+            elif len(apart := by_handler(unit)) > 1:
+                remaining += apart
             else:
                 self._taken(unit, not_its_row(unit.routes[0], write, reason))
-        return left
+        return remaining
 
     def _without_lost(self, units: Sequence[Unit], row: RowKey, *, there: bool) -> list[Unit]:
         """Units without their amendments of a row that somebody removed, which are counted."""
@@ -359,7 +371,21 @@ class Replanner:
         """Ledger units planned again from the ledger."""
         if self.revisit is not None:
             return self._revisited(self.revisit, units)
-        found = self.found(units, consistent=consistent)
+        return self._planned_from(self.found(units, consistent=consistent))
+
+    def _planned_from(self, found: FoundUnits) -> list[Unit]:
+        """Units planned again from ledger items that were read since: referents are read after these, again."""
+        if self.derive_again is not None:
+            looking = [each for each in found if any(step.route.lookups for step in each[0].steps)]
+            if looking:
+                others = [each for each in found if each not in looking]
+                try:
+                    derived, failed = self.derive_again(looking)
+                except EngineError as error:
+                    self.progress.fail([unit for unit, _ in looking], error)
+                    derived, failed = [], []
+                self.progress.report(failed)
+                found = [*others, *derived]
         return [planned for unit, item in found for planned in self.planned(unit, item)]
 
     def _revisited(self, revisit: Revisit, units: Sequence[Unit]) -> list[Unit]:

@@ -180,7 +180,7 @@ def not_shown(key: RowKey, after: Mapping[str, Any], reason: Reason) -> HandlerE
 
 
 def _name(key: RowKey | StateKey) -> str:
-    return " / ".join(str(part) for part in key[1:] if part is not None)
+    return " / ".join(str(component) for component in key[1:] if component is not None)
 
 
 def send(runtime: Runtime, writes: Sequence[GuardedWrite]) -> Refused | None:
@@ -275,7 +275,7 @@ def read_state_in_calls(
     failed: EngineError | HandlerError | None = None
     read = partial(runtime.engine.read_state, consistent=consistent)
     some = enumerate(slices(runtime.slots, [*dict.fromkeys(keys)], KEYS_MAX))
-    calls = ((number, partial(read, part)) for number, part in some)  # reads may touch what others read
+    calls = ((number, partial(read, called)) for number, called in some)  # reads may touch what others read
     for _, answer in in_slots(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
         if isinstance(answer, EngineError | HandlerError):
             failed = failed or answer

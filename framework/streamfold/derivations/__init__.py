@@ -37,6 +37,11 @@ def kept_words(kind: str) -> tuple[str, ...]:
     return next((each.keeps for each in KINDS if each.name == kind), ())
 
 
+def names_with(flag: str) -> str:
+    *names, last = [kind.name for kind in KINDS if getattr(kind, flag)]
+    return f"{', '.join(names)} or {last}"  # for texts
+
+
 def in_order(kinds: Iterable[Derivation]) -> list[Derivation]:
     """Kinds in the order in which they finish; an unlisted kind comes last, by its name."""
     return sorted(kinds, key=lambda kind: (KINDS.index(kind) if kind in KINDS else len(KINDS), kind.name))

@@ -33,10 +33,12 @@ from streamfold.routes.declaration import (
     check_options,
     check_plain,
     declared_route,
-    place,
+    source_line,
     target_keys,
 )
 from streamfold.routes.effects import Row
+from streamfold.routes.lookups import INLINE as ITEMS_INLINE
+from streamfold.routes.lookups import NO_LOOKUPS, GivenLookups, Lookups
 from streamfold.routes.route import Kind, Route
 
 P = ParamSpec("P")
@@ -64,13 +66,14 @@ class Declarations:
         made: Made,
         *,
         beside: Callable[[Route], Sequence[Route]] = lambda _: (),
+        looked_up: GivenLookups = NO_LOOKUPS,
     ) -> Callable[[T], T]:
         """A decorator that adds the route of its handler, and further routes ``beside`` it."""
         check_options(name, common)
 
         def declare(handler: Any) -> Any:
             check_plain(handler) if kind.outside else check_handler(handler, name)
-            route = declared_route(name, kind, sources, common, made, place(handler), handler)
+            route = declared_route(name, kind, sources, common, made, source_line(handler), handler, looked_up)
             self._add(route, *beside(route))
             return handler
 
@@ -99,6 +102,12 @@ def with_targets(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate
             line = linecache.getline(file, int(number)).strip()
             if not (line.startswith("@") and line.endswith(")")):
                 line = f"@router.{method.__name__}({', '.join(map(repr, sources))})"
+            known = {*inspect.signature(method).parameters, *CommonOptions.__annotations__}
+            if other := [name for name in options if name not in known]:
+                raise TypeError(
+                    f"{method.__name__} at {at} has {other[0]}=, which is no option of it, and no into=, the Key or "
+                    f"Keys that the handler may write: write\n    {line.replace(f'{other[0]}=', 'into=')}"
+                )
             raise TypeError(
                 f"{method.__name__} at {at} has no into=, the Key or Keys that the handler may write: write\n"
                 f"    {line[:-1]}, into=TARGET)"
@@ -116,7 +125,7 @@ def check_call(router: object, kind: str, sources: tuple[object, ...]) -> None:
         raise TypeError(f"{kind} is called on the class Router, not on a router: write router = Router().")
     if len(sources) == 1 and inspect.isroutine(handler := sources[0]):
         raise TypeError(
-            f"Handler {handler.__name__} at {place(handler)} is decorated without source and target: write\n"
+            f"Handler {handler.__name__} at {source_line(handler)} is decorated without source and target: write\n"
             f"    @router.{kind}(SOURCE, into=TARGET)"
         )
 
@@ -145,7 +154,7 @@ class ItemDeclarations(Declarations):
         also holds the attributes that its change left alone, so that each row has the whole item, unless
         ``unchanged=False``. A row expires ``keep_days`` after the change, by the time-to-live attribute of its table.
         ``versions`` is the key of a row for every number that the writer gave the item, in an attribute that the writer
-        raises with each edit; ``latest`` is the key of a row that names the newest. See docs/audit.md.
+        raises with each edit; ``latest`` is the key of a row that names the newest. See ``streamfold docs audit``.
         """
 
         def made(keys: Keys, at: str) -> tuple[Keys, Recorded]:
@@ -209,6 +218,8 @@ class ReaderDeclarations(Declarations):
         deletes: Deletes = "kept",
         skip_equal: bool = False,
         replaces: str | None = None,
+        lookup: Lookups | None = None,
+        inline: int = ITEMS_INLINE,
         **common: Unpack[CommonOptions],
     ) -> Callable[[DocumentsHandler], DocumentsHandler]:
         """Declares documents of a search index, which are never older than their items.
@@ -221,7 +232,9 @@ class ReaderDeclarations(Declarations):
         name; other fields are indexed only if the mapping allows it. ``settings`` is a JSON file of the index's
         settings. ``deletes="removed"`` deletes documents instead of hiding them. ``skip_equal=True`` sends nothing for
         a change that leaves the document as it was. ``replaces`` names the search whose index this one is to take over.
-        See docs/search.md.
+        ``lookup`` names items that the item refers to, which the function gets after it and its parts; ``inline`` is
+        the number of items that changes of these visit before their records are acknowledged. See
+        ``streamfold docs search`` and ``streamfold docs lookups``.
         """
         check_call(self, "search", sources)
 
@@ -229,7 +242,7 @@ class ReaderDeclarations(Declarations):
             given = IndexOptions(mapping, fields, settings, deletes, skip_equal, replaces)
             return (), checked_search(keys, at, to, parts, id, given)
 
-        return self._decorator("search", SEARCH, sources, common, made)
+        return self._decorator("search", SEARCH, sources, common, made, looked_up=(lookup, inline))
 
     def feed(
         self,
@@ -253,7 +266,7 @@ class ReaderDeclarations(Declarations):
         feed. A feed shows posts of the last ``keep_days``; a follow copies the ``most`` newest of them. Posts of
         authors with more than ``pull_above`` followers are not written into feeds, but read with them (``read.feed``).
         ``unfollow="keep"`` keeps the rows that a feed has. ``inline`` is the number of rows that a change writes before
-        its record is acknowledged; ``app.jobs_handler`` writes the rest. See docs/feeds.md.
+        its record is acknowledged; ``app.jobs_handler`` writes the rest. See ``streamfold docs feeds``.
         """
         check_call(self, "feed", (post,))
         if not isinstance(post, Key):

@@ -6,7 +6,7 @@ from decimal import localcontext
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from streamfold.errors import ItemFault
+from streamfold.errors import ItemFault, SettingsError, manual
 from streamfold.records.values import EXACT
 from streamfold.routes.route import ROUTES_KEPT_MAX, ROWS_LOST, Kind
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamfold.commit.outcome import Failed, Outcome, Triages
     from streamfold.commit.pending import PendingWork
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
+    from streamfold.derivations.calls import Permissions, Role
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
@@ -41,6 +42,7 @@ class Work(NamedTuple):
     role: str  # of the item for the route
     fields: Fields  # of the item's key
     changes: Sequence[Change]  # oldest first
+    idle: Sequence[ItemKey] = ()  # referents with a backlink of this item that it may no longer need
 
 
 class Planned(NamedTuple):
@@ -134,7 +136,7 @@ class CountedWord(NamedTuple):
 LOST: Mapping[str, CountedWord] = {
     ROWS_LOST: CountedWord(
         "Rows that handler {name} adds to were removed by somebody else (noticed {count} times): made again, they "
-        "lack the earlier contributions. docs/operations.md describes how to correct them.",
+        f"lack the earlier contributions. {manual('operations')} describes how to correct them.",
         log="rows were removed by somebody else",
     )
 }
@@ -155,11 +157,10 @@ class Derivation(Kind):
     finishes_last: ClassVar[bool] = False  # a replay finishes it after all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` derives an item's rows from the item as it is now
-    reconciles_all_roles: ClassVar[bool] = (
-        False  # a run over all items reconciles items of every role, not sources alone
-    )
+    reconciles_all_roles: ClassVar[bool] = False  # a run over all items reconciles items of every role
+    verified_by: ClassVar[tuple[str, str] | None] = None  # why ``verify`` passes it over, and the command for it
     joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared one by one
-    fans_out: ClassVar[bool] = False  # it opens fan-outs, whose segments are worked on later by ``lanes``
+    fans_out: ClassVar[bool] = False  # it opens fan-outs, whose segments are worked on later by ``segment_work``
     keeps: ClassVar[tuple[str, ...]] = ()  # the first words of the keys of its own state items
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, although it reconciles
 
@@ -175,14 +176,22 @@ class Derivation(Kind):
         del deferred, finishing
         return Outcome()
 
+    def check_done(self, route: Route, outcome: Outcome) -> None:
+        """Raises ``SettingsError`` if work that was asked for was left to another run."""
+        del route, outcome
+
+    def deferred_of(self, work: Work) -> Deferred:
+        """The work for ``finish`` that reconciles an item whose referents changed, of a kind without a ledger."""
+        raise NotImplementedError(f"Kind {self} looks items up, and has no method deferred_of.")
+
     def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
         """The texts of a dry run for deferred work."""
         del settings
         return [Preview(str(deferred))]
 
-    def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
+    def segment_work(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
         """The work on the segments of an open fan-out."""
-        raise NotImplementedError(f"Kind {self} opens fan-outs, and has no method lanes.")
+        raise NotImplementedError(f"Kind {self} opens fan-outs, and has no method segment_work.")
 
     def reconcile(self, work: Work, finishing: Finishing) -> Outcome:
         """Derives a route's rows of an item from its source as it is now; ``work`` has the changes that caused it."""
@@ -212,7 +221,29 @@ class Derivation(Kind):
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""
-        del route, settings
+        if route.lookups and settings.serves(route.group) and settings.jobs is None and settings.engine is None:
+            raise SettingsError(
+                f"{self.name} {route.name!r} ({route.declared_at}) looks items up and has no queue for those that many "
+                "refer to: expected STREAMFOLD_JOBS=https://..., the URL of a standard SQS queue whose function is "
+                "app.jobs_handler, or another group for this function."
+            )
+
+    def calls(self, route: Route, function: Role) -> Permissions:
+        """The permissions that a route takes in a function or for a person, beside those that all of them take."""
+        from streamfold.derivations.calls import of_route
+
+        return of_route(route, function, self)
+
+    def process_calls(self, route: Route) -> Permissions:
+        """The permissions that it takes to process the changes of its items."""
+        del route
+        return frozenset()
+
+    def reconcile_calls(self, route: Route) -> Permissions:
+        """The permissions that it takes, beside these, to reconcile all items and single ones with their sources."""
+        from streamfold.derivations.calls import of_items
+
+        return of_items(route, "BatchGetItem")
 
     def expected(self, route: Route, history: History) -> Expected:
         """The right results of a route, from its declaration alone: proofs compare with them."""
@@ -283,10 +314,38 @@ class Contributing(Derivation):
         del route
         return "ledger"
 
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import of_ledger
+
+        return of_ledger(route, ordered=self.orders(route), adds=self.adds(route))
+
+    def orders(self, route: Route) -> bool:
+        """Whether rows may show values in an order, which are read from entries."""
+        from streamfold.derivations.calls import named_by
+
+        return named_by(route.function).orders
+
+    def adds(self, route: Route) -> bool:
+        """Whether rows of which it is the only writer may be added to, instead of put: those of aggregates alone."""
+        from streamfold.derivations.calls import named_by
+        from streamfold.routes.aggregates import Aggregate
+
+        return named_by(route.function).makes(Aggregate)
+
 
 def derivation(route: Route) -> Derivation:
     assert isinstance(route.kind, Derivation), f"{route.kind!r} is no kind of derivation"
     return route.kind
+
+
+def fans_out(route: Route) -> bool:
+    """Whether a route opens fan-outs."""
+    return derivation(route).fans_out or bool(route.lookups)
+
+
+def reads_items(route: Route) -> bool:
+    """Whether a route reads items of the application beside those of its records."""
+    return derivation(route).reads_items or bool(route.lookups)
 
 
 @lru_cache(ROUTES_KEPT_MAX)  # called for each item

@@ -3,7 +3,7 @@
 This module uses neither the planner, the ledger nor a store: it can be checked by comparing it with the declarations.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ class History:
     changes: Sequence[Change]  # each once, in order
     items: Mapping[ItemKey, Mapping[str, Any]]  # their last images, and the known derived rows
     called: Callable[[Route, Any, Fields, ItemKey], list[Any]]  # calls a handler with an image or a change
+    referents: Mapping[ItemKey, Mapping[str, Any]] | None = None  # the items that may be looked up, unless all of them
 
     def changes_of(self, route: Route) -> Iterator[tuple[Change, Fields]]:
         """The changes of the items that a route is declared for, with the fields of their keys."""
@@ -84,11 +85,50 @@ def shares_of(
     """
     shares = []
     for item, image, fields in history.items_of(route):
-        for effect in history.called(route, image, fields, item):
+        referents = referents_of(
+            route, image, fields, history.items if history.referents is None else history.referents
+        )
+        if referents is None:
+            continue
+        for effect in history.called(route, image, {**fields, **referents}, item):
             key, values = placed(route, effect, {**fields, **more(fields)})
             by = effect.wins if order is None else order(image)
             shares.append(Share(key, f"{item[0]}|{item_name(item)}", by, values))
     return shares
+
+
+def referents_of(
+    route: Route, image: Mapping[str, Any], fields: Fields, items: Mapping[ItemKey, Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """What an item refers to, by the names of the lookups; None where one is missing that is not optional."""
+    keys = references_of(route, image, fields, items)
+    found = {each.name: items.get(keys[each.name]) or None if each.name in keys else None for each in route.lookups}
+    if any(found[each.name] is None and not each.optional for each in route.lookups):
+        return None
+    return {each.name: _read(each.reads, found[each.name]) for each in route.lookups}
+
+
+def references_of(
+    route: Route, image: Mapping[str, Any], fields: Fields, items: Mapping[ItemKey, Mapping[str, Any]]
+) -> Mapping[str, ItemKey]:
+    """The keys of what an item refers to, by the names of the lookups. There may be no item of such a key."""
+    keys: dict[str, ItemKey] = {}
+    known: dict[str, Fields] = {}  # the fields of these keys
+    for lookup in route.lookups:
+        base, own = image, fields
+        if lookup.through is not None:
+            name = lookup.through.name
+            base, own = items.get(keys[name], {}) if name in keys else {}, known.get(name, {})
+        given = {field: own.get(name, base and base.get(name)) for field, name in lookup.taken} if base else {}
+        if base and all(value not in (None, "", b"") for value in given.values()):
+            key = lookup.key.compose(given)
+            known[lookup.name] = lookup.key.match_values(*key) or {}
+            keys[lookup.name] = (lookup.key.table.name, *key)
+    return keys
+
+
+def _read(reads: Collection[str] | None, item: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return item if item is None or reads is None else {name: item[name] for name in reads if name in item}
 
 
 def placed(route: Route, effect: Any, fields: Fields) -> tuple[RowKey, Values]:

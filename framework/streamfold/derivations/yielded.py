@@ -13,6 +13,7 @@ from streamfold.records.images import HIDDEN, Image
 from streamfold.records.values import inexact_text
 from streamfold.routes.application import check_tenant
 from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
+from streamfold.routes.lookups import JoinedImage
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
@@ -40,7 +41,7 @@ def yielded(
     effects_max, why = most
     try:
         if more or route.wants:
-            given = route.function(subject, *more, **(route.asked(fields) if route.wants else NO_FIELDS))
+            given = route.function(subject, *more, **(_named(route, subject, fields) if route.wants else NO_FIELDS))
         else:  # as most handlers are called
             given = route.function(subject)
         effects = given if type(given) is GeneratorType else each_effect(route.name, given, expected)
@@ -66,9 +67,26 @@ def yielded(
     return found
 
 
+def _named(route: Route, subject: Image | Change, fields: Fields) -> dict[str, Any]:
+    # Fields of the key, and what the handler looks up.
+    asked = route.asked(fields)
+    return {**asked, **subject.referents} if isinstance(subject, JoinedImage) else asked
+
+
+def _meant(missing: str, fields: Fields) -> str:
+    """The field of the source that a template probably means by a field without a value."""
+    from difflib import get_close_matches  # only for a message: a function's start should not pay for it
+
+    near = get_close_matches(missing, fields, 1)
+    return f", or write {{{near[0]}}}, the field of its source" if near else ""
+
+
 def _unexpected(route: Route, effect: object, expected: tuple[type, ...]) -> HandlerError:
     names = ", ".join(kind.__name__ for kind in expected)
-    return HandlerError(f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}.")
+    nothing = " To give nothing for an item, leave out the yield." if effect is None else ""
+    return HandlerError(
+        f"Handler {route.name!r} gave {shown(effect)}: a handler of kind {route.kind} gives {names}.{nothing}"
+    )
 
 
 def stopped(route: Route, error: BaseException) -> HandlerError:
@@ -124,22 +142,23 @@ def split(target: Target, effect: Row | Put | Add | Delete, fields: Fields) -> t
         name = next(name for name in values if is_ours(table, name))
         raise HandlerError(
             f"{shown(effect)} cannot set {shown(name)}: key attributes and names that begin with {RESERVED_PREFIX} "
-            "are the framework's."
+            "are the framework's. Give the fields of the target's key by their names, and attributes other names."
         )
     try:
         key = template.compose({**fields, **given} if keyed else fields)
     except KeyValueError as error:
         missing = [name for name in template.types if name not in fields and name not in given]
         if missing:
+            remedy = f"give {missing[0]}=...{_meant(missing[0], fields)}"
             raise HandlerError(
-                f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: give {missing[0]}=..."
+                f"{shown(effect)} leaves {missing[0]!r} of {template!r} without a value: {remedy}"
             ) from None
         lacking = any(given[name] is None for name in template.types if name in given)
         remedy = " Yield nothing for an item without a value." if lacking else ""
         raise HandlerError(f"{shown(effect)}: {reason(error)}{remedy}") from None
     if keyed and target.tenant is not None:
         check_tenant(target, effect, fields)
-    if keyed and target.owned and target.alone and not isinstance(effect, Add):
+    if keyed and target.owned and target.sole_writer and not isinstance(effect, Add):
         _check_own(target, effect, fields, key)
     return (table.name, *key), values
 

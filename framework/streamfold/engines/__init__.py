@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, Refused, RowKey, StateKey
+from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines.dynamodb import DynamoEngine
@@ -148,6 +148,13 @@ class Engine(Protocol):
         """Inserts rows one by one, the first of each key. An existing row is not changed."""
         ...
 
+    def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
+        """Inserts state items one by one; one that is there already stays as it is. They never expire.
+
+        Returns the keys of those of which it is not certain that they are there.
+        """
+        ...
+
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         """Writes rows one by one, each under its own condition; returns the keys of refused rows. The caller writes
         these by ``transact``, whose refusal has the found item.
@@ -158,7 +165,7 @@ class Engine(Protocol):
         """Removes the rows whose count of contributors is 0, and returns their keys."""
         ...
 
-    def forget(self, finished: Finished) -> None:
+    def clear_pending(self, finished: Finished) -> None:
         """Removes pending work from ledger items, if an item still has exactly that text."""
         ...
 
@@ -212,7 +219,7 @@ class Engine(Protocol):
         """The items of a table, or of one partition of it, sorted by key where the store can."""
         ...
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """Some keys of a table's segment, strongly consistent: source items and derived rows alike.
 
         A key that exists all the while is in exactly one page of one segment. A key that is written or removed
@@ -221,9 +228,7 @@ class Engine(Protocol):
         """
         ...
 
-    def state_items(self) -> Iterator[StoredItem]:
-        """The items of the state table."""
-        ...
+    def state_items(self) -> Iterator[StoredItem]: ...
 
     def close(self) -> None: ...
 

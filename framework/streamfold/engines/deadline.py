@@ -27,7 +27,7 @@ from streamfold.errors import NotStarted
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
-from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, Refused, RowKey, StateKey
+from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines import EmbeddedEngine
@@ -134,6 +134,10 @@ class Timed:
         self.begin()
         return self.engine.insert_rows(rows)
 
+    def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
+        self.begin()
+        return self.engine.insert_state(items)
+
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         self.begin()
         return self.engine.put_post_rows(posts)
@@ -142,9 +146,9 @@ class Timed:
         self.begin()
         return self.engine.remove_empty(rows)
 
-    def forget(self, finished: Finished) -> None:
+    def clear_pending(self, finished: Finished) -> None:
         self.begin()
-        self.engine.forget(finished)
+        self.engine.clear_pending(finished)
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         self.begin()
@@ -182,9 +186,9 @@ class Timed:
         self.begin()
         return self.engine.items(table, partition)
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         self.begin()
-        return self.engine.scan(table, part, after, limit)
+        return self.engine.scan(table, segment, after, limit)
 
     def state_items(self) -> Iterator[StoredItem]:
         self.begin()

@@ -31,6 +31,7 @@ from streamfold.writes.guarded import (
     InsertRow,
     PutPostRow,
     PutRow,
+    PutState,
     Reason,
     Refused,
     RemoveEmpty,
@@ -62,7 +63,12 @@ OTHERWISE = (DUPLICATE, CONDITION)
 
 
 class Reads(Calls):
-    """The reads of the engine protocol."""
+    """The reads of the engine protocol, and what the store can do."""
+
+    is_local: bool = False
+    own_stream: None = None
+    by_prefix: None = None
+    durable: None = None
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         found: dict[StateKey, dict[str, Any]] = {}
@@ -197,14 +203,14 @@ class Reads(Calls):
         last = answer.get("LastEvaluatedKey")
         return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         names = {f"#{number}": name for number, name in enumerate(table.attributes)}
         answer = self._call(
             self._client((table.name, "", None)).scan,
             TableName=self.requests.real_name(table.name),
             ConsistentRead=True,
-            Segment=part.number,
-            TotalSegments=part.of,
+            Segment=segment.number,
+            TotalSegments=segment.of,
             Limit=limit,
             ProjectionExpression=", ".join(names),
             ExpressionAttributeNames=names,
@@ -229,9 +235,6 @@ class DynamoEngine(Reads):
 
     After ``deadline`` no call is begun but the notes of ``swap_state``, which record finished work.
     """
-
-    is_local = False
-    own_stream = by_prefix = durable = None
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         try:
@@ -286,6 +289,10 @@ class DynamoEngine(Reads):
         return Inserted(
             never + missing, [key for key, answer in responses.items() if code(answer) == DUPLICATE], refused
         )
+
+    def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
+        found = self._execute({item.key: self.requests.insertion(item) for item in items})
+        return [item.key for item in items if item.key not in found or not self._is_there(found[item.key])]
 
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         remaining = {post.key: post for post in posts}
@@ -382,7 +389,11 @@ class DynamoEngine(Reads):
             answer: Answered = self._ask(operation, **arguments)
             return answer
         except ClientError as error:
-            (reason,) = self._refused(error, 1).reasons
+            return self._refusal(error)
+
+    def _refusal(self, error: ClientError) -> Answered:
+        """The refusal of a call with one write, as the response to its statement."""
+        (reason,) = self._refused(error, 1).reasons
         assert reason is not None
         return {"Error": {"Code": reason.code, "Message": reason.message}}
 
@@ -394,10 +405,9 @@ class DynamoEngine(Reads):
             ]
             return responses
         except ClientError as error:
-            (reason,) = self._refused(error, 1).reasons
-        assert reason is not None
-        if reason.code in BUSY or len(statements) == 1:
-            return [{"Error": {"Code": reason.code, "Message": reason.message}}] * len(statements)
+            refusal = self._refusal(error)
+        if code(refusal) in BUSY or len(statements) == 1:
+            return [refusal] * len(statements)
         return [answer for statement in statements for answer in self._responses([statement])]
 
     def _forbidden(self, answer: Answered) -> EngineError:
@@ -408,10 +418,9 @@ class DynamoEngine(Reads):
             f"DynamoDB refused the call with {why}: {marked_message(why, answer['Error'].get('Message', ''))}"
         )
 
-    def forget(self, finished: Finished) -> None:
+    def clear_pending(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
-            notes = [(key, {handler + ".u": text for handler, text in texts.items()}) for key, texts in some]
-            statements = [self.requests.update(ClearNotes(*each)) for each in notes]
+            statements = [self.requests.update(ClearNotes.of(key, texts)) for key, texts in some]
             for answer in self._call(self.client.batch_execute_statement, Statements=statements)["Responses"]:
                 if code(answer) not in (None, CONDITION, *BUSY):
                     raise self._forbidden(answer)
@@ -460,12 +469,11 @@ class DynamoEngine(Reads):
                 update = self.requests.request(write._replace(there=there), expires_at)
                 return _counter(self._ask(self.client.update_item, **update, ReturnValues="ALL_NEW")["Attributes"])
             except ClientError as error:
-                (reason,) = self._refused(error, 1).reasons
-            assert reason is not None
-            if reason.code in BUSY:
+                refusal = self._refusal(error)
+            if code(refusal) in BUSY:
                 return None
-            if reason.code != CONDITION:
-                raise self._forbidden({"Error": {"Code": reason.code, "Message": reason.message}})
+            if code(refusal) != CONDITION:
+                raise self._forbidden(refusal)
         return None
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -100,6 +100,7 @@ THROTTLED = {
 }
 PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
 FORBIDDEN = ("AccessDeniedException", "AccessDenied")
+SET_REGION = "set AWS_DEFAULT_REGION, or region in the AWS profile."
 
 
 def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
@@ -117,7 +118,7 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
     try:
         return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
     except NoRegionError:
-        raise EngineError("No AWS region is set: set AWS_DEFAULT_REGION, or region in the AWS profile.") from None
+        raise EngineError(f"No AWS region is set: {SET_REGION}") from None
     except (BotoCoreError, ValueError) as error:
         raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
 
@@ -385,9 +386,9 @@ class Calls:
         self.regional = regional
         self._others: dict[str, Any] = {}
         self._lock = Lock()
-        self.requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
+        self.requests: Requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
         self._encodings = {id(client): self._encoding_of(client)}  # by client, which the engine keeps
-        self.deadline = Deadline(pause=pause)
+        self.deadline: Deadline = Deadline(pause=pause)
 
     def close(self) -> None:
         for client in (self.client, *self._others.values()):

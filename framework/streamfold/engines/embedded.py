@@ -117,11 +117,11 @@ class StatePages(ABC):
         rows = self._asked(query, (table.name, sortable(partition), *bounds, limit + 1))
         return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """A segment has the keys whose hash is in its range: reading ``n`` segments reads the keys ``n`` times."""
-        first, end = hashes(part)
+        first, end = hashes(segment)
         pk, sk = start_after(after)
-        values = {"tbl": table.name, "pk": pk, "sk": sk, "whole": part.of == 1, "first": first, "last": end - 1}
+        values = {"tbl": table.name, "pk": pk, "sk": sk, "whole": segment.of == 1, "first": first, "last": end - 1}
         query = f"{STATE_KEYS} UNION ALL {ROW_KEYS}" if table.name == STATE.name else ROW_KEYS
         rows = self._asked(f"{query} ORDER BY pk, sk LIMIT :most", {**values, "most": limit + 1})
         found = [(StateKey(pk, sk), text) for pk, sk, text in rows]
@@ -236,9 +236,6 @@ class StateReads(StatePages):
             )
         return row
 
-    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
-        return {item: source for item in items if (source := self.read_source(item)) is not None}
-
     def _keeps_sources(self, table: str) -> bool:
         # Only a source image that was put has a version.
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
@@ -324,7 +321,6 @@ class StateReads(StatePages):
 
 
 def key_columns(key: RowKey) -> tuple[str, str, str]:
-    """The key columns of a row or a source item."""
     return key[0], sortable(key[1]), sortable(key[2])
 
 
@@ -343,10 +339,10 @@ def _several(keys: Sequence[T]) -> Iterator[Sequence[T]]:
 class EmbeddedEngine(StateReads, GuardedItems):
     """SQLite behind the engine protocol.
 
-    tables: the application, ``EmbeddedEngine(app)``, or its tables. path: the file of the state; None for a state in
-    memory. wanted: the groups for which the own stream keeps the changes of a row, by default those whose handlers read
-    it. actions_max: the most writes in a transaction. With DynamoDB's limit, its limit of 4 MB applies too; with a
-    larger one it does not.
+    ``tables``: the application, ``EmbeddedEngine(app)``, or its tables. ``path``: the file of the state; None for a
+    state in memory. ``wanted``: the groups for which the own stream keeps the changes of a row, by default those whose
+    handlers read it. ``actions_max``: the most writes in a transaction. With DynamoDB's limit, its limit of 4 MB
+    applies too; with a larger one it does not.
 
     Each call is one SQLite transaction, and so is a ``batch`` with all of its calls.
     """
@@ -359,13 +355,14 @@ class EmbeddedEngine(StateReads, GuardedItems):
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        known, self.wanted = declared(tables, wanted)
-        self.tables = {table.name: table for table in (*known, STATE)}
+        known, served = declared(tables, wanted)
+        self.wanted: Wanted | None = served
+        self.tables: Mapping[str, Table] = {table.name: table for table in (*known, STATE)}
         self.path = path
         self.actions_max = actions_max
         super().__init__(StateFile(path))
         self._stream = DerivedStream(self._file)
-        self.progress = ReplayProgress(self._file)
+        self.progress: ReplayProgress = ReplayProgress(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
     @property
@@ -392,7 +389,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         except BaseException:
             # The file was rolled back: kept items and stream positions would claim writes that it does not have.
             self._forget_all()
-            self._stream.forget()
+            self._stream.drop()
             raise
         finally:
             self._in_batch = False

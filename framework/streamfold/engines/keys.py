@@ -109,9 +109,9 @@ def hash_of(partition: str) -> int:
     return crc32(partition.encode())
 
 
-def hashes(part: Segment) -> tuple[int, int]:
+def hashes(segment: Segment) -> tuple[int, int]:
     """The smallest hash of a segment, and the smallest one behind it."""
-    first, end = (-((-number << HASH_BITS) // part.of) for number in (part.number, part.number + 1))
+    first, end = (-((-number << HASH_BITS) // segment.of) for number in (segment.number, segment.number + 1))
     return first, end
 
 
@@ -128,7 +128,9 @@ class KeyOrder:
     """
 
     def __init__(self, rows: Mapping[RowKey, Any], state: Mapping[StateKey, Any], sources: dict[RowKey, Any]) -> None:
-        self.rows, self.state, self.sources = rows, state, sources
+        self.rows: Mapping[RowKey, Any] = rows
+        self.state: Mapping[StateKey, Any] = state
+        self.sources: dict[RowKey, Any] = sources
         self._tables: dict[str, list[list[ItemOrRowKey]]] = {}
         self._sizes = len(rows), len(state)
         self._sources_seen = len(sources)
@@ -155,10 +157,10 @@ class KeyOrder:
         if at == len(bucket) or rank(bucket[at]) != own:
             bucket.insert(at, key)
 
-    def walk(self, table: str, part: Segment, after: ScanCursor | None) -> Iterator[ItemOrRowKey]:
+    def walk(self, table: str, segment: Segment, after: ScanCursor | None) -> Iterator[ItemOrRowKey]:
         """The keys of a segment behind a cursor; keys of removed items may be among them."""
         self._add_sources()
-        first, end = hashes(part)
+        first, end = hashes(segment)
         begin: Rank = (first, "", "") if after is None else rank(start_after(after))
         for bucket in self._of(table)[begin[0] >> BUCKET_BITS : (end - 1 >> BUCKET_BITS) + 1]:
             for at in range(bisect_right(bucket, begin, key=rank), bisect_left(bucket, (end, "", ""), key=rank)):

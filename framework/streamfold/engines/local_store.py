@@ -7,7 +7,7 @@ are unknown.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Self
@@ -18,7 +18,7 @@ from streamfold.engines.local_writes import NO_ITEM, LocalWrite, local_write
 from streamfold.errors import HandlerError
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table
-from streamfold.records.change import BY_OURSELVES
+from streamfold.records.change import BY_OURSELVES, ItemKey
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import decode, encode
 from streamfold.settings.limits import ACTIONS_MAX, BYTES_MAX
@@ -32,6 +32,7 @@ from streamfold.writes.guarded import (
     GuardedWrite,
     PutPostRow,
     PutRow,
+    PutState,
     Reason,
     Refused,
     RemoveEmpty,
@@ -89,6 +90,15 @@ class GuardedItems(ABC):
             self._apply(done)
         return Inserted([*refused], known, refused)
 
+    def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
+        with self._work():
+            self._expect([item.key for item in items])
+            new = [item for item in items if self._state(item.key) is None]
+            done: FoundItems = {}
+            refused = [item.key for item in new if self._try(item, self._local(item), 0, done) is not None]
+            self._apply(done)
+        return refused
+
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         refused = []
         with self._work():
@@ -108,10 +118,10 @@ class GuardedItems(ABC):
             self._apply(dict.fromkeys(removed))
         return removed
 
-    def forget(self, finished: Finished) -> None:
+    def clear_pending(self, finished: Finished) -> None:
         with self._work():
             for key, texts in finished.items():
-                self._write_single(ClearNotes(key, {handler + ".u": text for handler, text in texts.items()}))
+                self._write_single(ClearNotes.of(key, texts))
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         counted: dict[StateKey, dict[str, Any]] = {}
@@ -125,7 +135,13 @@ class GuardedItems(ABC):
         with self._work():
             return self._write_single(SwapState(key, attributes, revision, expires=False)) is not None
 
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return {item: source for item in items if (source := self.read_source(item)) is not None}
+
     # Items of a store.
+
+    @abstractmethod
+    def read_source(self, item: ItemKey) -> StoredItem | None: ...
 
     @abstractmethod
     def _work(self) -> AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 Rows are DynamoDB attribute values, state items plain values. Found items are never changed in place. The
 condition of a ledger write becomes
 
-    ('total.v' not in item or (found := item.get('total.v')) is not None and found < write.parts[0].version and ...)
+    ('total.v' not in item or (found := item.get('total.v')) is not None and found < …version and ...)
 
 which takes a fifteenth of the time of evaluating the description term by term (measured), and is made once a shape.
 """
@@ -18,8 +18,6 @@ from streamfold.records.values import WIDE, Number, decode_number, encode, numbe
 from streamfold.writes import descriptions as terms
 from streamfold.writes.guarded import RowKey, StateKey
 
-SHAPES_MAX = 2000
-"""Shapes of writes that are kept compiled: an application has a few for each handler."""
 NO_ITEM: Mapping[str, Any] = {}
 """Represents an item that does not exist; none that does has no attributes."""
 
@@ -42,10 +40,8 @@ def local_write(write: Any, table: Table) -> LocalWrite:
     shape = kind, terms.SHAPES[kind](write, table)  # as ``shape_of``, but quicker: a replay does this for each write
     found = _COMPILED.get(shape)
     if found is None:
-        found = _compile(terms.described(write, table), in_state=type(write.key) is StateKey)
-        if len(_COMPILED) >= SHAPES_MAX:
-            _COMPILED.clear()
-        _COMPILED[shape] = found
+        compiled = _compile(terms.described(write, table), in_state=type(write.key) is StateKey)
+        found = terms.learn(_COMPILED, shape, compiled)
     return found
 
 

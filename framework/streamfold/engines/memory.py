@@ -83,9 +83,6 @@ class MemoryReads:
             )
         return source
 
-    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
-        return {item: source for item in items if (source := self.read_source(item)) is not None}
-
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         if partition is None:
             return self._sorted(self._keys(table))
@@ -104,8 +101,8 @@ class MemoryReads:
         found = (key for key in keys if sortable(key[1]).startswith(prefix))
         return self._sorted(key for key in found if sortable(key[2]).startswith(sort))
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
-        keys = self._in_order().walk(table.name, part, after)
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+        keys = self._in_order().walk(table.name, segment, after)
         found = list(islice(filter(self._is_kept, keys), limit + 1))
         items = [(STATE.name, *key) if isinstance(key, StateKey) else stored_key(key) for key in found[:limit]]
         return ScanPage(items, cursor_after(found[limit - 1]) if len(found) > limit else None)
@@ -161,7 +158,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        known, self.wanted = declared(tables, wanted)
+        known, served = declared(tables, wanted)
+        self.wanted: Wanted | None = served
         super().__init__({table.name: table for table in (*known, STATE)})
         self.actions_max = actions_max
         self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants

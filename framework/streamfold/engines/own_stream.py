@@ -34,7 +34,7 @@ def change_of(
 
 def own_lambda_record(sequence: int, change: dict[str, Any]) -> OwnRecord:
     """A change as the record that Lambda would deliver."""
-    body = {name: part for name, part in change.items() if name in ("Keys", "OldImage", "NewImage")}
+    body = {name: content for name, content in change.items() if name in ("Keys", "OldImage", "NewImage")}
     record = {
         "eventID": f"{STREAM_LABEL}-{sequence}",
         "eventName": change["eventName"],
@@ -179,9 +179,9 @@ class DerivedStream:
             self._file.put_all("INSERT INTO stream VALUES (?, ?, ?)", texts)
         if self._last is not None:
             self._file.execute("UPDATE numbered SET last = ?", (self._last,))
-        self.forget()
+        self.drop()
 
-    def forget(self) -> None:
+    def drop(self) -> None:
         """Drops unwritten changes: the file is right."""
         self._added, self._positions, self._last = {}, {}, None
 

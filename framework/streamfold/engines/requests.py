@@ -8,16 +8,14 @@ BatchWriteItem knows no conditions.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from streamfold.engines.keys import key_attributes
-from streamfold.engines.local_writes import NO_ITEM, SHAPES_MAX, local_write
+from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.keys.table import STATE, Table
 from streamfold.records.values import encode
 from streamfold.writes import descriptions as terms
 from streamfold.writes.guarded import LedgerWrite, RowKey, StateKey
-
-T = TypeVar("T")
 
 ActionRequest = dict[str, dict[str, Any]]
 """One action of a transaction: ``{"Update": {...}}``."""
@@ -149,7 +147,7 @@ class Requests:
         use.request(terms.described(write, table))
         names = "".join(f"tuple({mapping}), " for mapping in use.mappings)
         made = WriteValues(_function("write", f"({names})"), _getter(tuple(use.codes)))
-        return _learn(self._values, shape, made)
+        return terms.learn(self._values, shape, made)
 
     def _learn_text(
         self, shape: terms.WriteShape, write: Any, table: Table, positions: Sequence[int] | None
@@ -158,7 +156,7 @@ class Requests:
         request = _ExpressionText(write, table, positions).request(description)
         change = description.change
         verb = change if isinstance(change, str) else "Put" if isinstance(change, terms.Replace) else "Update"
-        return _learn(self._texts, shape, (verb, request))
+        return terms.learn(self._texts, shape, (verb, request))
 
 
 class _Text(ABC):
@@ -363,7 +361,7 @@ def compared(image: Mapping[str, Any]) -> dict[str, Any]:
     return {name: image[name] for name in sorted(image)[:COMPARED_MAX]}
 
 
-@lru_cache(SHAPES_MAX)
+@lru_cache(terms.SHAPES_MAX)
 def _getter(codes: tuple[str, ...]) -> Callable[[Any, int], list[Any]]:
     made: Callable[[Any, int], list[Any]] = _function("write, expires_at", f"[{', '.join(codes)}]")
     return made
@@ -372,13 +370,6 @@ def _getter(codes: tuple[str, ...]) -> Callable[[Any, int], list[Any]]:
 def _function(arguments: str, code: str) -> Any:
     # The code is the descriptions': nothing of an item or of a handler is compiled.
     return eval(f"lambda {arguments}: {code}", {"encode": encode, "compared": compared})  # noqa: S307
-
-
-def _learn(known: dict[terms.WriteShape, T], shape: terms.WriteShape, made: T) -> T:
-    if len(known) >= SHAPES_MAX:
-        known.clear()
-    known[shape] = made
-    return made
 
 
 def _quoted(name: str) -> str:

@@ -10,11 +10,14 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.engines.keys import hash_of
 from streamfold.errors import EngineError, SettingsError
 from streamfold.settings.readers import make_private
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CURSOR = 0
 """The number of the text with the cursor of a replay; the texts behind it are records to be retried."""
@@ -66,7 +69,7 @@ class ReplayProgress:
     def __init__(self, file: "StateFile") -> None:
         self._file = file
 
-    def place(self, replay: str) -> str | None:
+    def cursor(self, replay: str) -> str | None:
         """How far a replay came; None for one that has ended or never began."""
         found = self._file.one("SELECT text FROM progress WHERE replay = ? AND number = ?", (replay, CURSOR))
         return str(found[0]) if found else None
@@ -101,8 +104,9 @@ class StateFile:
     def __init__(self, path: str | Path | None) -> None:
         self.path = path
         connection = connect(path)
-        self.execute, self.executemany = connection.execute, connection.executemany
-        self.close = connection.close
+        self.execute: Callable[..., sqlite3.Cursor] = connection.execute
+        self.executemany: Callable[..., sqlite3.Cursor] = connection.executemany
+        self.close: Callable[[], None] = connection.close
         self._connection = connection
         self._version = 0
 
@@ -144,7 +148,8 @@ class StateFile:
     def all(self, query: str, values: Sequence[Any]) -> list[Any]:
         """All rows of a query that finds few, at once."""
         try:
-            return self.execute(query, values).fetchall()
+            found: list[Any] = self.execute(query, values).fetchall()
+            return found
         except UNREADABLE as error:
             raise trouble(self.path, "read", error) from None
 

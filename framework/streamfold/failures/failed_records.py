@@ -51,7 +51,7 @@ class DocumentFormat(NamedTuple):
     shard_id: re.Pattern[str]
 
 
-AGGREGATIONS = {
+DOCUMENT_FORMATS = {
     # DynamoDB Streams API, StreamRecord and Shard; LocalStack's numbers are longer
     "DDBStreamBatchInfo": DocumentFormat(
         re.compile(r"arn:[^:]*:dynamodb:.+"),
@@ -95,7 +95,7 @@ def left_of(document: FailureDocument) -> WaitingDocument:
         return Parked.of(document)
     if PAYLOAD in document:
         return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
-    for name, expected in AGGREGATIONS.items():
+    for name, expected in DOCUMENT_FORMATS.items():
         if isinstance(batch := document.get(name), Mapping):
             return _range(name, expected, batch)
     raise RecordError(_unknown(document))
@@ -149,7 +149,7 @@ RECEIVES_MAX = 120_000
 class Waiting(NamedTuple):
     """A document that waits to be redriven."""
 
-    place: str  # its location: file and line, S3 object, or message
+    location: str  # its location: file and line, S3 object, or message
     document: FailureDocument | None  # None: it could not be read
     why: str = ""  # why it could not be read
     receipt: str | None = None  # for ``acknowledge``; only a queue's messages have one
@@ -297,7 +297,7 @@ def _of_message(message: Any) -> Waiting:
     found = list(_waiting(read_bytes(name, message["Body"].encode(), DOCUMENTS)))
     if len(found) != 1:
         return Waiting(name, None, f"it holds {len(found)} documents: expected one", receipt)
-    return found[0]._replace(place=name, receipt=receipt)
+    return found[0]._replace(location=name, receipt=receipt)
 
 
 def _waiting(entries: Iterable[Any]) -> Iterator[Waiting]:

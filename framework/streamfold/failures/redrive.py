@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 from streamfold.batch.fan_outs import with_own_version
 from streamfold.batch.process import check_application, plan_changes, process_changes
 from streamfold.batch.report import Report
-from streamfold.derivations.derivation import contributing, derivation
+from streamfold.batch.visits import item_of_record
+from streamfold.derivations.derivation import contributing, derivation, reads_items
 from streamfold.engines import OWN_VERSION
 from streamfold.engines.own_stream import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
@@ -22,11 +23,11 @@ from streamfold.failures.repair import Repair, Repaired, reconciled_by_item
 from streamfold.failures.stream_range import Fetched
 from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
-from streamfold.records.change import BY_OURSELVES, Change, Version
+from streamfold.records.change import BY_OURSELVES, Change, ItemKey, Version
 from streamfold.records.envelope import Origins, RawRecord, Seen
 from streamfold.replay.replay import PutSources, newest_sources
 from streamfold.routes.application import unknown_handler
-from streamfold.routes.route import Route
+from streamfold.routes.route import SOURCE, Route
 from streamfold.runtime import Runtime
 
 What = Literal["applied", "unchanged", "stale", "known", "unwanted", "conflict", "skipped", "failed", "gone", "bad"]
@@ -54,7 +55,7 @@ Fetch = Callable[[StreamRange], Fetched]
 class Redriven(NamedTuple):
     """The result for one record and handler, or for a document without records."""
 
-    place: str  # location of the document
+    location: str  # location of the document
     what: What
     item: str | None = None  # None: the document holds no record
     sequence: str | None = None
@@ -93,14 +94,14 @@ class Redrive:
         changed nothing. Raises ``ManifestError`` if the application does not match the state.
         """
         if waiting.document is None:
-            yield Redriven(waiting.place, "bad", why=waiting.why)
+            yield Redriven(waiting.location, "bad", why=waiting.why)
             return
         try:
             contents = left_of(waiting.document)
         except RecordError as error:
-            yield Redriven(waiting.place, "bad", why=str(error))
+            yield Redriven(waiting.location, "bad", why=str(error))
             return
-        yield from self._redriven(waiting.place, contents)
+        yield from self._redriven(waiting.location, contents)
 
     def _redriven(self, place: str, contents: WaitingDocument) -> Iterator[Redriven]:
         if isinstance(contents, Parked):
@@ -127,6 +128,9 @@ class Redrive:
         reported = Redriven(place, "bad", parked.item, handler=parked.handler)
         try:
             self._check_parked(parked)
+            if (item := item_of_record(parked.record, self.runtime.application.tables)) is not None:
+                yield from self._visited(reported, item)
+                return
             change = with_own_version(self._origins_of(parked).change(parked.record))
             if change.identity_text != parked.version:
                 raise RecordError(f"It was parked as {parked.version}, and its record is {change.identity_text}.")
@@ -134,6 +138,18 @@ class Redrive:
             yield reported._replace(why=str(error))
             return
         yield from self._change(place, change, parked.handler)
+
+    def _visited(self, reported: Redriven, item: ItemKey) -> Iterable[Redriven]:
+        """Repairs an item on which the handler raised when a change of its referent visited it."""
+        self._check()
+        (route,) = (each for each in self.runtime.application.routes if each.name == reported.handler)
+        if why := self._left_out(route):
+            return [reported._replace(what="skipped", why=why)]
+        if not any(each.route is route and each.role == SOURCE for each, _ in self.runtime.application.listeners(item)):
+            return [reported._replace(what="unwanted", why="The handler reads no such item.")]
+        # Without a version: that of the referent's change does not compare with those of the item.
+        found = Repair(self.runtime, self.dry_run, checked=True).item(item, handlers=[route.name])
+        return [_of_repair(reported, repaired, ()) for repaired in found]
 
     def _check_parked(self, parked: Parked) -> None:
         if not VERSION.fullmatch(str(parked.version)):
@@ -195,7 +211,7 @@ class Redrive:
                 yield reported._replace(what="skipped", handler=route.name, why=why)
             else:
                 wanted.append(route)
-        if any(reconciled_by_item(route) or derivation(route).reads_items for route in wanted):
+        if any(reconciled_by_item(route) or reads_items(route) for route in wanted):
             self._put_source(change)
         yield from self._reconciled(reported, change, [route.name for route in wanted if reconciled_by_item(route)])
         for route in wanted:

@@ -5,13 +5,13 @@ Kinds without a ledger repair by themselves.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import localcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
+from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits, synthetic_change
 from streamfold.commit.outcome import explained
 from streamfold.commit.pending import NamedRows, PendingWork, clear_pending
 from streamfold.derivations.derivation import Finishing, Work, contributing, derivation, derived
@@ -19,7 +19,7 @@ from streamfold.errors import ItemFault, Unprocessable
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import EXACT
-from streamfold.routes.route import Route
+from streamfold.routes.route import REFERENT, Route
 from streamfold.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Repair:
     def _repaired(self, work: Work, version: str) -> Repaired:
         """The result for one handler, with the error that prevented it."""
         with ItemFault() as fault:  # an error that is not the item's own ends the repair
+            if work.role == REFERENT:
+                return self._by_referrers(work, version)
             return self._by_visit(work, version) if work.route.kind.contributes else self._by_kind(work)
         assert fault.error is not None
         return Repaired(work.item, work.route.name, error=explained(work.route, fault.error))
@@ -99,9 +101,27 @@ class Repair:
             work.item, work.route.name, tally.written, tally.removed, error=wrong, handed_on=tally.handed_on > 0
         )
 
+    def _by_referrers(self, work: Work, version: str) -> Repaired:
+        """Visits the items that refer to this one, whatever has changed in it. A dry run counts a write for each."""
+        from streamfold.batch.referrers import finished, listed, visit_referrers  # few applications have them
+
+        item, route = work.item, work.route
+        if self.dry_run:
+            return Repaired(item, route.name, written=len(listed(self.runtime, route, item, route.inline)))
+        self._check()
+        changes = work.changes or (synthetic_change(item, version),)
+        finishing = self._finishing(PendingWork())
+        outcome, deferred = visit_referrers([work._replace(changes=changes)], finishing)
+        if deferred:  # documents, which are asked for
+            sending = finishing._replace(runtime=replace(self.runtime, outside=True))
+            outcome += finished(route, deferred, sending)
+        wrong = next((failed.error for failed in outcome.failed), None)
+        tally = outcome.tally(route.name)
+        return Repaired(item, route.name, tally.written, tally.removed, error=wrong, handed_on=tally.handed_on > 0)
+
     def _by_visit(self, work: Work, version: str) -> Repaired:
         """Repairs a handler's contribution in the ledger item, and its rows."""
-        route, item, _, fields, _ = work
+        route, item, _, fields, *_ = work
         if not self.dry_run:
             self._check()
         visits = Visits(
@@ -110,6 +130,7 @@ class Repair:
             named={route.name: self._named(work)},
             emptied=self.emptied,
             dry_run=self.dry_run,
+            renews=True,
         )
         (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
         for failed in visit.failed:
@@ -125,7 +146,7 @@ class Repair:
         (after,) = visits.planned[visit.key].rows
         conflicts = contributing(route).reconciled(route, item, after, self._finishing(visits.pending_work))
         clear_pending(self.runtime, visits.pending_work)
-        stored = visits.visited[visit.key].held.parts.get(route.name)
+        stored = visits.visited[visit.key].held.contributions.get(route.name)
         known = stored is not None and stored.version >= version != BEFORE_ALL
         return Repaired(item, route.name, tally.written, tally.removed, known, conflicts=tuple(conflicts))
 

@@ -5,7 +5,7 @@ A queue wakes the function that continues them. Its messages name segments and h
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 
 SEGMENTS = 16
 """Segments of a large fan-out: one transaction opens all of them, and a queue's function works on several at once."""
+DIGITS, AFTER_DIGITS = "0123456789abcdef", "g"
+"""The first letters of sort positions that are digests, and what is behind them all: segments are ranges of these."""
 ROWS, REMOVED = "rows", "removed"
 """The words under which a page counts the rows that it wrote and the items that it removed."""
 LISTED = 1000
@@ -48,6 +50,8 @@ class Paged(NamedTuple):
 
     through: str | None  # the sort position of the last entry that is done; None: the segment is done to its end
     counts: Mapping[str, int]  # by word
+    failing: Sequence[str] = ()  # sort positions that the segment keeps beside its cursor, to be done again
+    failed: Sequence[Any] = ()  # why they failed, to be reported: ``commit.outcome.Failed``
 
 
 WorkPage = Callable[[JobSegment], Paged]
@@ -57,6 +61,12 @@ WorkPage = Callable[[JobSegment], Paged]
 def is_over(segment: JobSegment) -> bool:
     """Whether a segment of an open fan-out is done. A missing one was done so long ago that it expired."""
     return segment.done or not segment.version
+
+
+def segment_bounds(number: int, segments: int) -> tuple[str, str]:
+    """The bounds of a segment among sort positions that are hexadecimal digests; none is at either bound."""
+    first, last = len(DIGITS) * number // segments, len(DIGITS) * (number + 1) // segments
+    return DIGITS[first], DIGITS[last] if last < len(DIGITS) else AFTER_DIGITS
 
 
 class FanOuts:
@@ -76,8 +86,10 @@ class FanOuts:
         """
         # Other processes open the same fan-out: each write checks the revisions, and is planned again after a change.
         for _ in self.runtime.tries():
-            segments = self.lanes(job)
+            segments = self.segments(job)
             known_version = max(segment.version for segment in segments)  # all were opened together
+            if again:  # for a repair, which has no record, or an older one: a newer version passes every entry as well
+                version = max(version, known_version)
             if known_version > version or (known_version == version and not again):
                 return not all(map(is_over, segments))
             known, now = self.read(job.id), int(self.runtime.clock())
@@ -86,7 +98,7 @@ class FanOuts:
             put = PutState(self._key(job.id), text_of(begun))
             renewed = [(_renewed(segment, version, now), segment.revision) for segment in segments]
             opened = [
-                SwapState(self._shard_key(job, segment.number), {"s": text_of(segment)}, revision)
+                SwapState(self._segment_key(job, segment.number), {"s": text_of(segment)}, revision)
                 for segment, revision in renewed
             ]
             if self.engine.transact([put, *opened], self.runtime.expires_at) is None:
@@ -109,7 +121,7 @@ class FanOuts:
         """An open fan-out; None if it is done or never existed."""
         return read_job(self.engine, self._key(identity))
 
-    def lanes(self, job: Job) -> list[JobSegment]:
+    def segments(self, job: Job) -> list[JobSegment]:
         """All segments of a fan-out; one that is not stored has no version."""
         return read_segments(self.engine, self.application, job, range(job.segments))
 
@@ -122,7 +134,8 @@ class FanOuts:
         """Works on a segment until it is done, or until another process works on it.
 
         If the fan-out was moved to a newer change after the job was read, the segment is queued again, because ``page``
-        is of the older change. Raises ``NotStarted`` if there is no time for another page.
+        is of the older change. A segment of which only failing entries remain waits for the schedule: what failed just
+        now would fail again. Raises ``NotStarted`` if there is no time for another page.
         """
         segment = self.segment(job, number)
         while segment.version and not segment.done:
@@ -130,10 +143,12 @@ class FanOuts:
                 self.runtime.enqueue(job.id, [number])
                 return
             self.runtime.begin()
-            changed = _changed(segment, page(segment), int(self.runtime.clock()))
-            found = self._store(job, segment, changed)
-            if found != changed and found.version == job.version:
+            advanced = _advanced(segment, page(segment), int(self.runtime.clock()))
+            found = self._store(job, segment, advanced)
+            if found != advanced and found.version == job.version:
                 return  # another process has advanced it and goes on: two at once would write every row twice
+            if found.passed:
+                return
             segment = found
 
     def end(self, job: Job) -> bool:
@@ -143,41 +158,46 @@ class FanOuts:
 
     def drop(self, job: Job) -> bool:
         """Removes an open fan-out with its segments; False if it was opened again meanwhile."""
-        gone = [DeleteState(self._shard_key(job, number)) for number in range(job.segments)]
+        gone = [DeleteState(self._segment_key(job, number)) for number in range(job.segments)]
         refused = self.engine.transact([DeleteState(self._key(job.id), text_of(job)), *gone], self.runtime.expires_at)
         return refused is None
 
-    def _store(self, job: Job, segment: JobSegment, changed: JobSegment) -> JobSegment:
+    def _store(self, job: Job, segment: JobSegment, advanced: JobSegment) -> JobSegment:
         """Stores a segment after a page; returns the stored segment, which another process may have written."""
-        attributes: dict[str, Any] = {"s": text_of(changed)}
-        if changed.done:  # an unfinished segment must not expire: a later process has to find it
+        attributes: dict[str, Any] = {"s": text_of(advanced)}
+        if advanced.done:  # an unfinished segment must not expire: a later process has to find it
             attributes["ttl"] = self.runtime.expires_at
-        stored = self.engine.swap_state(self._shard_key(job, segment.number), attributes, segment.revision)
-        return changed if stored else self.segment(job, segment.number)
+        stored = self.engine.swap_state(self._segment_key(job, segment.number), attributes, segment.revision)
+        return advanced if stored else self.segment(job, segment.number)
 
     def _key(self, identity: str) -> StateKey:
         return StateKey(fan_outs_partition(self.application), identity)
 
-    def _shard_key(self, job: Job, number: int) -> StateKey:
+    def _segment_key(self, job: Job, number: int) -> StateKey:
         return segment_key(self.application, job.id, number)
 
 
 def _renewed(segment: JobSegment, version: str, now: int) -> JobSegment:
-    # A newer change needs every entry once: on from the cursor to the end, then from the begin to the cursor.
-    after = None if segment.done else segment.after
+    # A newer change needs every entry once: on from the cursor to the end, then from the begin to the cursor. Entries
+    # that failed are among them.
+    after = None if segment.done or segment.passed else segment.after
     return JobSegment(segment.number, after, revision=segment.revision + 1, version=version, stop=after, at=now)
 
 
-def _changed(segment: JobSegment, done: Paged, now: int) -> JobSegment:
+def _advanced(segment: JobSegment, done: Paged, now: int) -> JobSegment:
     counts = dict(Counter(segment.counts) + Counter(done.counts))
-    changed = replace(segment, after=done.through, counts=counts, revision=segment.revision + 1, at=now)
+    failing = tuple(done.failing)
+    advanced = replace(
+        segment, after=done.through, counts=counts, revision=segment.revision + 1, at=now, failing=failing
+    )
     # The second round ends where the segment was when the newer change came.
     if done.through is not None:
         is_round = segment.wrapped and segment.stop is not None and done.through >= segment.stop
-        return replace(changed, done=is_round)
-    if segment.stop is None or segment.wrapped:
-        return replace(changed, done=True)
-    return replace(changed, wrapped=True)
+    elif segment.stop is None or segment.wrapped:
+        is_round = True
+    else:
+        return replace(advanced, wrapped=True)
+    return replace(advanced, done=is_round and not failing, passed=is_round and bool(failing))
 
 
 class SegmentQueue:

@@ -65,6 +65,11 @@ class JobSegment:
     stop: str | None = None  # of a fan-out: where the second round ends; None: there is no second round
     wrapped: bool = False  # of a fan-out: it passed the end, and goes on to ``stop``
     at: int = 0  # of a fan-out: when its cursor last changed, epoch seconds
+    failing: tuple[str, ...] = ()  # of a fan-out: sort positions that it passed, and whose entries have to be done yet
+    passed: bool = False  # of a fan-out: all pages are done, and only ``failing`` remain
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "failing", tuple(self.failing))
 
 
 class Jobs:
@@ -151,7 +156,7 @@ class Jobs:
         segments = (loaded(JobSegment, text, job.id) for _, text in found)
         return {segment.number: segment for segment in segments}
 
-    def left(self, job: Job) -> Iterator[JobSegment]:
+    def pending(self, job: Job) -> Iterator[JobSegment]:
         """The segments that are not done, begun or not."""
         begun = self.segments(job)
         found = (begun.get(number) or JobSegment(number) for number in range(job.segments))
@@ -231,7 +236,6 @@ def read_segments(engine: Engine, application: str, job: Job, numbers: Iterable[
 
 
 def text_of(kept: Job | JobSegment) -> str:
-    """A job or segment as text, for the state."""
     return json.dumps({each.name: getattr(kept, each.name) for each in fields(kept)}, sort_keys=True, default=dict)
 
 
@@ -247,7 +251,7 @@ def loaded(kind: type[Loaded], text: Any, identity: str) -> Loaded:
 class RunSegments(Protocol):
     """The segments of a run, by number."""
 
-    def left(self) -> list[int]:
+    def pending(self) -> list[int]:
         """The numbers of the segments that are not done."""
         ...
 
@@ -262,6 +266,6 @@ class RunSegments(Protocol):
 
 def run_here(segments: RunSegments, done: Callable[[int], None] = lambda _: None) -> None:
     """Runs all segments in this process, one after another; ``done`` is called with each that is done."""
-    for number in segments.left():
+    for number in segments.pending():
         segments.run_segment(number)
         done(number)

@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
 from typing import Any, Literal, NamedTuple, TypeGuard
 
+from streamfold.errors import manual
+
 DIGITS = frozenset("0123456789")
 
 DATE = r"\d{4}-\d\d-\d\d"
@@ -143,7 +145,7 @@ TIME_NUMBERS = tuple(f"number.{unit}" for unit in EPOCH_DIGITS)
 KINDS = (
     "{name}, {name:rest}, {name:06d}, {name:d}, {name:date}, {name:datetime}, {name:ulid}, {name:number}, "
     "{name:binary}, or another form of a time, such as {name:datetime.milliseconds}, {name:datetime.any}, "
-    "{name:epoch.seconds} or {name:number.seconds} (docs/times.md)"
+    f"{{name:epoch.seconds}} or {{name:number.seconds}} ({manual('times')})"
 )
 ULID_LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32 (ULID specification, github.com/ulid/spec)."""

@@ -11,6 +11,7 @@ from streamfold.keys.key_part import KeyComponent, KeyValue, is_ambiguous, known
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name, merged
 
 if TYPE_CHECKING:
+    from streamfold.keys.field import Field
     from streamfold.keys.key_part import FieldMiss
 PARTITION_BYTES_MAX = 2048
 SORT_BYTES_MAX = 1024
@@ -88,19 +89,21 @@ class Key:
 
     def __init__(self, partition: str, sort: str | None = None, table: Table | None = None) -> None:
         frame = sys._getframe(1)  # noqa: SLF001 - the one way to know where a key was written
-        self.declared_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        self.table = MAIN if table is None else table
+        self.declared_at: str = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self.table: Table = MAIN if table is None else table
         _check_types(partition, sort, self.table)
         if (sort is None) != (self.table.sort is None):
             raise DeclarationError(_sort_message(partition, sort, self.table))
-        self.partition = KeyComponent(partition, self.table.delimiter, PARTITION_BYTES_MAX)
-        self.sort = None if sort is None else KeyComponent(sort, self.table.delimiter, SORT_BYTES_MAX)
-        self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
+        self.partition: KeyComponent = KeyComponent(partition, self.table.delimiter, PARTITION_BYTES_MAX)
+        self.sort: KeyComponent | None = None
+        if sort is not None:
+            self.sort = KeyComponent(sort, self.table.delimiter, SORT_BYTES_MAX)
+        self.parts: tuple[KeyComponent, ...] = (self.partition,) if self.sort is None else (self.partition, self.sort)
         self._identity = (*(component.text for component in self.parts), self.table)
         self._hash = hash(self._identity)  # asked for with every row that a handler yields
-        self.types = {field.name: field for component in self.parts for field in component.fields}
+        self.types: dict[str, Field] = {field.name: field for component in self.parts for field in component.fields}
         _check_kinds(self)
-        self.fields = tuple(self.types)
+        self.fields: tuple[str, ...] = tuple(self.types)
         self._divided: dict[tuple[str, ...], tuple[tuple[str, ...], bool]] = {}
         self._twice = tuple(
             name for name in self.fields if all(_holds(each, name) for each in self.parts[:2]) and sort is not None
@@ -237,7 +240,7 @@ class Key:
         return " / ".join(component.text for component in self.parts)
 
     @property
-    def place(self) -> str:
+    def stored_name(self) -> str:
         """The key as a state names it: its table and its templates."""
         return f"{self.table.name}: {self.template}"
 
@@ -255,6 +258,11 @@ class Key:
     def __repr__(self) -> str:
         table = "" if self.table.name == MAIN.name else f", table={self.table.name!r}"
         return f"Key({', '.join(repr(component.text) for component in self.parts)}{table})"
+
+
+def template_text(key: Key) -> str:
+    """A template for a person; its table is named unless it is ``MAIN``."""
+    return key.template if key.table.name == MAIN.name else f"{key.table.name}: {key.template}"
 
 
 def _near_miss(key: Key, values: tuple[KeyValue, KeyValue | None]) -> NearMiss | None:
@@ -310,7 +318,10 @@ def _sort_message(partition: str, sort: str | None, table: Table) -> str:
             f"Key({partition!r}) has no sort template, but table {table.name!r} has the sort key {table.sort!r}. "
             f'Give one, Key({partition!r}, "METADATA"), or a table without one: table=Table("{table.name}", sort=None).'
         )
-    return f"Key({partition!r}, {sort!r}) has a sort template, but table {table.name!r} has a partition key only."
+    return (
+        f"Key({partition!r}, {sort!r}) has a sort template, but table {table.name!r} has a partition key only. "
+        f'Leave the sort template out, or give the table a sort key: Table("{table.name}", sort="SK").'
+    )
 
 
 def check_in_partition(who: str, what: str, parent: Key, child: Key) -> None:

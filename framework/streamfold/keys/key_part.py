@@ -5,10 +5,13 @@ from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import KINDS, Atoms, Field, Unreadable, literal, make_field, nearest_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KeyValue = str | int | Decimal | bytes
 LETTER_BYTES_MAX = 4
@@ -36,24 +39,27 @@ class KeyComponent:
     )  # fmt: skip
 
     def __init__(self, text: str, delimiter: str, bytes_max: int) -> None:
-        self.text = text
-        self.bytes_max = bytes_max
-        self.delimiter = delimiter
-        self.pieces = _pieces(text, delimiter)
-        self.fields = tuple(piece for piece in self.pieces if isinstance(piece, Field))
+        self.text: str = text
+        self.bytes_max: int = bytes_max
+        self.delimiter: str = delimiter
+        self.pieces: tuple[str | Field, ...] = _pieces(text, delimiter)
+        self.fields: tuple[Field, ...] = tuple(piece for piece in self.pieces if isinstance(piece, Field))
         self.attribute_type = self.fields[0].attribute_type if self.fields else "S"
-        self.begins = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
+        self.begins: str = self.pieces[0] if self.pieces and isinstance(self.pieces[0], str) else ""
         # ``ORDER#{order_id}``, as in most templates: matched without an expression, and composed without writers. Each
-        # saves
-        # 1,000 instructions (``test_a_part_of_one_text_does_what_its_expression_and_its_writers_do``).
+        # saves 1,000 instructions (``test_a_part_of_one_text_does_what_its_expression_and_its_writers_do``).
         self._one_text = self.pieces[-1].name if _is_one_text(self.pieces) else None  # type: ignore[union-attr]
-        self.letters_max = bytes_max // LETTER_BYTES_MAX  # a text of at most this length needs no count of its bytes
+        # A text of at most this length needs no count of its bytes.
+        self.letters_max: int = bytes_max // LETTER_BYTES_MAX
         is_short = len(text) <= self.letters_max
-        self.constant = text if is_short and not self.fields else None  # the one text of a component without fields
+        # The one text of a component without fields.
+        self.constant: str | None = text if is_short and not self.fields else None
         self._pattern: re.Pattern[str] | None = None
         self._atoms: Atoms | None = None
-        self.convert = tuple(field for field in self.fields if field.python_type is not str)
-        self.writers = tuple((piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces)
+        self.convert: tuple[Field, ...] = tuple(field for field in self.fields if field.python_type is not str)
+        self.writers: tuple[tuple[str, Callable[[Any], Any]] | str, ...] = tuple(
+            (piece.name, piece.write) if isinstance(piece, Field) else piece for piece in self.pieces
+        )
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -161,7 +167,9 @@ class KeyComponent:
         try:
             return field.write(values[field.name])
         except KeyError:
-            raise KeyValueError(f"Template {self.text!r} needs a value for {field.name!r}.") from None
+            raise KeyValueError(
+                f"Template {self.text!r} needs a value for {field.name!r}: give {field.name}=..."
+            ) from None
         except Unreadable as why:
             raise KeyValueError(
                 f"Value {shown(values[field.name])} cannot be used for {field} in template {self.text!r}: {why}."
@@ -206,7 +214,11 @@ def _field(text: str, found: re.Match[str], delimiter: str) -> Field:
 def _check_neighbour(text: str, position: int, pieces: list[str | Field], piece: str | Field) -> None:
     before = pieces[-1] if pieces else None
     if isinstance(before, Field) and isinstance(piece, Field) and not before.fixed_width:
-        raise _malformed(text, position, f"{before} and {piece} touch: nothing shows where one ends")
+        raise _malformed(
+            text,
+            position,
+            f"{before} and {piece} touch: nothing shows where one ends. Put a delimiter between them, {before}#{piece}",
+        )
 
 
 def _malformed(text: str, position: int, what: str) -> DeclarationError:

@@ -145,11 +145,16 @@ class Table:
         region: str | None = None,
         indexes: IndexKeys | None = None,
     ) -> None:
-        self.name, self.partition, self.sort = name, partition, sort
-        self.ttl, self.view, self.delimiter, self.region = ttl, view, delimiter, region
-        self.attributes = (partition,) if sort is None else (partition, sort)
+        self.name: str = name
+        self.partition: str = partition
+        self.sort: str | None = sort
+        self.ttl: str | None = ttl
+        self.view: ViewType | None = view
+        self.delimiter: str = delimiter
+        self.region: str | None = region
+        self.attributes: tuple[str] | tuple[str, str] = (partition,) if sort is None else (partition, sort)
         """The names of the key attributes."""
-        self.indexes = NO_INDEXES if indexes is None else _frozen_indexes(name, indexes)
+        self.indexes: IndexKeys = NO_INDEXES if indexes is None else _frozen_indexes(name, indexes)
         self.index_keys: Mapping[str, IndexKey] = _index_keys(name, self.indexes)
         """The requirements of the indexes, by the attribute's name."""
         own = tuple((index, tuple(keys.items())) for index, keys in self.indexes.items())

@@ -6,6 +6,7 @@ Lambda may log the error that a function raises, and items belong in no log. Eve
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,11 +18,11 @@ from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.call_slots import Threads
 from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.dynamodb_client import make_client, table_id
+from streamfold.engines.dynamodb_client import Consumed, Meter, make_client, table_id
 from streamfold.errors import REDACTED, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
-from streamfold.lambda_entry.telemetry import log, measuring, observer, start_log
+from streamfold.lambda_entry.telemetry import Processed, log, measuring, observer, start_log
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
@@ -69,8 +70,10 @@ class Function:
         self.pace = SendingPace()
         for route in app.routes:
             derivation(route).check_settings(route, settings)
-        _check_parking(app, settings)
-        self.observe = observer(app.name, settings)
+        check_parking(app, settings)
+        self.observe = observer(app, settings, self.pace)
+        self.meter: Meter | None = None  # of the client, once an engine calls it
+        self.clock: Callable[[], float] = time.time  # a test replaces it
         check_settings(app, settings)
         for text in undeclared_names(app, settings):
             self.warn(text)
@@ -86,6 +89,7 @@ class Function:
 
     def _processed(self, event: Any, context: Any) -> Response:
         self.function_arn = getattr(context, "invoked_function_arn", None)
+        began = time.perf_counter()
         records = records_of(event)
         begun: Redelivery | None = None
         if self.engine:  # reads of the state begin while records are parsed
@@ -105,7 +109,8 @@ class Function:
             raise
         self.enqueue(runtime)
         report.failures[:0] = malformed
-        self.observe(report, len(changes) + len(malformed), self.pace)
+        consumed = self.meter.take() if self.meter else Consumed()
+        self.observe(Processed(report, changes, len(malformed), consumed, time.perf_counter() - began, runtime.clock()))
         return response_of(report.failures)
 
     def runtime_of(self, context: Any, stop_seconds: int | None = None) -> Runtime:
@@ -121,6 +126,7 @@ class Function:
             outside=True,
             warn=self.warn,
             warned=self.warned,
+            clock=self.clock,
             context=context,
             parking=self.parking,
             opened=self.opened,
@@ -187,6 +193,8 @@ class Function:
         }
         state_table = self.settings.state_table or f"{self.app.name}-state"
         engine = DynamoEngine(self.client, tables, state_table)
+        if self.meter is None and self.settings.observe != "off":
+            self.meter = Meter(self.client)
         # Without the main table's name the engine serves one batch: the next one may give the name.
         if MAIN.name not in tables or real.get(MAIN.name):
             self.engine = engine
@@ -299,7 +307,7 @@ def _parking(settings: Settings) -> Parking | None:
     return parking
 
 
-def _check_parking(app: Application, settings: Settings) -> None:
+def check_parking(app: Application, settings: Settings) -> None:
     """Refuses handlers that park without a parking location: their records would be retried until they are lost.
 
     Handlers of other groups run in other functions.

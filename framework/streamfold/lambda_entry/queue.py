@@ -30,6 +30,7 @@ SQS = "aws:sqs"
 NOT_SENT = "The next message for this segment could not be sent; this one is redelivered."
 NO_TIME = f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds."
 FAILED = "segment failed and is redelivered"
+ITEM_FAILED = "item failed and is visited again"
 
 
 class QueueFunction(Function):
@@ -98,8 +99,11 @@ class QueueFunction(Function):
             return Report()
         except EngineUnavailable as error:
             return Report(failures=_failed(queued, identities, error))
+        # Those of items have no message: the segment goes on, and the schedule comes back to them.
         report.failures = [
-            failure._replace(sequence=identity) for failure in report.failures for identity in identities
+            failure if failure.sequence is None else failure._replace(sequence=identity)
+            for failure in report.failures
+            for identity in (identities if failure.sequence is not None else identities[:1])
         ]
         return report
 
@@ -107,15 +111,19 @@ class QueueFunction(Function):
         return lambda: runtime.seconds_left() > self.settings.stop_seconds
 
     def _observe(self, report: Report, segments: int, handed: int) -> None:
+        items = [failure for failure in report.failures if failure.sequence is None]
+        report.failures = [failure for failure in report.failures if failure.sequence is not None]
         counts = {
             "lanes": segments,
             "lanes_handed_over": handed,
             "lanes_failed": len({failure.sequence for failure in report.failures}),
+            "items_failed": len(items),
             "parked": sum(report.parked.values()),
             "rows_written": sum(tally.written for tally in report.tallies.values()),
         }
         log.info("segments were worked on", extra=counts)
         log_failures(report, FAILED)
+        log_failures(Report(items), ITEM_FAILED)
         self.emit(counts)
 
 

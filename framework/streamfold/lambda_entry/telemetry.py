@@ -6,6 +6,9 @@ takes a fifteenth of a cold start, so it is imported only if the setting names i
 
 The log holds counts, names of handlers and templates, sequence numbers, error types, locations in the code, and
 messages without their item content. It never holds keys or other contents of items, at any level.
+
+Metrics have the dimensions ``service``, the application's name, and ``function``; alarms read these. Those of a handler
+have its name as a third dimension, and are off by default, because CloudWatch bills each name of each handler.
 """
 
 import json
@@ -13,18 +16,28 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from streamfold.batch.report import Report
+from streamfold.commit.outcome import Failure
 from streamfold.derivations import COUNTED_WORDS
-from streamfold.errors import SettingsError, shown
+from streamfold.engines.dynamodb_client import Consumed
+from streamfold.errors import EngineUnavailable, RecordError, SettingsError, shown
+from streamfold.records.change import Change
+from streamfold.routes.application import Application
 from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
 
 NAMESPACE = "streamfold"
 SECONDS_SUFFIX = "_seconds"
 """Ends the name of a metric that is no count."""
+FUNCTION_VARIABLE = "AWS_LAMBDA_FUNCTION_NAME"
+"""The variable in which Lambda gives the function's name (Developer Guide, configuration-envvars)."""
+NO_FUNCTION = "local"
+"""The dimension ``function`` outside of Lambda."""
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 """The variable that gives the level, with Powertools and without."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -35,23 +48,37 @@ WARNINGS = {word: message.log for word, message in COUNTED_WORDS.items() if mess
 """The warning that a count of a kind is logged with, by the count's name."""
 NEAR_MISS = "records match a handler's key but for a field, and no handler of the key reads them"
 
-Emit = Callable[[Mapping[str, int]], None]
+Numbers = Mapping[str, float]
+Emit = Callable[[Numbers], None]
 
 log = logging.getLogger("streamfold")
 
 
-def observer(service: str, settings: Settings) -> Callable[[Report, int, SendingPace], None]:
-    """Sets up the logs and metrics of the setting; returns a function that logs and measures the report of a batch."""
+class Processed(NamedTuple):
+    """A batch that was processed, as its metrics read it."""
+
+    report: Report
+    changes: Sequence[Change]
+    malformed: int  # records that could not be read
+    consumed: Consumed
+    seconds: float  # that the batch took
+    now: float  # epoch seconds
+
+
+def observer(app: Application, settings: Settings, pace: SendingPace) -> Callable[[Processed], None]:
+    """Sets up the logs and metrics of the setting; returns a function that logs and measures a batch."""
+    service = app.name
     start_log(service, settings)
     measure = measuring(service, settings)
     if settings.observe == "traced":
         _start_tracer(service)
 
-    def observe(report: Report, records: int, pace: SendingPace) -> None:
-        actions, conflicts = pace.take_counts()
+    def observe(batch: Processed) -> None:
+        report, (actions, conflicts) = batch.report, pace.take_counts()
         counts = {
-            "records": records,
+            "records": len(batch.changes) + batch.malformed,
             "failed": len({failure.sequence for failure in report.failures}),
+            "refused": len({failure.sequence for failure in report.failures if is_refused(failure)}),
             "known": report.known,
             "parked": sum(report.parked.values()),
             **{word: report.counts[word].total() if word in report.counts else 0 for word in WARNINGS},
@@ -67,9 +94,66 @@ def observer(service: str, settings: Settings) -> Callable[[Report, int, Sending
         for word, text in WARNINGS.items():
             for handler, count in report.counts.get(word, {}).items():
                 log.warning(text, extra={"handler": handler, word: count})
-        measure({**counts, "rows_written": sum(tally.written for tally in report.tallies.values())})
+        written = times_written(batch.changes)
+        measure(
+            {
+                **counts,
+                "rows_written": sum(tally.written for tally in report.tallies.values()),
+                "batch_seconds": round(batch.seconds, 3),
+                "requests": batch.consumed.requests,
+                "read_units": batch.consumed.read,
+                "write_units": batch.consumed.write,
+                **freshness(written, batch.changes, report.failures, batch.now),
+            }
+        )
+        if settings.observe_handlers:
+            for handler, own in by_handler(batch, written).items():
+                measuring(service, settings, handler)(own)
 
     return observe
+
+
+def is_refused(failure: Failure) -> bool:
+    """Whether a record or its handler is the cause of a failure: no store that is away, and no earlier record."""
+    return not failure.held and not isinstance(failure.error, EngineUnavailable)
+
+
+def times_written(changes: Iterable[Change]) -> Mapping[str, float]:
+    """When each change was written, by its sequence number, epoch seconds; without those that have no readable time."""
+    found = {}
+    for change in changes:
+        if change.has_at:
+            with suppress(RecordError):
+                found[change.sequence] = change.at_seconds
+    return found
+
+
+def freshness(
+    written: Mapping[str, float], changes: Iterable[Change], failures: Iterable[Failure], now: float
+) -> Numbers:
+    """The longest time from the write of an item to its rows, over the applied records; nothing if none was applied.
+
+    DynamoDB gives the time of a write in whole seconds, so the figure may be a second too large.
+    """
+    failed = {failure.sequence for failure in failures}
+    sequences = [change.sequence for change in changes]
+    applied = [written[each] for each in sequences if each not in failed and each in written]
+    return {"freshness_seconds": round(now - min(applied), 3)} if applied else {}
+
+
+def by_handler(batch: Processed, written: Mapping[str, float]) -> Mapping[str, Numbers]:
+    """The metrics of each handler that got records of a batch, or whose records were parked while it was off."""
+    report, found = batch.report, {}
+    for handler in report.delivered | report.parked:
+        own = [failure for failure in report.failures if failure.handler == handler]
+        refused, parked = len({each.sequence for each in own if is_refused(each)}), report.parked[handler]
+        found[handler] = {
+            "applied": max(report.records[handler] - report.failed[handler] - parked, 0),
+            "refused": refused,
+            "parked": parked,
+            **freshness(written, report.delivered.get(handler, ()), own, batch.now),
+        }
+    return found
 
 
 def log_failures(report: Report, text: str) -> None:
@@ -93,7 +177,7 @@ def log_failures(report: Report, text: str) -> None:
 def start_log(service: str, settings: Settings) -> None:
     """Sets up the log as JSON, with the name of the service; leaves it as Lambda set it up if that is off.
 
-    Raises ``SettingsError`` for an unknown level.
+    Raises ``SettingsError`` for an unknown level, and without Powertools where the setting names it.
     """
     if settings.observe == "lines":
         level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
@@ -104,35 +188,48 @@ def start_log(service: str, settings: Settings) -> None:
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
     elif settings.observe != "off":
-        from aws_lambda_powertools import Logger
-        from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+        try:
+            from aws_lambda_powertools import Logger
+            from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+        except ModuleNotFoundError:
+            raise SettingsError(
+                f"STREAMFOLD_OBSERVE is {settings.observe}, but Powertools is not installed: build the function with "
+                "STREAMFOLD_OBSERVE in template.yaml, which takes it along (make build), add the layer of Powertools, "
+                "or set STREAMFOLD_OBSERVE=lines."
+            ) from None
 
         copy_config_to_registered_loggers(Logger(service=service), include={log.name})
 
 
-def measuring(service: str, settings: Settings) -> Emit:
-    """Returns a function that measures counts in the embedded metric format, or does nothing if that is off."""
+def measuring(service: str, settings: Settings, handler: str | None = None) -> Emit:
+    """Returns a function that writes metrics in the embedded metric format, or does nothing if that is off."""
+    dimensions = {"service": service, "function": os.environ.get(FUNCTION_VARIABLE, NO_FUNCTION)}
+    if handler is not None:
+        dimensions["handler"] = handler
     if settings.observe == "lines":
-        return lambda counts: _write_metrics(service, counts)
-    return (lambda _: None) if settings.observe == "off" else _powertools_metrics(service)
+        return lambda numbers: _write_metrics(dimensions, numbers)
+    return (lambda _: None) if settings.observe == "off" else _powertools_metrics(dimensions)
 
 
-def _write_metrics(service: str, counts: Mapping[str, int]) -> None:
-    """CloudWatch makes metrics of this line. It may have 100 (User Guide, Embedded Metric Format); we have some 20."""
-    metrics = [{"Name": name, "Unit": unit_of(name)} for name in counts]
-    directive = {"Namespace": NAMESPACE, "Dimensions": [["service"]], "Metrics": metrics}
+def _write_metrics(dimensions: Mapping[str, str], numbers: Numbers) -> None:
+    """CloudWatch makes metrics of this line. It may have 100 (User Guide, Embedded Metric Format); we have some 25."""
+    metrics = [{"Name": name, "Unit": unit_of(name)} for name in numbers]
+    directive = {"Namespace": NAMESPACE, "Dimensions": [[*sorted(dimensions)]], "Metrics": metrics}
     header = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [directive]}
-    sys.stdout.write(json.dumps({"_aws": header, "service": service, **counts}) + "\n")
+    sys.stdout.write(json.dumps({"_aws": header, **dimensions, **numbers}) + "\n")
 
 
-def _powertools_metrics(service: str) -> Emit:
+def _powertools_metrics(dimensions: Mapping[str, str]) -> Emit:
     from aws_lambda_powertools import Metrics
 
-    metrics = Metrics(namespace=NAMESPACE, service=service)
+    metrics = Metrics(namespace=NAMESPACE, service=dimensions["service"])
 
-    def emit(counts: Mapping[str, int]) -> None:
-        for name, count in counts.items():
-            metrics.add_metric(name=name, unit=unit_of(name), value=count)
+    def emit(numbers: Numbers) -> None:
+        for name, value in dimensions.items():
+            if name != "service":  # Powertools adds it
+                metrics.add_dimension(name=name, value=value)
+        for name, number in numbers.items():
+            metrics.add_metric(name=name, unit=unit_of(name), value=number)
         metrics.flush_metrics()
 
     return emit

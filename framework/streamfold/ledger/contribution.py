@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring as quoted
@@ -26,6 +26,8 @@ count.
 """
 REFERENCE = "@"
 """Begins the digest that replaces a contribution stored elsewhere; no contribution's text begins with it."""
+REFERS = ">"
+"""Begins the table's name in an array of a contribution's text that is a reference; no table's name begins with it."""
 BEFORE_ALL = "0"
 """The version of a contribution that did not come through a stream: it sorts before the version of every record."""
 
@@ -56,7 +58,7 @@ class StoredContribution(NamedTuple):
 
     version: str
     text: str  # of the contribution, or the digest of a large one
-    left: str = ""  # pending work: rows and entries that its steps changed, to be finished after their commit
+    pending: str = ""  # pending work: rows and entries that its steps changed, to be finished after their commit
 
 
 class LedgerItem(NamedTuple):
@@ -64,7 +66,7 @@ class LedgerItem(NamedTuple):
 
     revision: int  # 0 if there is no item
     live: int  # handlers with something stored
-    parts: Mapping[str, StoredContribution]  # by handler
+    contributions: Mapping[str, StoredContribution]  # by handler
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
@@ -77,6 +79,10 @@ class LedgerItem(NamedTuple):
             if name.endswith(".v")
         }
         return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
+
+    def references(self, handler: str) -> tuple[ItemKey, ...]:
+        """The references of the item through a handler, whose contribution must be filled in if it is large."""
+        return stored_references(self.contributions[handler].text) if handler in self.contributions else ()
 
 
 def kept_text(text: str) -> str:
@@ -97,8 +103,8 @@ class Entry:
     __slots__ = ("content", "digest")
 
     def __init__(self, digest: str, content: str | None = None) -> None:
-        self.digest = digest  # "" if the text that orders the value has all of it
-        self.content = content  # the value as text; the ledger does not hold it
+        self.digest: str = digest  # "" if the text that orders the value has all of it
+        self.content: str | None = content  # the value as text; the ledger does not hold it
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self.digest == other.digest
@@ -151,7 +157,7 @@ def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
     return HeldEntries(one.ordering, {**one.entries, **other.entries})
 
 
-def alone(found: HeldEntries) -> Any:
+def value_of_one_source(found: HeldEntries) -> Any:
     """The value that a row of one source makes from its entries."""
     ordering = ordering_of(found.ordering)
     orders = sorted(found.entries, reverse=ordering.form.descending)[: ordering.most or None]
@@ -198,7 +204,7 @@ def source_components(text: str) -> list[str] | None:
     """The table and the texts of key values that ``source_text`` was made of; None for a text that was cut."""
     if CUT in text:
         return None
-    return [SPELLING.sub(_spelled, part) for part in text.split(BETWEEN)]
+    return [SPELLING.sub(_spelled, piece) for piece in text.split(BETWEEN)]
 
 
 def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = "") -> EntriesOfRow:
@@ -214,7 +220,7 @@ def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByNa
         if orders or (name in before and name in after and before[name].ordering != after[name].ordering):
             ordering = after[name].ordering if name in after else ""
             where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
-            positions = frozenset([place(order, source) for order in orders])
+            positions = frozenset([sort_key_of(order, source) for order in orders])
             found.append(ChangedEntries(where, name, ordering, positions, life))
     return tuple(found)
 
@@ -252,7 +258,7 @@ def writes(
         where, source = partition(mark.application, mark.handler, name, row, life), source_text(mark.item)
         now = after[name].entries if name in after else {}
         for order in sorted(_changed(before.get(name), after.get(name))):
-            key = StateKey(where, place(order, source))
+            key = StateKey(where, sort_key_of(order, source))
             found.append(PutState(key, now[order].content or "") if order in now else DeleteState(key))
     return found
 
@@ -266,8 +272,7 @@ def _spelled(found: re.Match[str]) -> str:
     return chr(ord(found[1]) - ord("0"))
 
 
-def place(order: str, source: str) -> str:
-    """The sort key of an entry."""
+def sort_key_of(order: str, source: str) -> str:
     return order + BEHIND + source
 
 
@@ -308,8 +313,12 @@ Contribution = dict[RowKey, RowContribution]
 # A contribution as text: canonical JSON, one array a row. Equal contributions have equal text.
 
 
-def stored_text(rows: Contribution) -> str:
-    """The canonical text of a contribution; ``""`` for none."""
+def stored_text(rows: Contribution, references: Collection[ItemKey] = ()) -> str:
+    """The canonical text of a contribution, with what its item refers to behind it; ``""`` for none."""
+    if references:
+        parts = sorted([_stored_row(key, piece) for key, piece in rows.items()])
+        parts += sorted([f"[{stored_key_text((REFERS + table, *key))},{{}}]" for table, *key in references])
+        return f"[{','.join(parts)}]"
     if not rows:
         return ""
     if len(rows) == 1:
@@ -327,15 +336,16 @@ def _stored_row(key: RowKey, row: RowContribution) -> str:
     else:
         amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in sorted(row.amounts.items())])
     if not (row.digest or row.ordered or row.names or row.life):
-        return f"[{_stored_key(key)},{{{amounts}}}]"
+        return f"[{stored_key_text(key)},{{{amounts}}}]"
     entries = f",{_stored_entries(row.ordered)}" if row.ordered else ""
     plain = f",[{','.join([quoted(name) for name in row.names])}]" if row.names else ""
     life = f',"{row.life}"' if row.life else ""
-    return f'[{_stored_key(key)},{{{amounts}}},"{row.digest}"{entries}{plain}{life}]'
+    return f'[{stored_key_text(key)},{{{amounts}}},"{row.digest}"{entries}{plain}{life}]'
 
 
 @lru_cache(KEYS_KEPT_MAX)
-def _stored_key(key: tuple[KeyValue | None, ...]) -> str:
+def stored_key_text(key: tuple[KeyValue | None, ...]) -> str:
+    """A key as a stored text has it."""
     return ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
 
 
@@ -354,6 +364,20 @@ def _tagged(value: KeyValue | None) -> str:
     return f'{{"B":"{value.hex()}"}}' if isinstance(value, bytes) else f'{{"N":"{number_text(value)}"}}'  # type: ignore[arg-type]
 
 
+def stored_references(text: str) -> tuple[ItemKey, ...]:
+    """The references in a contribution's text. Raises ``EngineError`` for one that is damaged."""
+    if f'["{REFERS}' not in text:  # as in most: a quotation mark within a text is escaped
+        return ()
+    try:
+        return tuple(
+            (table.removeprefix(REFERS), _untagged(partition), _untagged(sort))
+            for table, partition, sort, *_ in json.loads(text)
+            if table.startswith(REFERS)
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise damaged("A ledger item") from None
+
+
 def stored_rows(text: str) -> Contribution:
     """The contribution of a stored text. Raises ``EngineError`` for one that is damaged."""
     try:
@@ -365,6 +389,8 @@ def stored_rows(text: str) -> Contribution:
 def _rows(text: str) -> Contribution:
     rows: Contribution = {}
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
+        if table[0] == REFERS:
+            continue
         key = (table, _untagged(partition), _untagged(sort))
         life = rest.pop() if len(rest) > 1 and isinstance(rest[-1], str) else ""
         entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
@@ -381,7 +407,7 @@ def _rows(text: str) -> Contribution:
 
 def holds_row(text: str, row: tuple[KeyValue | None, ...]) -> bool:
     """Whether a stored contribution has a row: a search of the text, in which quotation marks are escaped."""
-    return f"[{_stored_key(row)},{{" in text
+    return f"[{stored_key_text(row)},{{" in text
 
 
 def needs_no_finishing(*texts: str) -> bool:

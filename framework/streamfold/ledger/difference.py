@@ -207,7 +207,7 @@ def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
 
 def _is_replaced(route: Route, key: RowKey) -> bool:
     target = target_of(route, key)
-    return target is None or target.whole
+    return target is None or target.replaces
 
 
 def row_put(application: str, route: Route, item: ItemKey, key: RowKey, contribution: RowContribution) -> PutRow:

@@ -98,7 +98,7 @@ class Lives:
         known = self._known
         if not (known.targets or known.rows) or is_in_state(row):
             return False
-        return bool(known.rows.get(row)) or (target is not None and target.key.place in known.targets)
+        return bool(known.rows.get(row)) or (target is not None and target.key.stored_name in known.targets)
 
     def counts(self, route: Route, rows: Contribution) -> bool:
         """Whether a contribution has an addition to a row that expires: its ledger item has to be read."""

@@ -77,7 +77,7 @@ class Schema:
     """A process's knowledge of the aggregations of attributes, from its handlers and from the state."""
 
     def __init__(self, by_target: dict[Key, SchemaByHandler] | None = None) -> None:
-        self.by_target = {} if by_target is None else by_target
+        self.by_target: dict[Key, SchemaByHandler] = {} if by_target is None else by_target
         self.expiring: dict[str, set[str]] = {}  # targets (``Key.place``) whose rows a handler lets expire, by handler
 
     def of(self, target: Key) -> SchemaByHandler:
@@ -96,10 +96,10 @@ class Schema:
         """Remembers the targets of which one of these rows has a time to live."""
         for key in route.into:
             ttl, known = key.table.ttl, self.expiring.get(route.name, ())
-            if ttl is None or key.place in known:
+            if ttl is None or key.stored_name in known:
                 continue
             if any(ttl in (effect.attributes or effect.values) for effect in effects if effect.target in (None, key)):
-                self.expiring.setdefault(route.name, set()).add(key.place)
+                self.expiring.setdefault(route.name, set()).add(key.stored_name)
 
     def retired_names(self, target: Key) -> frozenset[str]:
         """The attributes of a target's rows that nobody makes but retired handlers."""

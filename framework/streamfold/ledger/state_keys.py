@@ -12,6 +12,8 @@ from streamfold.records.values import decode_number, number_text
 from streamfold.writes.guarded import RowKey, StateKey
 
 NO_SORT = "-"
+BACKLINKS = "refs"
+"""Begins the partitions of backlinks."""
 SUFFIX_BYTES_MAX = 96
 """The bytes that remain for a version or a handler's name behind the sort key."""
 DIGITS_OF_A_ROOT = 32
@@ -101,7 +103,6 @@ def row_name(row: RowKey) -> str:
 
 
 def names_of_rows(text: str) -> set[str]:
-    """The names of rows in the text of a claim."""
     return {text[place : place + ROW_NAME_LETTERS] for place in range(0, len(text), ROW_NAME_LETTERS)}
 
 
@@ -167,6 +168,16 @@ def side_partition(side: str, application: str, handler: str, joined: str) -> st
     """The partition of one side of a feed, ``posts`` or ``edges``, for one value of the field that joins them."""
     pk = f"{side}#{application}#{handler}#{joined}"
     return pk if len(pk.encode()) <= PARTITION_BYTES_MAX else f"{side}#{application}#{handler}#{_hashed(joined)}"
+
+
+def backlinks_partition(application: str, handler: str, referent: ItemKey) -> str:
+    """The partition of the items that refer to a referent through a handler."""
+    table, partition, sort = referent
+    name = "|".join((_text(partition), NO_SORT if sort is None else _text(sort)))
+    pk = f"{BACKLINKS}#{application}#{handler}#{table}#{name}"
+    if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
+        pk = f"{BACKLINKS}#{application}#{handler}#{table}#{_hashed(name)}"
+    return pk
 
 
 def audience_key(application: str, handler: str, joined: str) -> StateKey:

@@ -16,6 +16,7 @@ from streamfold.ledger.contribution import (
     Mark,
     elsewhere,
     kept_text,
+    stored_references,
     stored_rows,
     stored_text,
 )
@@ -29,6 +30,7 @@ from streamfold.ledger.difference import (
     pending_text,
 )
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
+from streamfold.ledger.references import dropped
 from streamfold.ledger.state_keys import contribution_key
 from streamfold.records.change import ItemKey
 from streamfold.records.values import Value, value
@@ -66,6 +68,8 @@ class Step(Value):
     before: Contribution | None  # by the old image; None if that is unknown, so that the ledger must be read
     after: Contribution
     requires_contributor: bool = False  # of each row that it subtracts from; False: it notes those rows
+    references: tuple[ItemKey, ...] = ()  # of the item then, each with its backlink in place
+    idle: tuple[ItemKey, ...] = ()  # referents with a backlink of this item that it may no longer need
 
 
 class Tally(NamedTuple):
@@ -118,7 +122,7 @@ def optimistic(
     (``test_an_optimistic_step_is_the_one_that_is_planned_from_the_ledger_that_it_assumes``).
     """
     application = _application(key)
-    parts, tallies, stored_before, stored_after = [], [], 0, 0
+    handlers, tallies, stored_before, stored_after = [], [], 0, 0
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in steps:
         route, was, now = step.route, step.before, step.after
@@ -129,7 +133,7 @@ def optimistic(
             large = before.startswith(REFERENCE)
         if not large and (was is now or was == now):  # no row is touched
             tallies.append(tallied(route.name, 0, 0))
-            parts.append(HandlerContribution(route.name, step.version, before, before))
+            handlers.append(HandlerContribution(route.name, step.version, before, before))
             stored_before += bool(before)
             stored_after += bool(before)
             continue
@@ -141,9 +145,9 @@ def optimistic(
         between = difference(application, route, item, was, now, added, requires_contributor=step.requires_contributor)
         in_lives(between, route, given, lives)
         rows: Sequence[RowWrite] = between
-        left = None
+        pending = None
         if between.marks or between.leaves:  # most steps need no stamp
-            left = _stamped(key, step, before, pending_text(was, now, rows))
+            pending = _stamped(key, step, before, pending_text(was, now, rows))
             if between.marks:
                 mark = _mark(key, item, step, before)
                 rows = marked(rows, mark, was, now)
@@ -151,12 +155,12 @@ def optimistic(
         effects += rows
         effects += writes
         tallies.append(tallied(route.name, len(between) - between.removed, between.removed))
-        parts.append(HandlerContribution(route.name, step.version, after, before, left))
+        handlers.append(HandlerContribution(route.name, step.version, after, before, pending))
         stored_before += bool(before)
         stored_after += bool(after)
     expires = not stored_after
     guard = LedgerWrite(
-        key, tuple(parts), None, stored_after - stored_before, expires, stored_before if expires else None
+        key, tuple(handlers), None, stored_after - stored_before, expires, stored_before if expires else None
     )
     return Transition(guard, tuple(effects), steps, tuple(tallies))
 
@@ -173,12 +177,12 @@ def replanned(
     """The step from the ledger as read; None if every handler's contribution is as new already.
 
     Contributions of ``retired`` handlers are removed with the last other one: otherwise the item could never expire.
-    The caller must have filled in large contributions (``commit.ledger_reads``). ``lives`` are as in ``optimistic``.
+    The caller has filled in large contributions (``commit.replanning.filled``). ``lives`` are as in ``optimistic``.
     """
-    left = tuple(step for step in steps if not _done(step, found))
-    if not left:
+    undone = tuple(step for step in steps if not _done(step, found))
+    if not undone:
         return None
-    return _from_found(key, item, left, found, added, retired=retired, lives=lives)
+    return _from_found(key, item, undone, found, added, retired=retired, lives=lives)
 
 
 def reconciled(
@@ -195,8 +199,8 @@ def reconciled(
     No version falls: otherwise a record of a newer version would be applied again.
     """
     rising = tuple(
-        step._replace(version=max(step.version, found.parts[step.route.name].version))
-        if step.route.name in found.parts
+        step._replace(version=max(step.version, found.contributions[step.route.name].version))
+        if step.route.name in found.contributions
         else step
         for step in steps
     )
@@ -207,7 +211,7 @@ def reconciled(
 def _from_found(
     key: StateKey,
     item: ItemKey,
-    left: tuple[Step, ...],
+    undone: tuple[Step, ...],
     found: LedgerItem,
     added: AbstractSet[RowKey],
     *,
@@ -215,11 +219,11 @@ def _from_found(
     lives: Lives = NO_LIVES,
 ) -> Transition:
     application = _application(key)
-    parts, tallies, contributions, live, partial = [], [], [], 0, False
+    handlers, tallies, contributions, live, partial = [], [], [], 0, False
     effects: list[RowWrite | PutState | DeleteState] = []
-    for step in left:
-        route, stored = step.route, found.parts.get(step.route.name)
-        text, known = (stored.text, stored.left) if stored else ("", "")
+    for step in undone:
+        route, stored = step.route, found.contributions.get(step.route.name)
+        text, known = (stored.text, stored.pending) if stored else ("", "")
         before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
         given = _given(key, item, step, (before, expected), added, lives)
         target, was, now = given.stored, given.before, given.after
@@ -227,29 +231,38 @@ def _from_found(
         in_lives(between, route, given, lives)
         mark = _mark(key, item, step, expected)
         rows = marked(between, mark, was, now) if between.marks else between
-        if len(left) == 1 and (most := fitting(rows, PAGE_ROWS)) < len(rows):
+        refers = stored_references(text)
+        backlinks = dropped(application, route.name, item, {*refers, *step.idle}, step.references)
+        room = PAGE_ROWS - len(backlinks)
+        if len(undone) == 1 and (most := fitting(rows, room)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
-        elif len(left) == 1 and (over := _beyond(rows, before, was)):
+        elif len(undone) == 1 and (over := _beyond(rows, before, was, room)):
             partial, version = True, stored.version if stored else ""
             target = {**target, **over}
-        after, writes = _kept(key, route, stored_text(target), was_elsewhere=kept_text(text).startswith(REFERENCE))
+        references = step.references
+        if partial:
+            # The rows of both are stored until the last page: a change of either side's referents has to find the item.
+            references, backlinks = tuple({**dict.fromkeys(refers), **dict.fromkeys(references)}), []
+        after, writes = _kept(
+            key, route, stored_text(target, references), was_elsewhere=kept_text(text).startswith(REFERENCE)
+        )
         # Entries of a row that expired go with the contribution that names them: nobody finds them later.
         entries = entries_between(mark, before, target) if between.marks or len(was) < len(before) else ()
-        effects += [*rows, *writes, *entries]
+        effects += [*rows, *writes, *entries, *backlinks]
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
         leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
-        parts.append(HandlerContribution(route.name, version, after, text, leaves))
+        handlers.append(HandlerContribution(route.name, version, after, text, leaves))
         live += bool(after) - bool(text)
-    gone = {name: part for name, part in found.parts.items() if name in retired and part.text}
+    gone = {name: each for name, each in found.contributions.items() if name in retired and each.text}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
-        parts += [HandlerContribution(name, part.version, "", part.text) for name, part in gone.items()]
-        effects += [DeleteState(contribution_key(key, name)) for name, part in gone.items() if elsewhere(part)]
+        handlers += [HandlerContribution(name, each.version, "", each.text) for name, each in gone.items()]
+        effects += [DeleteState(contribution_key(key, name)) for name, each in gone.items() if elsewhere(each)]
         live -= len(gone)
     expires = not partial and found.live + live == 0
-    guard = LedgerWrite(key, tuple(parts), found.revision, live, expires)
-    return Transition(guard, tuple(effects), left, tuple(tallies), partial, tuple(contributions))
+    guard = LedgerWrite(key, tuple(handlers), found.revision, live, expires)
+    return Transition(guard, tuple(effects), undone, tuple(tallies), partial, tuple(contributions))
 
 
 def _application(key: StateKey) -> str:
@@ -272,7 +285,7 @@ def _given(
 ) -> Given:
     """A step with the lives of its rows. ``held``: the contribution that it begins with, and the conditions on it."""
     before, expected = held
-    if not lives.matter and not any(part.life for part in before.values()):  # as nearly always
+    if not lives.matter and not any(each.life for each in before.values()):  # as nearly always
         return Given(step.after, before, step.after, NO_ROWS, plain=True)
     route = step.route
 
@@ -286,9 +299,9 @@ def _life(key: StateKey, step: Step, expected: str) -> str:
     return blake2b(_identity(key, step, expected), digest_size=LIFE_BYTES).hexdigest()
 
 
-def _stamped(key: StateKey, step: Step, expected: str, left: str | None) -> str | None:
+def _stamped(key: StateKey, step: Step, expected: str, pending: str | None) -> str | None:
     # The stamp before the pending work keeps a late ``clear_pending`` from matching a newer step's.
-    return None if left is None else f"{crc32(_identity(key, step, expected)):0{STAMP_LETTERS}x}{left}"
+    return None if pending is None else f"{crc32(_identity(key, step, expected)):0{STAMP_LETTERS}x}{pending}"
 
 
 def _identity(key: StateKey, step: Step, expected: str) -> bytes:
@@ -306,22 +319,22 @@ def _page(before: Contribution, after: Contribution, writes: list[RowWrite]) -> 
     return rows
 
 
-def _beyond(rows: Sequence[RowWrite], before: Contribution, was: Contribution) -> Contribution:
+def _beyond(rows: Sequence[RowWrite], before: Contribution, was: Contribution, most: int) -> Contribution:
     """Contributions to expired rows whose remaining entries do not fit beside these rows."""
-    room = PAGE_ROWS - sum(map(actions_of, rows))
+    room = most - sum(map(actions_of, rows))
     beyond: Contribution = {}
-    for key, part in before.items():
-        if key not in was and part.ordered:
-            size = sum(len(held.entries) for held in part.ordered.values())
-            if size > room < PAGE_ROWS:  # a page without rows takes one at least, so that each page makes progress
-                beyond[key] = part
+    for key, each in before.items():
+        if key not in was and each.ordered:
+            size = sum(len(held.entries) for held in each.ordered.values())
+            if size > room < most:  # a page without rows takes one at least, so that each page makes progress
+                beyond[key] = each
             else:
                 room -= size
     return beyond
 
 
 def _done(step: Step, found: LedgerItem) -> bool:
-    stored = found.parts.get(step.route.name)
+    stored = found.contributions.get(step.route.name)
     return stored is not None and stored.version >= step.version
 
 
@@ -330,7 +343,7 @@ def held_after(step: Step, found: LedgerItem) -> Contribution:
 
     Rows that keep the item keep their lives, so that the work of a process that died is finished for their entries.
     """
-    if (stored := found.parts.get(step.route.name)) is None:
+    if (stored := found.contributions.get(step.route.name)) is None:
         return step.after
     rows = stored_rows(stored.text)
     return rows if _done(step, found) else as_stored(rows, step.after)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 from streamfold.batch.manifest import note_backfill, note_filled
 from streamfold.derivations.audit.puts import has_history, initial_row, initial_target
 from streamfold.engines import Engine, Inserted, ScanCursor, ScanPage, Segment, StoredItem
+from streamfold.engines.capacity import READ_BYTES
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import (
     EngineError,
@@ -42,12 +43,8 @@ SLICES = 1_000
 """Segments of a table, of which a sample reads some: each is a random slice, by the hash of the keys."""
 PAGES_MAX = 400
 """Pages that a sample reads at most if most slices are empty."""
-READ_BYTES = 4_096
-"""Bytes of one strongly consistent read unit (Developer Guide, read-write-operations)."""
 LEDGER_BYTES = 300
 """About the size of a ledger item, whose key the run reads in its scan of the state."""
-PRICE_WRITE, PRICE_READ = 0.625, 0.125
-"""Dollars for a million units on demand, us-east-1 (DynamoDB pricing, November 2024 on)."""
 
 LOOK_SECONDS = 5
 """How often a run reads its job, for a new rate or a pause."""
@@ -95,10 +92,6 @@ class Estimate:
     write_units: int
     read_units: int
     exact: bool  # all items were sampled
-
-    def dollars(self, price_write: float = PRICE_WRITE, price_read: float = PRICE_READ) -> float:
-        """The cost on demand, for prices of a million units."""
-        return self.write_units / 1e6 * price_write + self.read_units / 1e6 * price_read
 
     def seconds(self, read_units: int, write_units: int) -> int | None:
         """The time at these rates; None without a rate."""
@@ -242,7 +235,7 @@ class KeySource(Protocol):
     """The keys of a run, if they are not scanned from its tables: the files of an export."""
 
     @property
-    def parts(self) -> int: ...
+    def segments(self) -> int: ...
 
     def name_of(self, number: int) -> str: ...
 
@@ -269,7 +262,7 @@ class BackfillRun:
         self.pages = pages
         self.tables = [*tables] if pages.scan_orphans is None else [*tables, STATE]
         self.export = export
-        self.of = export.parts if export else job.segments // len(self.tables)
+        self.of = export.segments if export else job.segments // len(self.tables)
         self.page_items = page_items
         self.metered = metered
         self.sharing = 1
@@ -284,7 +277,7 @@ class BackfillRun:
 
     def run(self) -> BackfillProgress:
         """Does the pending segments, and ends the job. Raises the errors of reads and writes, and ``NotStarted``."""
-        self.progress.done = self.job.segments - len(self.left())
+        self.progress.done = self.job.segments - len(self.pending())
         run_here(self, self._done)
         self.job = self.jobs.end(self.job.id)
         return self.progress
@@ -297,8 +290,8 @@ class BackfillRun:
         self.sharing = processes
         self.pace.change(*self._rates(self.job))
 
-    def left(self) -> list[int]:
-        return [segment.number for segment in self.jobs.left(self.job)]
+    def pending(self) -> list[int]:
+        return [segment.number for segment in self.jobs.pending(self.job)]
 
     def run_segment(self, number: int, until: Deadline = ENDLESS) -> JobSegment:
         segment = self.jobs.segment(self.job, number)
@@ -435,7 +428,7 @@ def new_job(
 
 def segments_of(tables: Sequence[Table], segments: int, export: KeySource | None) -> int:
     """The segments of a job: of its tables or one for each file of its export, and of the state."""
-    return export.parts + segments if export else segments * (len(tables) + 1)
+    return export.segments + segments if export else segments * (len(tables) + 1)
 
 
 def job_options(page_items: int, export: str | None, runner: str | None = None) -> dict[str, Any]:

@@ -4,22 +4,32 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import RecordError
-from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution, RowContribution, alone
+from streamfold.engines.memory import MemoryEngine
+from streamfold.errors import RecordError, SettingsError
+from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution, RowContribution, value_of_one_source
 from streamfold.ledger.schema import Schema
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
 from streamfold.records.values import decode, encode, same
 from streamfold.routes.application import Application
+from streamfold.routes.route import REFERENT, Fields, Route
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
 
 RowsByKey = Mapping[str, StoredItem]
 """Rows by their keys as JSON, with the attributes that readers would see if the item were the only contributor."""
+
+Referents = Mapping[str, StoredItem | None]
+"""Items by their keys as JSON; None: there is no such item."""
+NO_REFERENTS: Referents = MappingProxyType({})
 
 CHANGES_KEPT = 10_000
 """Rows that a comparison remembers; the others are only counted."""
@@ -38,45 +48,72 @@ class SideRows(NamedTuple):
 
     rows: Mapping[str, RowsByKey]
     raised: Mapping[str, RaisedError]
+    wanted: Mapping[str, Sequence[str]] = MappingProxyType({})  # keys of referents without which no row can be made
 
     def line(self) -> str:
-        return to_json({"rows": self.rows, "raised": self.raised})
+        return to_json({"rows": self.rows, "raised": self.raised, "wanted": self.wanted})
 
     @classmethod
     def of(cls, line: str) -> "SideRows":
         """The value of a line. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another text."""
         found = json.loads(line)
-        return cls(found["rows"], {name: RaisedError(*each) for name, each in found["raised"].items()})
+        raised = {name: RaisedError(*each) for name, each in found["raised"].items()}
+        return cls(found["rows"], raised, found["wanted"])
+
+
+class _GivenReferents(MemoryEngine):
+    """A store of the referents that are given to a version of the code, which has no other."""
+
+    def __init__(self, app: Application, referents: Referents) -> None:
+        super().__init__(app.tables.values())
+        self.referents = referents
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        return {item: image for item in items if (image := self.referents.get(row_text(item))) is not None}
 
 
 def side_rows(
-    app: Application, schema: Schema, table: str, image: StoredItem, handlers: Collection[str] | None = None
+    app: Application,
+    schema: Schema,
+    table: str,
+    image: StoredItem,
+    handlers: Collection[str] | None = None,
+    referents: Referents = NO_REFERENTS,
 ) -> SideRows:
     """The rows that handlers make of a stored item, for views, indexes and derived attributes.
 
     schema: the aggregations of attributes that are known; new ones are added.
     handlers: only these; None: all.
+    referents: items that handlers look up. A handler that needs others makes no rows, and names these.
     """
     rows: dict[str, RowsByKey] = {}
     raised: dict[str, RaisedError] = {}
-    for route, fields in _listeners(app, table, image):
+    wanted: dict[str, Sequence[str]] = {}
+    for route, fields, item in _listeners(app, table, image):
         if not route.kind.contributes or (handlers is not None and route.name not in handlers):
             continue
-        made = derived(route, image_of(image), fields, schema)
-        if made.error is None:
+        looked_up = LookedUp(image_of(image))
+        if route.lookups:
+            runtime = Runtime(app, _GivenReferents(app, referents), Settings())
+            (looked_up,) = look_up(runtime, [Asked(route, item, looked_up.image, fields)], notes=False)
+            if lacking := [text for text in map(row_text, looked_up.references) if text not in referents]:
+                wanted[route.name] = lacking
+                continue
+        made = derived(route, looked_up.image, fields, schema)
+        if (error := looked_up.error or made.error) is None:
             rows[route.name] = _shown(made.rows)
         else:
-            raised[route.name] = RaisedError(type(made.error).__name__, str(made.error))
-    return SideRows(rows, raised)
+            raised[route.name] = RaisedError(type(error).__name__, str(error))
+    return SideRows(rows, raised, wanted)
 
 
 def row_at(text: str) -> RowKey:
-    """The key of a row from ``_row_text``."""
+    """The key of a row or an item from ``row_text``."""
     table, *values = json.loads(text)
     return (table, *(None if value is None else decode(value) for value in values))
 
 
-def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[Any, Any]]:
+def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[Route, Fields, ItemKey]]:
     if table not in app.tables:
         return []
     try:
@@ -84,14 +121,15 @@ def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[An
         item = item_key({name: image[name] for name in names}, app.tables[table])
     except (KeyError, RecordError):
         return []  # this code declares other key attributes
-    return [(each.route, fields) for each, fields in app.listeners(item)]
+    return [(each.route, fields, item) for each, fields in app.listeners(item) if each.role != REFERENT]
 
 
 def _shown(rows: Contribution) -> RowsByKey:
-    return {_row_text(row): _visible(contribution) for row, contribution in rows.items()}
+    return {row_text(row): _visible(contribution) for row, contribution in rows.items()}
 
 
-def _row_text(row: RowKey) -> str:
+def row_text(row: RowKey) -> str:
+    """The key of a row or an item as JSON."""
     table, *values = row
     return to_json([table, *(None if value is None else encode(value) for value in values)])  # type: ignore[arg-type]
 
@@ -101,14 +139,15 @@ def _visible(contribution: RowContribution) -> StoredItem:
     values: dict[str, Any] = {name: amount for name, amount in contribution.amounts.items() if amount}
     values |= contribution.plain or {}
     for name, held in contribution.ordered.items():
-        made = alone(held)
+        made = value_of_one_source(held)
         values |= made if name == PLAIN_ENTRY else {name: made}
     found: StoredItem = encode({name: value for name, value in values.items() if not hidden(name)})["M"]
     return found
 
 
-OldRows = Callable[[Sequence[tuple[str, Mapping[str, Any]]]], Sequence[SideRows]]
-"""Returns the rows of the old code for items, each a table's name and a stored item."""
+TableAndItem = tuple[str, Mapping[str, Any]]
+MakeRows = Callable[[Sequence[TableAndItem], Referents], Sequence[SideRows]]
+"""Returns the rows that a version of the code makes of items, each a table's name and a stored item."""
 
 
 class RowChange(NamedTuple):
@@ -125,6 +164,10 @@ class RowChange(NamedTuple):
         """The attributes that differ; all of a row that only one side makes."""
         old, new = self.old or {}, self.new or {}
         return sorted(name for name in {*old, *new} if not same(old.get(name), new.get(name)))
+
+    @property
+    def is_one(self) -> bool:
+        return self.old is None or self.new is None or bool(self.attributes)
 
 
 @dataclass(slots=True)
@@ -163,7 +206,7 @@ class CodeDiff:
     """
 
     def __init__(
-        self, app: Application, engine: Engine, schema: Schema, handlers: Collection[str], old: OldRows
+        self, app: Application, engine: Engine, schema: Schema, handlers: Collection[str], old: MakeRows
     ) -> None:
         self.app = app
         self.engine = engine
@@ -178,11 +221,41 @@ class CodeDiff:
     def page(self, items: Iterable[ItemKey]) -> int:
         """Compares some items, and returns how many of them exist."""
         sources = self.engine.read_sources(items)
-        old = self.old([(item[0], image) for item, image in sources.items()])
-        for (item, image), before in zip(sources.items(), old, strict=True):
+        wanted = [(item[0], image) for item, image in sources.items()]
+        referents: dict[str, StoredItem | None] = {}  # both sides get the same ones
+        before, after = self._made(self.old, wanted, referents), self._made(self._new, wanted, referents)
+        for item, old, new in zip(sources, before, after, strict=True):
             self.items += 1
-            self._compare(item, before, side_rows(self.app, self.schema, item[0], image, self.handlers))
+            self._compare(item, old, new)
         return len(sources)
+
+    def _new(self, items: Sequence[TableAndItem], referents: Referents) -> list[SideRows]:
+        return [side_rows(self.app, self.schema, *item, self.handlers, referents) for item in items]
+
+    def _made(
+        self, make: MakeRows, items: Sequence[TableAndItem], referents: dict[str, StoredItem | None]
+    ) -> list[SideRows]:
+        """The rows that one version makes of items, after the referents that it asks for were read, level by level."""
+        found = list(make(items, referents))
+        while lacking := [number for number, each in enumerate(found) if self._lacks(each, referents)]:
+            wanted = {text: row_at(text) for number in lacking for text in self._lacks(found[number], referents)}
+            for text, item in wanted.items():
+                if item[0] not in self.app.tables:
+                    raise SettingsError(
+                        f"The old code looks up items of table {item[0]!r}, which the new one does not declare: they "
+                        "cannot be read. Name the handlers to compare, without the one that looks them up."
+                    )
+                referents[text] = None
+            stored = self.engine.read_sources(wanted.values())
+            referents |= {row_text(item): image for item, image in stored.items()}
+            again = make([items[number] for number in lacking], referents)
+            for number, each in zip(lacking, again, strict=True):
+                found[number] = each
+        return found
+
+    def _lacks(self, side: SideRows, referents: Referents) -> list[str]:
+        named = (text for name in self.handlers for text in side.wanted.get(name, ()))
+        return [text for text in named if text not in referents]
 
     @property
     def differs(self) -> bool:
@@ -203,10 +276,12 @@ class CodeDiff:
         known.items += 1
 
     def _rows(self, item: ItemKey, handler: str, old: RowsByKey, new: RowsByKey) -> None:
-        keys = dict.fromkeys((*old, *new))
-        both = ((row_at(key), old.get(key), new.get(key)) for key in keys)
-        changes = [RowChange(item, handler, *each) for each in both]
-        changes = [each for each in changes if each.old is None or each.new is None or each.attributes]
+        rows = {key: row_at(key) for key in dict.fromkeys((*old, *new))}
+        changes = [
+            each
+            for key, row in rows.items()
+            if (each := RowChange(item, handler, row, old.get(key), new.get(key))).is_one
+        ]
         found = self.found[handler]
         found.items += 1
         found.changed += bool(changes)

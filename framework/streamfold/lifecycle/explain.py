@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
+from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.replanning import filled
 from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
@@ -15,8 +16,9 @@ from streamfold.ledger.contribution import (
     LedgerItem,
     RowContribution,
     partition,
-    place,
+    sort_key_of,
     source_text,
+    stored_references,
     stored_rows,
     stored_text,
 )
@@ -27,7 +29,9 @@ from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import decode
 from streamfold.routes.application import Application
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import REFERENT, Route
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey, StateKey
 
 T = TypeVar("T")
@@ -60,7 +64,7 @@ def entry_keys(
     for name, held in contribution.ordered.items():
         where = partition(application, handler, name, row, contribution.life)
         for order in held.entries:
-            yield StateKey(where, place(order, source_text(item)))
+            yield StateKey(where, sort_key_of(order, source_text(item)))
 
 
 def entries_of(app: Application, key: StateKey, ledger: LedgerItem) -> Iterator[NamedEntry]:
@@ -68,7 +72,7 @@ def entries_of(app: Application, key: StateKey, ledger: LedgerItem) -> Iterator[
     source = source_of(key)
     if source is None:
         return
-    for name, stored in ledger.parts.items():
+    for name, stored in ledger.contributions.items():
         rows = {} if stored.text.startswith(REFERENCE) else stored_rows(stored.text)
         for row, contribution in rows.items():
             for entry in entry_keys(app.name, name, source.item, row, contribution):
@@ -102,13 +106,16 @@ class ItemExplained(NamedTuple):
     stored: Contribution
     version: str = ""  # of the change that led to the stored contribution; "" if nothing was ever stored
     error: Exception | None = None  # of the handler
+    references: tuple[ItemKey, ...] = ()  # what the item refers to now
+    stored_references: tuple[ItemKey, ...] = ()
 
     @property
     def agrees(self) -> bool | None:
         """Whether both are equal; None for a handler without a ledger, or one that raises."""
         if self.error is not None or not self.route.kind.contributes:
             return None
-        return stored_text(as_stored(self.stored, self.expected)) == stored_text(self.stored)
+        expected = stored_text(as_stored(self.stored, self.expected), self.references)
+        return expected == stored_text(self.stored, self.stored_references)
 
 
 class Explaining(NamedTuple):
@@ -121,7 +128,9 @@ class Explaining(NamedTuple):
 
 def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     """Explains an item for every handler that reads it."""
-    listeners = {each.route.name: (each.route, fields) for each, fields in by.app.listeners(item)}
+    listeners = {
+        each.route.name: (each.route, fields) for each, fields in by.app.listeners(item) if each.role != REFERENT
+    }
     held = {
         group: read_ledger(by, ledger_key(by.app.name, group, item))
         for group in {route.group for route, _ in listeners.values() if route.kind.contributes}
@@ -129,7 +138,7 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     source = by.engine.read_source(item)
     image = image_of(source)
     return [
-        _explained(by, route, fields, image, held.get(route.group, LedgerItem.of(None)))
+        _explained(by, Asked(route, item, image, fields), held.get(route.group, LedgerItem.of(None)))
         for route, fields in listeners.values()
     ]
 
@@ -137,7 +146,7 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
 def read_ledger(by: Explaining, key: StateKey) -> LedgerItem:
     """A ledger item with its large contributions, which are stored in items of their own."""
     found = LedgerItem.of(by.engine.read_state([key], consistent=True).get(key))
-    return filled(by.engine, key, found, found.parts.keys())
+    return filled(by.engine, key, found, found.contributions.keys())
 
 
 def time_of(version: str) -> str | None:
@@ -166,16 +175,24 @@ def entry_values(
 def _contents(by: Explaining, where: str, item: ItemKey, held: HeldEntries) -> list[str]:
     """The texts of an item's entries, in order. New entries have their content, stored ones are read."""
     source, orders = source_text(item), sorted(held.entries)
-    keys = {order: StateKey(where, place(order, source)) for order in orders if held.entries[order].content is None}
+    keys = {
+        order: StateKey(where, sort_key_of(order, source)) for order in orders if held.entries[order].content is None
+    }
     stored = by.engine.read_state(keys.values(), consistent=True) if keys else {}
     texts = [stored.get(keys[order], {}).get("s") if order in keys else held.entries[order].content for order in orders]
     return [text for text in texts if text is not None]
 
 
-def _explained(by: Explaining, route: Route, fields: Fields, image: Any, held: LedgerItem) -> ItemExplained:
+def _explained(by: Explaining, asked: Asked, held: LedgerItem) -> ItemExplained:
+    route = asked.route
     if not route.kind.contributes:
         return ItemExplained(route, {}, {})
-    stored = held.parts.get(route.name)
+    stored = held.contributions.get(route.name)
     text, version = (stored.text, stored.version) if stored else ("", "")
-    expected, error = derived(route, image, fields, by.schema)
-    return ItemExplained(route, expected, stored_rows(text), version, error)
+    found = LookedUp(asked.image)
+    if route.lookups:
+        (found,) = look_up(Runtime(by.app, by.engine, Settings()), [asked], notes=False)
+    expected, error = derived(route, found.image, asked.fields, by.schema)
+    return ItemExplained(
+        route, expected, stored_rows(text), version, found.error or error, found.references, stored_references(text)
+    )

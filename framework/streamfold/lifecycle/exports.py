@@ -56,7 +56,7 @@ class Export:
     """An opened export of one table. Raises ``SettingsError`` if it cannot be read."""
 
     def __init__(self, place: str, table: Table, read: Read, real_name: str | None = None) -> None:
-        self.place = place
+        self.location = place
         self.table = table
         self.read = read
         self.summary = self._summary(real_name)
@@ -69,7 +69,7 @@ class Export:
         return sum(file.items for file in self.files)
 
     @property
-    def parts(self) -> int:
+    def segments(self) -> int:
         """The number of its data files."""
         return len(self.files)
 
@@ -109,15 +109,22 @@ class Export:
             self._keys = number, [line.key for line in self.lines_of(number)]
         return self._keys[1]
 
+    def objects_of(self, number: int) -> Iterator[Mapping[str, Any]]:
+        """The objects of a data file as they are: with ``Item``, or with ``Keys`` and images."""
+        return (found for _, found in self._objects(self.files[number]))
+
     def _read_file(self, file: DataFile) -> Iterator[ExportLine]:
+        return (self._line(file, number, found) for number, found in self._objects(file))
+
+    def _objects(self, file: DataFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self.read(file.name) as packed:
             self._check_sum(file, packed)
             try:
                 with gzip.open(packed, "rb") as lines:
                     for number, line in enumerate(bounded_lines(cast("IO[bytes]", lines)), 1):
-                        yield self._line(file, number, line)
+                        yield number, self._object(file, number, line)
             except (OSError, EOFError, zlib.error) as error:
-                raise SettingsError(f"{file.name} of export {self.place} cannot be unpacked ({error}).") from None
+                raise SettingsError(f"{file.name} of export {self.location} cannot be unpacked ({error}).") from None
 
     def _check_sum(self, file: DataFile, packed: IO[bytes]) -> None:
         """Raises ``SettingsError`` for a damaged file, before a line of it is read: half a file would look complete."""
@@ -126,21 +133,34 @@ class Export:
             found.update(piece)
         packed.seek(0)
         if file.checksum and b64encode(found.digest()).decode() != file.checksum:
-            raise SettingsError(f"{file.name} of export {self.place} is damaged: its MD5 is not that of the manifest.")
+            raise SettingsError(
+                f"{file.name} of export {self.location} is damaged: its MD5 is not that of the manifest."
+            )
 
-    def _line(self, file: DataFile, number: int, text: bytes | None) -> ExportLine:
+    def _object(self, file: DataFile, number: int, text: bytes | None) -> Mapping[str, Any]:
         try:
             if text is None or not parses_at_once(text):
                 raise ValueError("it is longer than any item")
-            found = json.loads(text.decode())
+            found: Mapping[str, Any] = json.loads(text.decode())
+            if not found.get("Item") and not found.get("Keys"):
+                raise KeyError("Item")
+            return found
+        except (AttributeError, KeyError, ValueError, RecursionError) as error:
+            raise self._no_item(file, number, error) from None
+
+    def _line(self, file: DataFile, number: int, found: Mapping[str, Any]) -> ExportLine:
+        try:
             image: StoredItem | None = found.get("Item") or found.get("NewImage")
             raw: Mapping[str, Any] = found.get("Keys") or found["Item"]
             keys = {name: raw[name] for name in self.table.attributes if name in raw}
             return ExportLine(item_key(keys, self.table), image)
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, RecordError) as error:
-            raise SettingsError(
-                f"Line {number} of {file.name} in export {self.place} is no item of table {self.table.name!r}: {error}"
-            ) from None
+        except (AttributeError, TypeError, RecordError) as error:
+            raise self._no_item(file, number, error) from None
+
+    def _no_item(self, file: DataFile, number: int, error: Exception) -> SettingsError:
+        return SettingsError(
+            f"Line {number} of {file.name} in export {self.location} is no item of table {self.table.name!r}: {error}"
+        )
 
     def _summary(self, real_name: str | None) -> Mapping[str, Any]:
         try:
@@ -148,11 +168,11 @@ class Export:
             found_format = found.get("outputFormat", JSON_FORMAT)
             name = str(found.get("tableArn", "")).rpartition("/")[2]
         except (AttributeError, ValueError, RecursionError) as error:
-            raise SettingsError(f"{SUMMARY} of export {self.place} is no JSON object ({error}).") from None
+            raise SettingsError(f"{SUMMARY} of export {self.location} is no JSON object ({error}).") from None
         if found_format != JSON_FORMAT:
-            raise SettingsError(f"Export {self.place} is in the format {found_format}: expected {JSON_FORMAT}.")
+            raise SettingsError(f"Export {self.location} is in the format {found_format}: expected {JSON_FORMAT}.")
         if real_name is not None and name and name != real_name:
-            raise SettingsError(f"Export {self.place} is of table {name!r}: expected {real_name!r}.")
+            raise SettingsError(f"Export {self.location} is of table {name!r}: expected {real_name!r}.")
         return found
 
     def _file(self, line: str) -> DataFile:
@@ -162,7 +182,8 @@ class Export:
             return DataFile(name, int(found.get("itemCount", 0)), found.get("md5Checksum", ""))
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             raise SettingsError(
-                f"A line of {FILES} of export {self.place} names no data file: expected the file {FILES} of an export."
+                f"A line of {FILES} of export {self.location} names no data file: "
+                f"expected the file {FILES} of an export."
             ) from None
 
     def _text(self, name: str) -> str:
@@ -170,12 +191,12 @@ class Export:
             content = stream.read(MANIFEST_BYTES_MAX + 1)
         if len(content) > MANIFEST_BYTES_MAX:
             raise SettingsError(
-                f"{name} of export {self.place} has over {MANIFEST_BYTES_MAX:,} bytes: is it that file?"
+                f"{name} of export {self.location} has over {MANIFEST_BYTES_MAX:,} bytes: is it that file?"
             )
         try:
             return content.decode()
         except UnicodeDecodeError:
-            raise SettingsError(f"{name} of export {self.place} cannot be read: it is no UTF-8 text.") from None
+            raise SettingsError(f"{name} of export {self.location} cannot be read: it is no UTF-8 text.") from None
 
 
 def open_export(place: str, table: Table, real_name: str | None = None) -> Export:

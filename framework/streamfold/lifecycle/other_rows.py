@@ -45,7 +45,7 @@ from streamfold.lifecycle.rows import (
     verified_routes,
 )
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, PAGE_ITEMS, ItemKeys, pages, scanned, source_tables
-from streamfold.lifecycle.verify import Verified, Verifier, stable
+from streamfold.lifecycle.verify import Verified, Verifier, idle_backlinks, stable
 from streamfold.records.change import ItemKey, image_of, item_key, item_name
 from streamfold.records.images import hidden, without_derived
 from streamfold.records.values import alike, decode, encode
@@ -373,17 +373,18 @@ def check_exports(app: Application, routes: Sequence[Route], exports: Mapping[st
     """
     for export in exports.values():
         if (found := export.summary.get("exportType", FULL)) != FULL:
-            raise SettingsError(f"Export {export.place} is {found}: expected {FULL}, with all items of one moment.")
+            raise SettingsError(f"Export {export.location} is {found}: expected {FULL}, with all items of one moment.")
     times = {str(export.summary.get("exportTime", "")) for export in exports.values()}
     if len(times) > 1:
         raise SettingsError(f"The exports are of different times, {' and '.join(sorted(times))}: expected one moment.")
     folded = [*verified_routes(app, routes), *_joining(routes)]
     wanted = {table.name for table in source_tables(folded)}
     wanted |= {key.table.name for route in folded for key in route.into if key.table.name != STATE.name}
+    wanted |= {each.key.table.name for route in folded for each in route.lookups}
     if missing := wanted - exports.keys():
         raise SettingsError(
-            f"The handlers read or write table {', '.join(sorted(missing))}, of which there is no export: give "
-            "--export NAME=MANIFEST for each."
+            f"The handlers read, write or look up table {', '.join(sorted(missing))}, of which there is no export: "
+            "give --export NAME=MANIFEST for each."
         )
     return times.pop()
 
@@ -444,4 +445,5 @@ def _verified(runtime: Runtime, routes: Sequence[Route]) -> Verified:
     verifier = Verifier(Pages(runtime, {route.name for route in known}, dry_run=True), 0)
     for page in pages(ItemKeys(runtime.application, runtime.engine, known, LOCAL_SEGMENTS).all()):
         verifier.page(page)
+    verifier.found.idle_backlinks = idle_backlinks(runtime, known)
     return verifier.found

@@ -8,6 +8,7 @@ A contribution without a version gets ``BEFORE_ALL``, and through Kinesis a time
 (``lifecycle.sources``).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
@@ -22,13 +23,14 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Transaction, exceeds_transaction, pack
 from streamfold.derivations.derivation import Finishing, Work, derivation
-from streamfold.ledger.contribution import BEFORE_ALL, stored_text
+from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.ledger.references import backlink_key
 from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
 from streamfold.records.values import EXACT
-from streamfold.routes.route import SOURCE
+from streamfold.routes.route import REFERENT, SOURCE
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey, estimated_bytes
@@ -56,11 +58,12 @@ class Difference(NamedTuple):
     stored: str  # the contribution in the ledger, as text
     expected: str  # the contribution that the handler makes of the source
     seen: str = ""  # the revision of the ledger item and the digest of the image: another value means a change
+    lacking: int = 0  # stored references without a backlink: changes of these referents do not reach the item
 
     @property
     def agrees(self) -> bool:
         """Whether only work of an earlier step is pending: rows to remove or recompute, and its note."""
-        return self.stored == self.expected
+        return self.stored == self.expected and not self.lacking
 
 
 @dataclass(slots=True)
@@ -99,10 +102,10 @@ def _bytes(write: GuardedWrite) -> int:
     return estimated_bytes(write) if isinstance(write, LedgerWrite | PutRow | PutState) else 1
 
 
-def _difference(visit: Visit, step: Step) -> Difference:
+def _difference(visit: Visit, step: Step, lacking: int) -> Difference:
     image = sha256(to_json(visit.source).encode(errors="surrogatepass")).hexdigest() if visit.source else ""
     seen = f"{visit.held.revision}/{image}"
-    return Difference(visit.parts.item, step.route.name, visit.stored(step), stored_text(visit.after(step)), seen)
+    return Difference(visit.wanted.item, step.route.name, visit.stored(step), visit.text(step), seen, lacking)
 
 
 class OrphanScan(NamedTuple):
@@ -164,6 +167,8 @@ class Pages:
                 route = each.route
                 if route.name not in self.handlers or not derivation(route).reconciles:
                     continue
+                if each.role == REFERENT:
+                    continue  # each of the items that refer to it is reconciled with both
                 if route.kind.contributes:
                     groups.setdefault(route.group, []).append(VisitedHandler(route, fields))
                 elif each.role == SOURCE or not self.sources_only or derivation(route).reconciles_all_roles:
@@ -182,37 +187,58 @@ class Pages:
             bounds=self._bounds(each.item for each in wanted),
             emptied=self.emptied,
             dry_run=self.dry_run,
+            renews=self.always,
         )
         units: list[Unit] = []
+        backlinks = 0  # that a run would put, each a write unit
         alone: list[VisitedItem] = []  # too large for one transaction: visited again, handler by handler
-        for visit in visits.read(wanted):
-            differing = [step for step in visit.steps if self._is_written(visit, step)]
+        found = visits.read(wanted)
+        lacking = self._lacking_backlinks(found) if self.dry_run else {}
+        for visit in found:
+            lacks = {step.route.name: lacking.get((visit.key, step.route.name), 0) for step in visit.steps}
+            differing = [step for step in visit.steps if self._is_written(visit, step) or lacks[step.route.name]]
             unit = visits.unit(visit, differing) if differing else None
             if unit is not None and len(differing) > 1 and exceeds_transaction(unit):
-                alone.append(visit.parts)
+                alone.append(visit.wanted)
                 continue
             units += () if unit is None else (unit,)
             report.equal += len(visit.steps) - len(differing)
             report.written += len(differing)
             self._count(Outcome(visit.failed), report)
             if self.dry_run:
-                found = [_difference(visit, step) for step in differing]
-                report.differing += [each for each in found if not each.agrees]
-                report.pending += [each for each in found if each.agrees]
+                backlinks += sum(
+                    len({*step.references} - {*visit.held.references(step.route.name)}) for step in differing
+                )
+                differences = [_difference(visit, step, lacks[step.route.name]) for step in differing]
+                report.differing += [each for each in differences if not each.agrees]
+                report.pending += [each for each in differences if each.agrees]
             else:
                 visits.name(visit)
         if self.dry_run:
             report.write_units += sum(map(_write_units, pack(units, self.runtime.chunk_actions)))
+            report.write_units += backlinks
         else:
             outcome = visits.commit(units)
             outcome += finish((), (), self._finishing(visits.pending_work))
             self._count(outcome, report)
         for each in alone:
-            for handler in each.parts:
-                self._ledgers([each._replace(parts=[handler])], report)
+            for handler in each.handlers:
+                self._ledgers([each._replace(handlers=[handler])], report)
+
+    def _lacking_backlinks(self, visits: Iterable[Visit]) -> Counter[tuple[StateKey, str]]:
+        """The number of stored references without a backlink, by ledger item and handler. Read after the ledger."""
+        name = self.runtime.application.name
+        wanted = {
+            backlink_key(name, step.route.name, referent, visit.wanted.item): (visit.key, step.route.name)
+            for visit in visits
+            for step in visit.steps
+            for referent in visit.held.references(step.route.name)
+        }
+        found = self.runtime.engine.read_state(wanted, consistent=True) if wanted else {}
+        return Counter(where for key, where in wanted.items() if key not in found)
 
     def _is_written(self, visit: Visit, step: Step) -> bool:
-        return visit.differs(step) or (self.always and step.route.name in visit.held.parts)
+        return visit.differs(step) or (self.always and step.route.name in visit.held.contributions)
 
     def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:
         """The lowest versions of items that are read from now on, by table."""

@@ -21,7 +21,7 @@ from streamfold.errors import SettingsError
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.contribution import LedgerItem, elsewhere
-from streamfold.ledger.state_keys import contribution_key, is_ledger_key, ledger_of_contribution, source_of
+from streamfold.ledger.state_keys import BACKLINKS, contribution_key, is_ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import pages
@@ -56,7 +56,7 @@ class ContributionFound(NamedTuple):
 class RetireReport:
     """The results for the contributions of a handler."""
 
-    parts: int = 0  # found
+    contributions: int = 0  # found
     stored: int = 0  # of these, contributions that are not empty
     rows: int = 0  # writes and removals of rows
     dropped: int = 0
@@ -102,7 +102,7 @@ class Retirement(TakenOut):
     def pages(self) -> Iterator[Sequence[ContributionFound]]:
         """The contributions in the state, page by page. They are counted."""
         for page in pages(found_in_state(self.runtime.engine, self._part)):
-            self.report.parts += sum(not found.apart for found in page)
+            self.report.contributions += sum(not found.apart for found in page)
             self.report.stored += sum(found.stores and not found.apart for found in page)
             yield page
 
@@ -116,7 +116,13 @@ class Retirement(TakenOut):
                 self._drop(found)
 
     def end(self) -> None:
-        """Removes the handler's attributes from the schema, once no row has them: other handlers may make them now."""
+        """Drops its backlinks and open fan-outs, and removes its attributes from the schema, once no row has them.
+
+        Other handlers may make the attributes then.
+        """
+        if not self.report.kept:  # contributions that are kept need their backlinks
+            self._drop_backlinks()
+            drop_fan_outs(self.runtime, self.handler)
         if self.remove and not self.report.kept:
             targets = [
                 target
@@ -125,6 +131,18 @@ class Retirement(TakenOut):
                 for target in route.targets
             ]
             drop_schema(self.runtime, self.handler, targets)
+
+    def _drop_backlinks(self) -> None:
+        begins = f"{BACKLINKS}#{self.runtime.application.name}#{self.handler}#"
+
+        def backlink(stored: StoredItem) -> StateKey | None:
+            key = state_key(stored)
+            return key if key.pk.startswith(begins) else None
+
+        for page in pages(found_in_state(self.runtime.engine, backlink)):
+            for first in range(0, len(page), self.runtime.chunk_actions):
+                some = page[first : first + self.runtime.chunk_actions]
+                self.runtime.engine.transact([DeleteState(key) for key in some], self.runtime.expires_at)
 
     def _part(self, stored: StoredItem) -> ContributionFound | None:
         key, name = state_key(stored), self.handler
@@ -153,11 +171,13 @@ class Retirement(TakenOut):
         # Records of other handlers change the item meanwhile: their contributions must not be lost.
         for _ in self.runtime.tries():
             stored = self.runtime.engine.read_state([found.key], consistent=True).get(found.key, {})
-            contribution = LedgerItem.of(stored).parts.get(self.handler)
+            contribution = LedgerItem.of(stored).contributions.get(self.handler)
             if contribution is None:
                 self._drop_own(found, large=found.apart)
                 return
-            if self.remove and (contribution.text or contribution.left):  # dropping it would leave its values in rows
+            if self.remove and (
+                contribution.text or contribution.pending
+            ):  # dropping it would leave its values in rows
                 self.report.kept.append(ContributionKept(found.key, NOT_TAKEN_BACK))
                 return
             if self.runtime.engine.swap_state(found.key, self._without(stored), int(stored["r"])):
@@ -170,7 +190,7 @@ class Retirement(TakenOut):
         """A ledger item without the handler's contribution; it expires if no contribution remains."""
         gone = {self.handler + attribute for attribute in ATTRIBUTES}
         remaining = {name: value for name, value in stored.items() if name not in gone and name != "r"}
-        live = sum(bool(part.text) for part in LedgerItem.of(remaining).parts.values())
+        live = sum(bool(part.text) for part in LedgerItem.of(remaining).contributions.values())
         if not live:
             remaining.setdefault("ttl", self.runtime.expires_at)
         return {**remaining, "live": live}
@@ -243,6 +263,13 @@ def _check_stopped(name: str, settings: Settings, *, declared: bool, retired: bo
         )
 
 
+def drop_fan_outs(runtime: Runtime, handler: str) -> None:
+    """Drops the fan-outs of a handler that are open."""
+    fan_outs = FanOuts(runtime)
+    for job in [job for job in fan_outs.all() if handler in job.handlers]:
+        fan_outs.drop(job)
+
+
 @dataclass(slots=True)
 class KeptRetirement(TakenOut):
     """Drops the stored items of one handler whose kind does not contribute to rows."""
@@ -260,7 +287,7 @@ class KeptRetirement(TakenOut):
     def pages(self) -> Iterator[Sequence[StateKey]]:
         """The stored items, page by page. They are counted."""
         for page in pages(found_in_state(self.runtime.engine, self._kept)):
-            self.report.parts += len(page)
+            self.report.contributions += len(page)
             yield page
 
     def retire(self, page: Sequence[StateKey]) -> None:
@@ -277,9 +304,7 @@ class KeptRetirement(TakenOut):
 
     def end(self) -> None:
         """Drops the open fan-outs of the handler: without it nobody could work on them."""
-        fan_outs = FanOuts(self.runtime)
-        for job in [job for job in fan_outs.all() if self.handler in job.handlers]:
-            fan_outs.drop(job)
+        drop_fan_outs(self.runtime, self.handler)
 
     def _kept(self, stored: StoredItem) -> StateKey | None:
         key = state_key(stored)

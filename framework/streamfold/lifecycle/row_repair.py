@@ -11,7 +11,7 @@ from streamfold.commit.after_commit import recompute
 from streamfold.engines import StoredItem
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
-from streamfold.ledger.contribution import NOTHING, Contribution, Mark, stored_text
+from streamfold.ledger.contribution import NOTHING, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.difference import entries_by_row, row_put
 from streamfold.ledger.state_keys import manifest_key
@@ -70,7 +70,7 @@ class OtherWriters:
 
     def of(self, routes: Iterable[Route]) -> str | None:
         """An application that also writes a target of these handlers; None if there is none."""
-        templates = (key.place for route in routes for key in route.writes)
+        templates = (key.stored_name for route in routes for key in route.writes)
         return next((self.targets[template] for template in templates if template in self.targets), None)
 
 
@@ -89,7 +89,7 @@ class RowsCorrected(NamedTuple):
     """The results for rows."""
 
     corrected: list[RowKey]
-    left: list[RemainingRow]
+    remaining: list[RemainingRow]
 
 
 class RowsReconciled(NamedTuple):
@@ -170,7 +170,7 @@ class RowCorrection:
             return True
         try:
             _check(self.by, row, stored, routes)
-            if stored is None and any(key.place in self.expiring for route in routes for key in route.into):
+            if stored is None and any(key.stored_name in self.expiring for route in routes for key in route.into):
                 raise EngineError("Its rows expire: the next item that contributes to it makes it again.")
             self.marked.pop(row, None)
             self.held.pop(row, None)
@@ -222,7 +222,7 @@ class RowCorrection:
         return again
 
     def _leave(self, row: RowKey, why: str) -> None:
-        self.found.left.append(RemainingRow(row, why))
+        self.found.remaining.append(RemainingRow(row, why))
         # The mark is removed too: it would refuse the next put of the row's owner.
         if (marked := self.marked.pop(row, None)) is None:
             return
@@ -244,7 +244,7 @@ class RowCorrection:
             return
         if replaces and not held and stored is not None:
             self._remove(row, stored, routes)
-        elif replaces and len(held) == 1 and held[0].part.digest:
+        elif replaces and len(held) == 1 and held[0].contribution.digest:
             self._put(row, marked, held[0])
         elif other := self.others.of(routes):
             raise EngineError(
@@ -291,18 +291,18 @@ class RowCorrection:
         for failed in visit.failed:
             raise failed.error
         (step,) = visit.steps
-        if stored_text(visit.after(step)) != visit.stored(step):
+        if visit.text(step) != visit.stored(step):
             raise EngineError("Its item differs from its source: run streamfold repair on the item first.")
         return visits.unit(visit, visit.steps).guard, step.after
 
     def _restore_entries(self, row: RowKey, held: Iterable[Contributor]) -> None:
         """Puts the missing entries of items below the row again."""
         for each in held:
-            if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.part):
+            if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.contribution):
                 continue
             guard, made = self._guard(each.route, _item(each))
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
-            self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.part.life)])
+            self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.contribution.life)])
 
     def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
         """Adds missing amounts to a row, removes attributes that no item makes, and recomputes ordered attributes."""
@@ -332,7 +332,7 @@ class RowCorrection:
         """The entries below a row, by attribute, as if all of them had changed."""
         found = dict[str, ChangedEntries]()
         for each in held:
-            own = entries_by_row(self.by.app.name, each.route, _item(each), {row: each.part}, held=True)
+            own = entries_by_row(self.by.app.name, each.route, _item(each), {row: each.contribution}, held=True)
             for one in own.get(row, ()):
                 found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
         return tuple(found.values())
@@ -360,7 +360,7 @@ def _strange(
     app: Application, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
 ) -> tuple[str, ...]:
     """The attributes that no item makes, and the cut-offs of recomputed attributes."""
-    ordered = {name for each in held for name in each.part.ordered}
+    ordered = {name for each in held for name in each.contribution.ordered}
     keys = {*app.tables[row[0]].attributes, *sums}
     strange = strange_names(keys, stored, held)
     edges = [prefix + name for name in sorted(ordered) for prefix in (EDGE, PLACES)]
@@ -369,7 +369,7 @@ def _strange(
 
 def _is_replaced(routes: Iterable[Route], row: RowKey) -> bool:
     # Such a row is put as a whole while one item alone contributes to it.
-    return any((target := row_target(route, row)) is not None and target.whole for route in routes)
+    return any((target := row_target(route, row)) is not None and target.replaces for route in routes)
 
 
 def _is_owned(stored: StoredRow) -> bool:

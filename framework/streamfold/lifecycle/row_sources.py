@@ -45,7 +45,7 @@ class Contributor:
     item: ItemKey | None  # None for a key that is too long for the state to hold
     key: StateKey  # of the ledger item
     version: str
-    part: RowContribution
+    contribution: RowContribution
     revision: int = 0  # of the ledger item; every write of it raises the revision
 
 
@@ -56,11 +56,11 @@ class RowExplained:
     row: RowKey
     stored: Mapping[str, Any] | None  # the attributes of the row; None if there is none
     contributors: list[Contributor] = field(default_factory=list)
-    whole: bool = True  # all contributions were looked for
+    complete: bool = True  # all contributions were looked for
     sums: dict[str, Number] = field(default_factory=dict)
     differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
     lacking: int = 0  # missing entries of items below it
-    left: frozenset[str] = frozenset()  # attributes that retired handlers left in it, which count as contributors
+    retired_names: frozenset[str] = frozenset()  # attributes left by retired handlers, which count as contributors
 
     @property
     def counted(self) -> int:
@@ -76,7 +76,7 @@ class RowExplained:
     def counts_agree(self) -> bool:
         """Whether the row counts its contributions. It may count more if retired handlers left attributes in it."""
         known = len(self.contributors)
-        return self.counted >= known if self.left else self.counted == known
+        return self.counted >= known if self.retired_names else self.counted == known
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:
@@ -93,10 +93,10 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
         for item in _known_items(by, route, row, stored or {}):
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
     left = retired_in(retired_attributes(routes, by.schema), row) & (stored or {}).keys()
-    found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), left=left)
+    found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), retired_names=left)
     owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
     if not owned and (stored is None or found.counted != len(found.contributors)):
-        found.whole = scan
+        found.complete = scan
         if scan:
             found.contributors = in_its_life(stored, contributors_of(by, [row])[row])
     with localcontext(EXACT):
@@ -106,7 +106,7 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
 
 
 def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
-    return len(missing_entries(by.app, by.engine, each.route.name, each.item, row, each.part))
+    return len(missing_entries(by.app, by.engine, each.route.name, each.item, row, each.contribution))
 
 
 def row_target(route: Route, row: RowKey) -> Target | None:
@@ -161,7 +161,7 @@ def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
     agree = set()
     for row in rows:
         left = retired_in(retired_attributes(row_routes(by, row), by.schema), row) & stored.get(row, {}).keys()
-        found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), left=left)
+        found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), retired_names=left)
         with localcontext(EXACT):
             _compare(by, found)
         found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
@@ -178,7 +178,7 @@ def life_of(stored: Mapping[str, Any] | None) -> str:
 def in_its_life(stored: Mapping[str, Any] | None, held: Iterable[Contributor]) -> list[Contributor]:
     """The contributions to a stored row in its present life, without those to a row that expired before."""
     life = life_of(stored)
-    return [each for each in held if each.part.life == life]
+    return [each for each in held if each.contribution.life == life]
 
 
 def contributors_of(
@@ -219,10 +219,12 @@ def _texts(application: str, routes: Iterable[Route], stored: StoredItem) -> Ite
 def _contributors(by: Explaining, row: RowKey, held: HeldContributions) -> Iterator[Contributor]:
     for (name, key), route in held.items():
         ledger = read_ledger(by, key)
-        stored = ledger.parts.get(name)
-        if stored is not None and (part := stored_rows(stored.text).get(row)) is not None:
+        stored = ledger.contributions.get(name)
+        if stored is not None and (contribution := stored_rows(stored.text).get(row)) is not None:
             source = source_of(key)
-            yield Contributor(route, source.item if source else None, key, stored.version, part, ledger.revision)
+            yield Contributor(
+                route, source.item if source else None, key, stored.version, contribution, ledger.revision
+            )
 
 
 def _compare(by: Explaining, found: RowExplained) -> None:
@@ -232,10 +234,10 @@ def _compare(by: Explaining, found: RowExplained) -> None:
     found.differing = {
         name: (stored.get(name), total) for name, total in found.sums.items() if not alike(stored.get(name, 0), total)
     }
-    if found.whole and not any(each.part.digest for each in found.contributors):
-        keys = {*row_attributes(by, found.row), *found.left}
+    if found.complete and not any(each.contribution.digest for each in found.contributors):
+        keys = {*row_attributes(by, found.row), *found.retired_names}
         found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
-    if len(found.contributors) == 1 and found.contributors[0].part.digest and found.stored is not None:
+    if len(found.contributors) == 1 and found.contributors[0].contribution.digest and found.stored is not None:
         _compare_replaced(by, found, found.contributors[0])
 
 
@@ -250,17 +252,21 @@ def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
     """The sums of contributions, by attribute. An intermediate sum may need more digits than the row ever had."""
     sums: dict[str, Number] = {}
     for each in held:
-        for name, amount in each.part.amounts.items():
+        for name, amount in each.contribution.amounts.items():
             sums[name] = WIDE.add(sums.get(name, 0), amount)
     return sums
 
 
 def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collection[Contributor]) -> list[str]:
     """The attributes of a row that none of its contributions makes, if they are known; a number 0 is ignored."""
-    ordered = {name for each in held for name in each.part.ordered}
+    ordered = {name for each in held for name in each.contribution.ordered}
     if PLAIN_ENTRY in ordered:
         return []  # the attributes of the winner among several items are in its entries
-    made = {*keys, *ordered, *(name for each in held for name in (*each.part.amounts, *each.part.names))}
+    made = {
+        *keys,
+        *ordered,
+        *(name for each in held for name in (*each.contribution.amounts, *each.contribution.names)),
+    }
     return [name for name, value in stored.items() if not hidden(name) and name not in made and not is_zero(value)]
 
 
@@ -268,10 +274,10 @@ def _compare_replaced(by: Explaining, found: RowExplained, only: Contributor) ->
     """Compares a replaced row with the row that the handler makes of its item, if the state agrees with the item."""
     stored, item = found.stored or {}, only.item
     target = row_target(only.route, found.row)
-    if item is None or target is None or not target.whole:
+    if item is None or target is None or not target.replaces:
         return
     made = next(each for each in explain_item(by, item) if each.route is only.route).expected.get(found.row)
-    if made is None or made.digest != only.part.digest:
+    if made is None or made.digest != only.contribution.digest:
         return
     expected = decode(encode({**(made.plain or {}), **made.amounts}))
     shown = {name: value for name, value in stored.items() if not hidden(name)}

@@ -1,7 +1,7 @@
 """Verifies that rows are the sums of their sources: folds the sources in a temporary state, and compares row by row."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from decimal import localcontext
@@ -104,7 +104,6 @@ def retired_attributes(routes: Iterable[Route], schema: Schema) -> RetiredAttrib
 
 
 def retired_in(attributes: RetiredAttributes, row: RowKey) -> frozenset[str]:
-    """The attributes of a row that only retired handlers have made."""
     return frozenset().union(*(names for target, names in attributes if _is_row_of(target, row)))
 
 
@@ -121,6 +120,22 @@ def visible(
     own = {*app.tables[row[0]].attributes, *retired}
     found = {name: value for name, value in attributes.items() if not (hidden(name) or name in own or is_zero(value))}
     return found if found or not retired else None
+
+
+class _Fold(EmbeddedEngine):
+    """The temporary state of a fold. Items that it does not make itself, such as referents, are read behind it."""
+
+    behind: Engine
+    is_folded: Callable[[ItemKey], bool]
+
+    def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        wanted = list(items)
+        own = super().read_sources([item for item in wanted if self.is_folded(item) or self._row(item) is not None])
+        others = [item for item in wanted if item not in own and not self.is_folded(item)]
+        return {**own, **self.behind.read_sources(others)} if others else own
+
+    def _keeps_sources(self, table: str) -> bool:  # noqa: ARG002 - what is not here is behind it
+        return True
 
 
 class RowsVerifier:
@@ -190,7 +205,7 @@ class RowsVerifier:
 
         A fold of all items does not know which contributions came since. The ledger notes the life of each row.
         """
-        targets = [key for route in self.routes for key in route.into if key.place in self.expiring]
+        targets = [key for route in self.routes for key in route.into if key.stored_name in self.expiring]
         rows = [row for row in found if any(_is_row_of(key, row) for key in targets)]
         if not rows:
             return found
@@ -236,7 +251,8 @@ class RowsVerifier:
         with TemporaryDirectory() as folder:
             path = str(Path(folder) / "fold.db")
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
-            with closing(EmbeddedEngine(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
+            with closing(_Fold(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
+                folded.behind, folded.is_folded = self.engine, self._is_folded
                 runtime = self.runtime.on(folded, actions=ACTIONS, handlers=frozenset(names), parking=None)
                 reconciling = Pages(runtime, names)
                 self.found.failed = []
@@ -247,10 +263,6 @@ class RowsVerifier:
                         self._watch()
                 run_chains(runtime, folded)
                 yield folded
-
-    def _is_folded(self, key: RowKey) -> bool:
-        # A row that other rows of the fold make is folded too. Rows of handlers that are not compared are sources.
-        return self.app.derived(key) and is_target(self.routes, key)
 
     def _fold(
         self, reconciling: Pages, folded: EmbeddedEngine, keys: Sequence[ItemKey], only: Collection[RowKey] | None
@@ -266,13 +278,16 @@ class RowsVerifier:
         self.expiring |= reconciling.runtime.known.lives.targets
         self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
 
+    def _is_folded(self, key: RowKey) -> bool:
+        # A row that other rows of the fold make is folded too. Rows of handlers that are not compared are sources.
+        return self.app.derived(key) and is_target(self.routes, key)
+
     def _leads_to(self, item: ItemKey, image: StoredItem, schema: Schema, only: Collection[RowKey]) -> bool:
         """Whether an item may contribute to one of these rows, also through a chain, or a handler raises on it."""
-        made = (
-            derived(each.route, image_of(image), fields, schema)
-            for each, fields in self.app.listeners(item)
-            if each.route in self.routes
-        )
+        own = [(route, fields) for route, fields in self.app.sources(item) if route in self.routes]
+        if any(route.lookups for route, _ in own):  # its rows depend on its referents
+            return True
+        made = (derived(route, image_of(image), fields, schema) for route, fields in own)
         return any(
             error is not None or any(row in only or self.app.chains(row) for row in rows) for rows, error in made
         )
@@ -336,14 +351,14 @@ def contributed(
         yield line.key, RowSum(shown=line.image)
     contributions: dict[RowKey, list[RowContribution]] = {}
     image = image_of(line.image)
-    for each, fields in app.listeners(line.key):
-        if each.route not in routes:
+    for route, fields in app.sources(line.key):
+        if route not in routes or route.lookups:  # a worker has one item, and no referents
             continue
-        made, error = derived(each.route, image, fields, schema)
+        made, error = derived(route, image, fields, schema)
         for row, contribution in made.items():
             contributions.setdefault(row, []).append(contribution)
         if error is not None:
-            failed = ItemError(line.key, each.route.name, f"{type(error).__name__}: {error}")
+            failed = ItemError(line.key, route.name, f"{type(error).__name__}: {error}")
             yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
     for row, found in contributions.items():
         yield row, _summed(line, found)

@@ -66,7 +66,10 @@ def _alias(runtime: Runtime, root: Root) -> str | None:
 
 @dataclass(slots=True)
 class CopiedPages:
-    """Sends the documents of pages of items, without raising their counters."""
+    """Sends the documents of pages of items. Counters are raised only where they keep ids or references.
+
+    drains: the items are those of notes, whose documents may have to be hidden.
+    """
 
     scan_orphans: ClassVar[None] = None  # the new index has no documents of items that are gone
     runtime: Runtime
@@ -74,7 +77,7 @@ class CopiedPages:
     aliases: Aliases
     name: str  # of the new index
     started: int  # epoch seconds
-    hides: bool = False
+    drains: bool = False
 
     def reconcile(self, items: Iterable[ItemKey]) -> PageReport:
         """Sends the documents of these items. Raises the errors of the store and the index."""
@@ -90,7 +93,7 @@ class CopiedPages:
 
         start = self.started * 1000 - START_MILLISECONDS
         sink = self.aliases.sink
-        return Copying(self.runtime, sink, self.name, start, fails, self.hides)
+        return Copying(self.runtime, sink, self.name, start, fails, hides=self.drains, notes=not self.drains)
 
 
 class Rebuild:
@@ -129,25 +132,29 @@ class Rebuild:
         self.aliases.create(self.index, name)
         return self._write(mark._replace(live=live, building=name, old="", phase=BUILDING))
 
-    def pages(self, started: int, *, hides: bool = False) -> CopiedPages:
+    def pages(self, started: int, *, drains: bool = False) -> CopiedPages:
         """The pages of the scan."""
         mark = self._in_phase(BUILDING, BOTH)
-        return CopiedPages(self.runtime, self.index, self.aliases, mark.building, started, hides=hides)
+        return CopiedPages(self.runtime, self.index, self.aliases, mark.building, started, drains)
 
     def drain(self, started: int) -> list[ItemFailed]:
-        """Sends the noted roots again until none is pending; returns the roots that cannot be sent."""
-        pages = self.pages(started, hides=True)
+        """Sends the noted roots again until none is pending; returns the roots that cannot be sent.
+
+        It ends: a round passes each root once, and each round but the last removes notes. Only records note roots.
+        """
+        pages = self.pages(started, drains=True)
         dirty = Dirty(self.runtime.application.name, self.runtime.engine, pages.name)
         while True:
             after, failed, done = "", dict[ItemKey, ItemFailed](), 0
             while notes := dirty.notes(PAGE_NOTES, after):
-                after = notes[-1].place
+                # Behind the last note, a failing root would come again with each number that its records note.
+                after = dirty.behind(notes[-1].root)
                 report = pages.reconcile(note.root.item for note in notes)
                 failed |= {each.item: each for each in report.failed}
                 sent = [note for note in notes if note.root.item not in failed]
                 dirty.remove(sent)
                 done += len(sent)
-            # Records note new roots meanwhile. A round that sent none has failing roots only: another would not help.
+            # A round that sent none has failing roots only: another would not help.
             if not done:
                 return list(failed.values())
 
@@ -157,7 +164,7 @@ class Rebuild:
         self.aliases.name_own(mark.live)
         return self._write(mark._replace(phase=BOTH))
 
-    def seconds_left(self, mark: IndexMark) -> int:
+    def seconds_remaining(self, mark: IndexMark) -> int:
         """For how long a batch that has read an older mark may still run."""
         return max(mark.since + self.runtime.settings.gate_seconds - int(self.runtime.clock()) + 1, 0)
 
@@ -180,7 +187,7 @@ class Rebuild:
         mark = self._in_phase(SWAPPED, TAKEN, "")
         if mark.phase == TAKEN:
             self._check_retired(mark)
-        if mark.phase and not offline and (left := self.seconds_left(mark)):
+        if mark.phase and not offline and (left := self.seconds_remaining(mark)):
             raise SettingsError(
                 f"Index {mark.old!r} may still be written by a batch that began before the alias was moved. Drop it "
                 f"in {left} seconds (STREAMFOLD_GATE_SECONDS); with no function at work, --offline drops it at once."
@@ -327,7 +334,7 @@ class IndexVerifier:
         self.sink = sink
         self.name = name
         self.tolerance_seconds = tolerance_seconds
-        self.comparing = Comparing(runtime.application.name, self.engine, sink, name, runtime.settings)
+        self.comparing = Comparing(runtime, sink, name)
         self.found = VerifiedIndex()
 
     def verify(self, sample: int | None, random: Random) -> VerifiedIndex:

@@ -19,7 +19,7 @@ from streamfold.records.change import ItemKey, Version
 from streamfold.records.envelope import KINESIS
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.routes.application import Application, unknown_handler
-from streamfold.routes.route import Route
+from streamfold.routes.route import REFERENT, Route
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 
@@ -186,7 +186,8 @@ class ItemKeys:
 
     def reads(self, item: ItemKey) -> bool:
         """Whether one of the handlers reads an item."""
-        return any(each.route in self.routes for each, _ in self.app.listeners(item))
+        # A referent is not reconciled itself: each item that refers to it is read by itself.
+        return any(each.route in self.routes and each.role != REFERENT for each, _ in self.app.listeners(item))
 
     def _of_table(self, key: ItemKey) -> ItemKey | None:
         return key if self.reads(key) else None

@@ -83,7 +83,7 @@ def _ended(runtime: Runtime, identity: str) -> WorkAnswer:
     """Ends a job, again if this was called before and the answer was lost."""
     jobs = Jobs.of(runtime)
     job = jobs.read(identity)
-    pending = job_segments(runtime, job_to_carry(jobs, identity)).left() if job is None or not job.ended else []
+    pending = job_segments(runtime, job_to_carry(jobs, identity)).pending() if job is None or not job.ended else []
     if pending:
         raise SettingsError(f"{len(pending)} parts of job {identity} are not done: part {pending[0]} is the first.")
     if job is not None and job.what == REBUILD:

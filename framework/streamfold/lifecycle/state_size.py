@@ -127,4 +127,4 @@ def holds_nothing(stored: dict[str, Any]) -> bool:
     """Whether a ledger item has no contribution, no pending work, and no time to live."""
     if not stored or "ttl" in stored:
         return False
-    return not any(part.text or part.left for part in LedgerItem.of(stored).parts.values())
+    return not any(part.text or part.pending for part in LedgerItem.of(stored).contributions.values())

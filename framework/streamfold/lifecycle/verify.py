@@ -10,12 +10,19 @@ from typing import Any, NamedTuple, TypeVar
 from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.commit.pending import ItemAndHandler
+from streamfold.commit.replanning import filled
+from streamfold.engines import StoredItem
 from streamfold.errors import NotStarted, SettingsError
+from streamfold.ledger.contribution import LedgerItem
+from streamfold.ledger.references import backlink_key, referrer
+from streamfold.ledger.state_keys import BACKLINKS, ledger_key
+from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
 from streamfold.lifecycle.sources import ItemKeys, pages, reconcilable
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
+from streamfold.writes.guarded import StateKey
 
 LOOKS_MAX = 3
 """Times that a difference is read again before it counts as moving."""
@@ -71,6 +78,7 @@ class Verified:
     pending: list[Difference] = field(default_factory=list)  # equal contributions with rows that are not finished
     moving: int = 0  # contributions that changed at every look
     failed: list[ItemFailed] = field(default_factory=list)  # items on which a handler raises
+    idle_backlinks: int | None = None  # None: they were not counted
 
     def add(self, report: PageReport) -> None:
         """Adds the counts of a page."""
@@ -95,17 +103,17 @@ class Verifier:
     def page(self, items: Iterable[ItemKey]) -> None:
         """Compares these items."""
         self.look(items)
-        self.settle()
+        self.recheck()
 
     def look(self, items: Iterable[ItemKey]) -> None:
-        """Compares these items. Suspected differences wait for ``settle``, so that many pages pause once."""
+        """Compares these items. Suspected differences wait for ``recheck``, so that many pages pause once."""
         report = self.pages.reconcile(items)
         self.found.add(report)
         self._suspected |= _suspected(report)
         if len(self._suspected) >= SUSPECTED_MAX:
-            self.settle()
+            self.recheck()
 
-    def settle(self) -> None:
+    def recheck(self) -> None:
         """Reads suspected contributions again, until each is equal, different or moving."""
         suspected, self._suspected = self._suspected, {}
         same, moving = stable(self.pages.runtime, suspected, self._again, tolerance_seconds=self.tolerance_seconds)
@@ -125,6 +133,34 @@ class Verifier:
 
 def _suspected(report: PageReport) -> dict[ItemAndHandler, Difference]:
     return {(each.item, each.handler): each for each in report.differing + report.pending}
+
+
+def idle_backlinks(runtime: Runtime, routes: Iterable[Route]) -> int | None:
+    """The number of backlinks whose referrer does not refer; None for handlers without lookups. Reads the whole state.
+
+    They do no harm: the next change of the referent visits the item once more, and drops the backlink.
+    """
+    app, engine = runtime.application, runtime.engine
+    by_name = {route.name: route for route in routes if route.lookups}
+    if not by_name:
+        return None
+
+    def backlink(stored: StoredItem) -> tuple[StateKey, Route, ItemKey] | None:
+        key = state_key(stored)
+        what, application, handler, *_ = (*key.pk.split("#", 3), "", "")
+        if what != BACKLINKS or application != app.name or handler not in by_name:
+            return None
+        return key, by_name[handler], referrer(stored["s"]["S"])
+
+    idle = 0
+    for page in pages(found_in_state(engine, backlink)):
+        keys = [ledger_key(app.name, route.group, item) for _, route, item in page]
+        stored = engine.read_state(keys, consistent=True)
+        for (key, route, item), ledger in zip(page, keys, strict=True):
+            held = filled(engine, ledger, LedgerItem.of(stored.get(ledger)), {route.name})
+            references = held.references(route.name)
+            idle += all(key != backlink_key(app.name, route.name, each, item) for each in references)
+    return idle
 
 
 class AskedSample(NamedTuple):
@@ -163,7 +199,7 @@ def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> Sampl
     if routes:
         try:
             _look(verifier, ItemKeys(runtime.application, runtime.store, routes), asked, random)
-            verifier.settle()
+            verifier.recheck()
         except NotStarted:
             undecided = True
     return _report(verifier.found, undecided=undecided)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from streamfold.app import App
 from streamfold.errors import SettingsError, joined_key, shown
 from streamfold.keys.key import Key
+from streamfold.proofs.annotations import drawn_items
 from streamfold.proofs.choices import Budget, Choices, Drawn, Script, Scripted, shortened
 from streamfold.proofs.coverage import TakenExample, by_reason, missing, not_injected, taken, unproved
 from streamfold.proofs.determinism import check_deterministic
@@ -132,12 +133,13 @@ def check(  # noqa: PLR0913 - one call with named options
     """Proves an application: draws histories, runs them under faults, compares the rows with an oracle.
 
     ``items`` describes the items of each source key: an example (attributes, and fields of the key by name if their
-    values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. ``recorded`` is a
-    recorded file instead; its images are the examples. ``writes`` is one history; only its faults are drawn. ``faults``
-    are the names of the faults to inject, all by default. With ``source="kinesis"`` the records are those of Kinesis:
-    some arrive late and some twice. The same seed gives the same run, in another process too, unless a handler iterates
-    over a set. ``processes`` is the number of other processes that also call the handlers, each with another hash seed,
-    if the application can be imported by a name.
+    values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. Items of a key
+    without examples are drawn from the type that handlers annotate them with. ``recorded`` is a recorded file
+    instead; its images are the examples. ``writes`` is one history; only its faults are drawn. ``faults`` are the
+    names of the faults to inject, all by default. With ``source="kinesis"`` the records are those of Kinesis: some
+    arrive late and some twice. The same seed gives the same run, in another process too, unless a handler iterates
+    over a set. ``processes`` is the number of other processes that also call the handlers, each with another hash
+    seed, if the application can be imported by a name.
 
     Returns the counts. Raises ``Diverged`` with the shortest history found that fails, ``NotDeterministic`` for a
     handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and ``TwinError``
@@ -187,10 +189,18 @@ def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
             raise TwinError(
                 f"items= names {key!r}, which no handler reads: expected some of {', '.join(map(repr, sources))}."
             )
+    unknown = drawn_items(app, EXAMPLES, lambda key: not any(key.overlaps(other) for other in items))
+    items = {**items, **unknown}
     if not items:
-        raise TwinError("check() was given no items: give examples of the items of each source, items={ORDER: {...}}.")
+        raise TwinError(
+            "check() was given no items: give examples of the items of each source, items={ORDER: {...}}, or annotate "
+            "the handlers' items with a TypedDict, def total(order: Order) -> Row."
+        )
     found = shapes_of({key: _examples(key, given) for key, given in items.items()})
-    return [each._replace(given=()) if hasattr(items[each.key], "example") else each for each in found]
+    return [
+        each._replace(given=()) if each.key in unknown or hasattr(items[each.key], "example") else each
+        for each in found
+    ]
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:

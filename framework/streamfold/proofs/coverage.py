@@ -71,6 +71,9 @@ def _why_not(app: App, route: Route, keys: Collection[Key]) -> str:
     derived = [target for other in app.routes for target in other.into]
     if not _any_overlaps(route.sources, [*keys, *derived]):
         return "none of its items are in the histories"
+    for each in route.lookups:
+        if not _any_overlaps([each.key], [*keys, *derived]):
+            return f"no items of {each.key!r}, which it looks up, are in the histories"
     touched = route.kind.touches(route)
     if touched and not _any_overlaps(touched, keys):
         return f"no items of {', '.join(map(repr, touched))} are in the histories"
@@ -140,6 +143,8 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
 
 
 def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], schema: Schema) -> None:
+    if route.lookups:
+        return  # the contribution depends on other items too
     if route.kind.contributes:
         for image in (change.old, change.new):
             derived(route, image, fields, schema).checked()

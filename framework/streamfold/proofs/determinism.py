@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from streamfold.app import App
+from streamfold.derivations.expected import referents_of
 from streamfold.proofs.handlers import is_called
 from streamfold.proofs.memory import Remembered
 from streamfold.records.change import Change
@@ -199,13 +200,20 @@ class Call(NamedTuple):
 
 def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
     """The calls of all handlers on these changes: of each image, or of the change. External ones are not called."""
-    return [
-        Call(route, subject, route.asked(fields), change)
-        for change in changes
-        for route, fields in app.sources(change.item)
-        if is_called(route) and route.items_given == 1
-        for subject in ([image for image in (change.old, change.new) if image] if route.kind.gets_items else [change])
-    ]
+    changes = list(changes)
+    items = {change.item: change.new for change in changes if change.has_new and change.new}
+    calls = []
+    for change in changes:
+        for route, fields in app.sources(change.item):
+            if is_called(route) and route.items_given == 1:
+                subjects: list[Any] = [change]
+                if route.kind.gets_items:
+                    subjects = [image for image in (change.old, change.new) if image]
+                for subject in subjects:
+                    referents = referents_of(route, subject, fields, items)
+                    if referents is not None:  # else it is not called
+                        calls.append(Call(route, subject, route.asked({**fields, **referents}), change))
+    return calls
 
 
 def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> set[str]:

@@ -34,6 +34,7 @@ from streamfold.writes.guarded import (
     GuardedWrite,
     PutPostRow,
     PutRow,
+    PutState,
     Reason,
     Refused,
     RowKey,
@@ -46,9 +47,10 @@ call that seemed to fail, while the caller goes on or after it died."""
 FAULTS: Mapping[str, tuple[str, ...]] = {
     "transact": ("refused", "conflict", "throttled", "applied-twice", *WRITE_FAULTS),
     "insert_rows": ("half-applied", "applied-twice", *WRITE_FAULTS),
+    "insert_state": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "put_post_rows": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "remove_empty": ("half-applied", "applied-twice", *WRITE_FAULTS),
-    "forget": ("applied-twice", *WRITE_FAULTS),
+    "clear_pending": ("applied-twice", *WRITE_FAULTS),
     "count_up": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "swap_state": ("applied-twice", *WRITE_FAULTS),
     "archive": ("applied-twice", *WRITE_FAULTS),
@@ -74,6 +76,7 @@ DESCRIBED = {
 """Names of calls in the log, without keys."""
 KEYED = {
     "insert_rows": "insertion of",
+    "insert_state": "insertion of",
     "put_post_rows": "write of rows",
     "remove_empty": "removal of empty rows",
     "count_up": "count of",
@@ -129,14 +132,17 @@ class FaultyEngine:
     def insert_rows(self, rows: Sequence[PutRow]) -> Inserted:
         return cast("Inserted", self._call("insert_rows", rows))
 
+    def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
+        return cast("list[StateKey]", self._call("insert_state", items))
+
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("put_post_rows", posts))
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         return cast("list[RowKey]", self._call("remove_empty", rows))
 
-    def forget(self, finished: Finished) -> None:
-        self._call("forget", finished)
+    def clear_pending(self, finished: Finished) -> None:
+        self._call("clear_pending", finished)
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         return cast("dict[StateKey, dict[str, Any]]", self._call("count_up", counters, start, expires_at))
@@ -170,8 +176,8 @@ class FaultyEngine:
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
         return cast("Page", self._call("page", table, partition, begins, after, limit))
 
-    def scan(self, table: Table, part: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
-        return cast("ScanPage", self._call("scan", table, part, after, limit))
+    def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
+        return cast("ScanPage", self._call("scan", table, segment, after, limit))
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         return cast("list[OwnRecord]", self._call("pending", limit, group))
@@ -211,8 +217,8 @@ class FaultyEngine:
 
     def _remember(self, arguments: tuple[Any, ...]) -> None:
         """Keeps the state items from before this write, for stale reads."""
-        places = [arguments[0]] if isinstance(arguments[0], StateKey) else [write.key for write in arguments[0]]
-        for key in places:
+        positions = [arguments[0]] if isinstance(arguments[0], StateKey) else [write.key for write in arguments[0]]
+        for key in positions:
             if isinstance(key, StateKey):
                 self.before[key] = self.engine.state.get(key)
 
@@ -240,7 +246,7 @@ class FaultyEngine:
             inserted = self._carry_out(name, done)
             return Inserted([*inserted.missing, *(row.key for row in others)], inserted.known, inserted.refused)
         answer = self._carry_out(name, done, *rest) if done else ()
-        if name == "put_post_rows":
+        if name in ("insert_state", "put_post_rows"):
             return [*answer, *(row.key for row in others)]
         if name == "count_up":
             return dict(answer)
@@ -286,9 +292,9 @@ def _described(name: str, arguments: tuple[Any, ...]) -> str:
     """A call in one line, with its keys and without the written values."""
     first = arguments[0]
     if name == "transact":
-        places = ", ".join(_key_text(write.key) for write in first)
-        return f"transaction of {len(first)} writes ({places})"
-    if name == "forget":
+        positions = ", ".join(_key_text(write.key) for write in first)
+        return f"transaction of {len(first)} writes ({positions})"
+    if name == "clear_pending":
         return f"note that the pending work of {', '.join(map(_key_text, first))} is finished"
     if name == "read_entries":
         return f"read of entries {first.partition}"
@@ -338,10 +344,10 @@ class _ChosenFlight(Flight):
         self._waiting: list[Begun] = []
         self._ended: list[tuple[Joined, frozenset[object]]] = []
 
-    def begin(self, tag: Any, call: SlotCall, places: Iterable[object]) -> None:
-        touched = frozenset(part for place in places for part in _touched(place))
+    def begin(self, tag: Any, call: SlotCall, positions: Iterable[object]) -> None:
+        touched = frozenset(part for position in positions for part in _touched(position))
         others = [begun.touched for begun in self._waiting] + [ended for _, ended in self._ended]
-        if twice := [place for each in others for place in each & touched]:
+        if twice := [position for each in others for position in each & touched]:
             self._slots.broken(InvariantBroken(f"Two calls in flight share {twice[0]}."))
         self._waiting.append(Begun(tag, call, touched))
 
@@ -364,8 +370,8 @@ class _ChosenFlight(Flight):
         self._ended.append((made(begun.tag, begun.call), begun.touched))
 
 
-def _touched(place: object) -> tuple[object, ...]:
+def _touched(position: object) -> tuple[object, ...]:
     """The key itself; for a claim also its item and handler, whose changes must be sequential."""
-    if isinstance(place, StateKey) and place.pk.startswith("claim#"):
-        return place, (place.pk, place.sk.rpartition("#")[0])
-    return (place,)
+    if isinstance(position, StateKey) and position.pk.startswith("claim#"):
+        return position, (position.pk, position.sk.rpartition("#")[0])
+    return (position,)

@@ -68,6 +68,7 @@ TYPED_VALUES: Mapping[type, tuple[Any, ...]] = {
     date: (date(2026, 3, 1), date(2026, 3, 2)),
     datetime: (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)),
 }
+ULIDS = ("01JN8B4R0000000000000000A1", "01JN8B4R0000000000000000A2")
 WHAT = ("put", "put", "put", "put", "put", "put", "delete", "expire")
 """The kinds of a drawn write: six puts to two removals keep most items alive."""
 WRITES_AT_ONCE, HOURS_BETWEEN = 4, 17
@@ -158,8 +159,14 @@ def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: 
 def _field_values(field: Field, examples: Sequence[Mapping[str, Any]], known: KnownItems) -> list[Any]:
     own = [example[field.name] for example in examples if field.name in example]
     given = list(dict.fromkeys(own or known.get((field.name, field.spec), ())))
-    usual = TYPED_VALUES.get(field.python_type) or FIELD_VALUES[field.attribute_type]
-    return (given + [value for value in usual if value not in given])[: max(2, len(given))]
+    return (given + [value for value in usual_values(field) if value not in given])[: max(2, len(given))]
+
+
+def usual_values(field: Field) -> tuple[Any, ...]:
+    """Two values that a field takes."""
+    if field.spec == "ulid":
+        return ULIDS
+    return TYPED_VALUES.get(field.python_type) or FIELD_VALUES[field.attribute_type]
 
 
 def _varied(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

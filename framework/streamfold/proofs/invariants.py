@@ -5,28 +5,39 @@
 3. No guarded row is deleted: a removed one remains as a tombstone.
 4. A ledger item has a time to live only while it holds no contribution.
 5. The entries below a row are those that ledger items name.
-6. A row without contributions is named by the note of a ledger item, until it is removed.
-7. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+6. Each reference in a ledger item, or in the counter's item of a search, has its backlink, which is deleted only with
+   a step of that item.
+7. A row without contributions is named by the note of a ledger item, until it is removed.
+8. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
 """
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.ledger.contribution import STAMP_LETTERS
+from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
+from streamfold.ledger.references import backlink_key, referrer
+from streamfold.ledger.state_keys import LedgerSource, source_of
 from streamfold.records.change import item_name
 from streamfold.records.encoded import digest
 from streamfold.records.values import WIDE, decode_number
 from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
 
+if TYPE_CHECKING:
+    from streamfold.records.change import ItemKey
+
 TEXTS_KEPT_MAX = 4096
+BACKLINKS = "refs#"
+"""Begins the partitions of backlinks."""
+COUNTERS = "document#"
+"""Begins the partitions of counters of searches, whose third name is the search."""
 ENTRIES_MAX = 1000
 """More than any history puts below a row."""
 EntryKey = tuple[str, str]
@@ -48,6 +59,8 @@ def contributed_rows(text: str) -> tuple[ContributedRow, ...]:
     """The rows of a text of the ledger, with the contribution to each."""
     found = []  # cached above, because the checks of each call read the same texts
     for table, partition, sort, amounts, *rest in json.loads(text):
+        if table.startswith(REFERS):
+            continue
         row = (table, _key_value(partition), _key_value(sort))
         held = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
         life = f"~{rest[-1]}" if len(rest) > 1 and isinstance(rest[-1], str) else ""
@@ -101,6 +114,47 @@ class EntryInvariants:
         return f"{ENTRIES}{self.application}#{handler}#{escaped}#{row[0]}{life}#{item_name(row)}"
 
 
+class BacklinkInvariants:
+    """Holds the references of ledger items and counters against backlinks."""
+
+    def __init__(self, application: str, engine: MemoryEngine) -> None:
+        self.application = application
+        self.engine = engine
+        self.of: dict[StateKey, set[StateKey]] = {}  # the backlinks of each ledger item or counter
+        self.needed: Counter[StateKey] = Counter()
+        self.ledgers: dict[StateKey, ItemKey] = {}  # of each backlink that was seen, the item that it names
+
+    def wrong(self, touched: Collection[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
+        """What is wrong with backlinks; ``texts`` are those of touched ledger items and counters, by handler."""
+        concerned = {key for key in touched if isinstance(key, StateKey) and key.pk.startswith(BACKLINKS)}
+        advanced = {source.item for key in texts if (source := _owner(key)) is not None}
+        for key, by_handler in texts.items():
+            source = _owner(key)
+            before = self.of.get(key, set())
+            after = (
+                set()
+                if source is None
+                else {
+                    backlink_key(self.application, handler, referent, source.item)
+                    for handler, text in by_handler.items()
+                    for referent in stored_references(text)
+                }
+            )
+            self.needed.subtract(before)
+            self.needed.update(after)
+            self.of[key] = after
+            concerned |= after
+        for key in concerned:
+            held = self.engine.state.get(key)
+            if self.needed[key] > 0 and held is None:
+                return f"a ledger item or counter refers to {key.pk}, and there is no backlink to it"
+            if held is None and self.ledgers.pop(key, None) not in (None, *advanced):
+                return f"a backlink of {key.pk} was deleted without a step of its ledger item or counter"
+            if held is not None:
+                self.ledgers[key] = referrer(held["s"])
+        return None
+
+
 ContributedAmounts = dict[str, Decimal | int]
 
 
@@ -123,6 +177,7 @@ class Invariants:
         self.digests: dict[RowKey, str] = {}
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)
+        self.backlinks = BacklinkInvariants(app.name, engine)
 
     def check(self) -> None:
         """Raises ``InvariantBroken`` if a touched item breaks an invariant."""
@@ -138,7 +193,14 @@ class Invariants:
             self._check_row(key)
         ledgers = {_ledger_of(key) for key in touched if isinstance(key, StateKey)}
         found = {key: self.engine.state.get(key) for key in ledgers}
-        wrong = self.entries.wrong(touched, {key: dict(self._texts(key, item)) for key, item in found.items() if item})
+        texts = {key: dict(self._texts(key, item)) for key, item in found.items() if item}
+        wrong = self.entries.wrong(touched, texts)
+        _require(wrong is None, wrong or "")
+        texts = {key: own for key, own in texts.items() if _is_ledger(key)}
+        for key, item in found.items():
+            if key.pk.startswith(COUNTERS):
+                texts[key] = {key.pk.split("#", 3)[2]: (item or {}).get("refs", "")}
+        wrong = self.backlinks.wrong(touched, texts)
         _require(wrong is None, wrong or "")
 
     def _check_state(self, key: StateKey) -> set[RowKey]:
@@ -169,7 +231,7 @@ class Invariants:
         for row, amounts, *_ in self.contributed.pop(key, []):
             self._count(row, amounts, -1)
             touched.add(row)
-        self.contributed[key] = self._contributed(key, item)
+        self.contributed[key] = [row for _, text in self._texts(key, item) for row in contributed_rows(text)]
         for row, amounts, text, *_ in self.contributed[key]:
             self._count(row, amounts, 1)
             touched.add(row)
@@ -185,9 +247,6 @@ class Invariants:
         self.notes.subtract(before)
         self.notes.update(self.noted[key])
         return before
-
-    def _contributed(self, key: StateKey, item: Mapping[str, Any]) -> list[ContributedRow]:
-        return [row for _, text in self._texts(key, item) for row in contributed_rows(text)]
 
     def _texts(self, key: StateKey, item: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """The contributions of a ledger item, by handler, also large ones in items of their own."""
@@ -232,6 +291,11 @@ class Invariants:
 
 def _is_ledger(key: StateKey) -> bool:
     return key.pk.startswith("ledger#")
+
+
+def _owner(key: StateKey) -> LedgerSource | None:
+    # The keys of counters and ledger items are alike.
+    return source_of(StateKey(key.pk.replace(COUNTERS, "ledger#", 1), key.sk))
 
 
 def _ledger_of(key: StateKey) -> StateKey:

@@ -4,7 +4,7 @@ Views and indexes are the fold of the last image of every item, an audit has one
 change once. No code of the planner, the ledger or a store is used, so that an error there cannot be repeated here.
 """
 
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import DecimalException, localcontext
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
-from streamfold.derivations.expected import Expected, History, Values, fields_of
+from streamfold.derivations.expected import Expected, History, Values, fields_of, references_of
 from streamfold.engines import StoredItem
 from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
@@ -255,10 +255,10 @@ def endless(app: App, item: ItemKey, rounds: int) -> str:
     )
 
 
-def _derived(app: App, images: Images) -> dict[ItemKey, DerivedAttributes]:
+def _derived(app: App, images: Images, referents: Images | None = None) -> dict[ItemKey, DerivedAttributes]:
     """The attributes that handlers derive from these items, by the item that has them."""
     given: dict[tuple[ItemKey, str], list[Yielded]] = defaultdict(list)
-    history = History((), images, called)
+    history = History((), images, called, referents)
     for route in app.routes:
         if route.kind.contributes and route.kind.touches(route):
             for target, source, order, values in derivation(route).expected(route, history).on_items:
@@ -273,12 +273,28 @@ def _derived(app: App, images: Images) -> dict[ItemKey, DerivedAttributes]:
 def attribute_names(app: App, changes: Iterable[Change]) -> set[str]:
     """The names of all attributes that handlers derive from the images of these changes. Calls the handlers."""
     names: set[str] = set()
+    own = [(change.item, Image(without_derived(change.new.raw))) for change in changes] if changes_items(app) else []
+    # Of handlers that look others up, the names are those that follow from the last images of these.
+    referents: dict[ItemKey, Mapping[str, Any]] = {item: image for item, image in own if image}
     with localcontext(EXACT):
-        for change in changes if changes_items(app) else ():
-            image = Image(without_derived(change.new.raw))
-            for values in _derived(app, {change.item: image}).values():
+        referrers = _referrers(app, referents)
+        for item, image in own:
+            images = {**referrers.get(item, {}), item: image}
+            for values in _derived(app, images, ChainMap({item: image}, referents)).values():
                 names.update(values)
     return names
+
+
+def _referrers(app: App, items: Images) -> dict[ItemKey, dict[ItemKey, Mapping[str, Any]]]:
+    """The items that handlers which derive attributes look each item up for."""
+    found: dict[ItemKey, dict[ItemKey, Mapping[str, Any]]] = defaultdict(dict)
+    history = History((), items, called)
+    for route in app.routes:
+        if route.lookups and route.kind.touches(route):
+            for item, image, fields in history.items_of(route):
+                for referent in references_of(route, image, fields, items).values():
+                    found[referent][item] = image
+    return found
 
 
 def _item_shown(own: Mapping[str, Any], derived: DerivedAttributes, names: set[str]) -> dict[str, Any]:

@@ -76,7 +76,6 @@ def _plain(value: Any) -> Any:
 
 
 def coded(item: Mapping[str, Any], code: Callable[[Any], Any]) -> PlainRow:
-    """An item with each value converted."""
     return {name: code(value) for name, value in item.items()}
 
 

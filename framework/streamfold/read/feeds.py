@@ -31,7 +31,7 @@ from streamfold.errors import HandlerError, StreamfoldError, public, reason, sho
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.read.derived_rows import PlainRow, ReadTable, coded, plain_item
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.images import Image, hidden, without_derived
+from streamfold.records.images import Image, hidden
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import Fields, Route
 
@@ -188,15 +188,15 @@ class Merging:
         self, route: Route, queries: Queries, partition: str, begin: Begin, pulls_most: int, clock: float = 0.0
     ) -> None:
         self.route = route
-        self.clock = max(begin.now, clock)  # a post further in the future was parked when it was written
+        self.clock: float = max(begin.now, clock)  # a post further in the future was parked when it was written
         self.options = options_of(route)
         self.queries = queries
         self.partition = partition
         self.begin = begin
-        self.oldest = begin.now - self.options.keep_seconds
+        self.oldest: float = begin.now - self.options.keep_seconds
         self.pulls: dict[str, PlainRow] = {}
         self.pulls_most = pulls_most
-        self.partial = False
+        self.partial: bool = False
         self.bad: list[_LeftOut] = []
 
     def rows(self, limit: int) -> tuple[list[tuple[str, PlainRow]], bool]:
@@ -376,7 +376,7 @@ class _Pulled:
             if not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
-            post = without_derived(encode(plain_item(item))["M"])  # as handlers get it from the stream
+            post = encode(plain_item(item))["M"]
             check_room(of.route, POSTS, post)
             values = row_values(of.route, Image(post), self.edge, fields)
             if values is None:
@@ -407,7 +407,6 @@ def _through(stream: _Stream) -> str:
 
 
 def without_own(row: PlainRow) -> PlainRow:
-    """A row without the framework's own attributes."""
     return {name: value for name, value in row.items() if not hidden(name)}
 
 
@@ -417,9 +416,7 @@ class Feed(NamedTuple):
     rows: list[PlainRow]  # newest first, with their keys
     cursor: str | None  # where the next page begins; None: there is no more
     partial: bool = False  # the reader follows more pulled authors than were read
-    left_out: int = (
-        0  # pulled posts between the first and the last row whose rows cannot be made; the log has the errors
-    )
+    left_out: int = 0  # pulled posts of this page's time whose rows cannot be made; the log has the errors
 
 
 def feed(
@@ -457,7 +454,7 @@ def route_of(timeline: Callable[..., Any]) -> Route:
     found = getattr(timeline, FEED_ATTRIBUTE, None)
     if not isinstance(found, Route):
         raise TypeError(f"{timeline!r} is no handler of a feed: expected a function that @router.feed declares.")
-    return replace(found, targets=tuple(found.kind.target(found, key, alone=True) for key in found.into))
+    return replace(found, targets=tuple(found.kind.target(found, key, sole_writer=True) for key in found.into))
 
 
 def page(

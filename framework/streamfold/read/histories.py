@@ -35,7 +35,7 @@ def history(table: ReadTable, source: Key, into: Key | None = None, /, **fields:
     """The history rows of one item, oldest change first, as plain items: ``history(table, ORDER, order_id="1")``.
 
     ``table`` is boto3's ``Table`` that holds the rows, or a client and the table's name, ``(client, "shop")``; ``into``
-    is the audit's target if it has one of its own. docs/audit.md describes the rows.
+    is the audit's target if it has one of its own. ``streamfold docs audit`` describes the rows.
     """
     target = into or default_target(source.table)
     item = item_name((source.table.name, *source.compose(fields)))

@@ -1,11 +1,12 @@
 """One change of one item, out of a raw stream record: name and keys, lazily decoded images, version, time."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from streamfold.errors import ImageError, RecordError, redacted, shown
 from streamfold.keys.key_part import KeyValue
@@ -14,6 +15,8 @@ from streamfold.records.images import HIDDEN, Image, derived_names, without, wit
 from streamfold.records.values import AttributeValue, RawImage, decode, number_text, same
 from streamfold.settings.limits import SECONDS_A_DAY
 
+PLAIN_SECONDS_MAX = 253_402_300_800
+"""The end of the year 9999: what is later is no date."""
 SEQUENCE_DIGITS_MAX = 40
 """Length of a sequence number (DynamoDB Streams API, StreamRecord: 21 to 40 digits)."""
 LOCALSTACK_DIGITS = 56
@@ -128,6 +131,14 @@ class Change:
     in_order: ClassVar[bool] = True
     """Whether the source delivers the changes of an item in order."""
 
+    if not TYPE_CHECKING:  # for type checkers it has no items, and they say so
+
+        def __getitem__(self, name: str) -> NoReturn:
+            raise TypeError(
+                f"A change has two images and no attribute {name!r} of its own: read change.new[{name!r}] as it is "
+                f"now, or change.old[{name!r}] as it was before."
+            )
+
     def __init__(self, record: Mapping[str, Any], origin: Origin) -> None:
         try:
             body = record["dynamodb"]
@@ -146,8 +157,11 @@ class Change:
             raise RecordError(broken_image(sequence))
         if old if event == "INSERT" else event == "REMOVE" and new:
             raise RecordError(contradicting(event, sequence))
-        self.record, self.event, self.sequence = record, event, sequence
-        self.table = table = origin.table
+        self.event = event
+        self.record: Mapping[str, Any] = record
+        self.sequence: str = sequence
+        table = origin.table
+        self.table: Table = table
         self.item: ItemKey = item_key(keys, table)
         for name, value in keys.items():
             if (new and new.get(name) != value) or (old and old.get(name) != value):
@@ -157,7 +171,7 @@ class Change:
         self._old: RawImage | Image | None = old or None
         self._new: RawImage | Image | None = new or None
         self._at: Any = body.get("ApproximateCreationDateTime")
-        self.expired = event == "REMOVE" and (
+        self.expired: bool = event == "REMOVE" and (
             is_time_to_live(record.get("userIdentity")) or has_expired(self.table, self._old, lambda: self.at)
         )
 
@@ -226,6 +240,14 @@ class Change:
                 f"Record {self.sequence} has ApproximateCreationDateTime={shown(self._at)}: expected seconds since "
                 "1970, or a time with its time zone as the AWS CLI prints it."
             ) from None
+
+    @property
+    def at_seconds(self) -> float:
+        """The time of the change, epoch seconds. Raises as ``at``."""
+        given = self._at
+        if type(given) in (int, float) and 0 <= given < PLAIN_SECONDS_MAX:  # as on AWS; a date takes ten times as long
+            return float(int(given))
+        return self.at.timestamp()
 
     @property
     def changed(self) -> frozenset[str]:
@@ -368,8 +390,14 @@ def contradicting(event: Event, sequence: str) -> str:
     return f"Record {sequence} is of event {event} and has {image}: expected the record as the stream gives it."
 
 
+def times_of(changes: Iterable[Change]) -> Iterator[float]:
+    """The times of the changes that have one which can be read, epoch seconds."""
+    for change in changes:
+        with suppress(RecordError):
+            yield change.at_seconds
+
+
 def broken_image(sequence: str) -> str:
-    """The message for a record with an image that is no object."""
     return f"Record {sequence} has an image that is no object of attributes."
 
 

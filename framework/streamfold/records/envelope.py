@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.errors import RecordError, shown
+from streamfold.errors import RecordError, manual, shown
 from streamfold.keys.table import MAIN, Table, check_real_names
 from streamfold.records.change import UNLABELLED, Change, Origin
 from streamfold.records.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
@@ -135,7 +135,9 @@ class Origins:
         check_adopted: Callable[[str, Any], None] = lambda *_: None,
     ) -> None:
         self.tables = tables
-        self.others = {name: table for name, table in others.items() if name not in {*tables, MAIN.name}}
+        self.others: dict[str, Table] = {
+            name: table for name, table in others.items() if name not in {*tables, MAIN.name}
+        }
         self.settings = settings
         named = {**self.others, **tables}
         check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
@@ -192,7 +194,7 @@ class Origins:
             raise RecordError(
                 f"A record of table {table.name!r} comes from {described(seen.source)}, and others came from "
                 f"{described(known.source)}: versions of the two do not compare, and each change would count twice. "
-                "Read the table through one of them; to change from one to the other, see docs/sources.md."
+                f"Read the table through one of them; to change from one to the other, see {manual('sources')}."
             )
         self.sources[table.name] = Seen(seen.source, seen.name or known.name, seen.id or known.id)
 

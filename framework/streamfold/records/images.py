@@ -1,7 +1,7 @@
 """Images of items: read-only, decoded where they are read, without the framework's own attributes."""
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from streamfold.errors import AttributeMissing, RecordError, shown
 from streamfold.keys.table import DERIVED, RESERVED_PREFIX
@@ -9,6 +9,7 @@ from streamfold.records.values import RawImage, decode, decode_number, expected_
 
 LEGACY_REPLICATION_PREFIX = "aws:rep:"
 """Attributes that global tables of version 2017.11.29 add to an item (Developer Guide, globaltables_HowItWorks)."""
+T = TypeVar("T")
 HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
 READ_ONLY = "An item that a handler gets is read-only: change a copy of it, dict(item)."
 Item: TypeAlias = Mapping[str, Any]
@@ -30,8 +31,8 @@ class Image(Mapping[str, Any]):
     __slots__ = ("_decoded", "raw")
 
     def __init__(self, raw: RawImage) -> None:
-        self.raw = raw
-        self._decoded: dict[str, Any] = {}
+        self.raw: RawImage = raw
+        self._decoded: dict[Any, Any] = {}  # numbers by the attribute's name, objects by what decoded them
 
     def __getitem__(self, name: str) -> Any:
         decoded = self._decoded
@@ -68,6 +69,19 @@ class Image(Mapping[str, Any]):
                 f"Attribute {shown(name)} is {shown(tagged)}, which is no attribute value: {expected_content(tagged)}."
             ) from None
         return number
+
+    def share_decoded(self, other: "Image") -> None:
+        """Takes what another image of the same item has decoded, and gives it what it decodes."""
+        if type(other) is Image:
+            self._decoded = other._decoded  # noqa: SLF001 - its own
+
+    def decoded(self, by: object, names: Collection[str] | None, decode: Callable[["Image"], T]) -> T:
+        """What ``decode`` makes of the image, once for all handlers. It reads these attributes; None: all."""
+        del names
+        if by not in self._decoded:
+            self._decoded[by] = decode(self)
+        found: T = self._decoded[by]
+        return found
 
     def __setitem__(self, name: str, value: object) -> NoReturn:
         raise TypeError(READ_ONLY)
@@ -127,6 +141,13 @@ class WatchedImage(Image):
     def get(self, name: str, default: Any = None) -> Any:
         self._read.add(name)
         return self._image.get(name, default)
+
+    def decoded(self, by: object, names: Collection[str] | None, decode: Callable[["Image"], T]) -> T:
+        if names is None:
+            self._all_read = True
+        else:
+            self._read.update(names)
+        return self._image.decoded(by, names, decode)
 
     def __contains__(self, name: object) -> bool:
         self._read.add(str(name))

@@ -134,7 +134,7 @@ class KinesisChange(Change):
         self.view = "NEW_AND_OLD_IMAGES"  # a record always carries both (Developer Guide, kds)
         self._old, self._new = body.get("OldImage") or None, body.get("NewImage") or None
         self._at = microseconds // MICROSECONDS
-        self.expired = event == "REMOVE" and (
+        self.expired: bool = event == "REMOVE" and (
             is_time_to_live(data.get("userIdentity")) or has_expired(self.table, self._old, lambda: self.at)
         )
 

@@ -265,7 +265,7 @@ class StoredMap(Mapping[str, Any]):
     __slots__ = ("stored",)
 
     def __init__(self, stored: RawImage) -> None:
-        self.stored = stored
+        self.stored: RawImage = stored
 
     def __getitem__(self, name: str) -> Any:
         return decode(self.stored[name])
@@ -418,7 +418,7 @@ def _encode_set(members: AbstractSet[Any]) -> dict[str, Any]:
     if len(tags) != 1 or (tag := tags.pop()) not in ("S", "N", "B"):
         raise HandlerError(
             f"Set {shown(set(members))} cannot be stored: expected members that are all text, all numbers or all "
-            "bytes, at least one."
+            "bytes, at least one. Leave an empty set out; a list takes members of any types."
         )
     return {tag + "S": sorted(value[tag] for value in encoded)}
 

@@ -315,8 +315,8 @@ def _is_packed(path: str) -> bool:
         return path.endswith(".gz") or stream.read(len(GZIP)) == GZIP
 
 
-def _lines(stream: IO[bytes], name: str) -> Iterator[NumberedLine | BadLine]:
-    number = 0
+def _lines(stream: IO[bytes], name: str, before: int = 0) -> Iterator[NumberedLine | BadLine]:
+    number = before
     lines = bounded_lines(stream)
     while True:
         number += 1
@@ -337,20 +337,28 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[NumberedLine | BadLine]:
             yield number, line.removeprefix(BYTE_ORDER_MARK)
 
 
-def read_bytes(name: str, content: bytes, file_format: FileFormat) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+def read_bytes(
+    name: str, content: bytes, file_format: FileFormat, before: int = 0
+) -> Iterator[tuple[Line, RawRecord] | BadLine]:
+    """The entries of some lines of a file; ``before``: the lines that precede them there."""
     stream = gzip.GzipFile(fileobj=BytesIO(content)) if content.startswith(GZIP) else BytesIO(content)
-    return _read(name, cast("IO[bytes]", stream), file_format)
+    return _read(name, cast("IO[bytes]", stream), file_format, before=before)
 
 
 def _read(
-    name: str, stream: IO[bytes], file_format: FileFormat, taken: Callable[[bytes], object] | None = None
+    name: str,
+    stream: IO[bytes],
+    file_format: FileFormat,
+    taken: Callable[[bytes], object] | None = None,
+    *,
+    before: int = 0,
 ) -> Iterator[tuple[Line, RawRecord] | BadLine]:
     """The entries of a stream; ``taken`` is called with each line before its entries."""
-    lines = _lines(stream, name)
+    lines = _lines(stream, name, before)
     first = next(lines, None)
     if first is None:
         return
-    if not isinstance(first, BadLine) and _begins_document(first[1]):
+    if not isinstance(first, BadLine) and begins_document(first[1]):
         yield from _read_document(name, first, lines, file_format, taken)
         return
     for group in groups(chain([first], lines)):
@@ -363,7 +371,8 @@ def _read(
             yield from _records(Line(name, number, len(text)), text, file_format, value)
 
 
-def _begins_document(line: bytes) -> bool:
+def begins_document(line: bytes) -> bool:
+    """Whether a first line begins a document over several lines."""
     # A pretty-printed event begins so: its first line alone is no value.
     return DOCUMENT_BEGIN.fullmatch(line) is not None or (line.lstrip()[:1] in b"{[" and _is_open(line))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs, time_of
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.process import process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
@@ -41,7 +41,7 @@ def warn_of_others(runtime: Runtime, engine: EmbeddedEngine) -> None:
     app = runtime.application
     if read_manifest(app.name, engine).revision:
         return
-    own = {key.place for route in app.routes for key in route.writes}
+    own = {key.stored_name for route in app.routes for key in route.writes}
     begins = manifest_key("").pk
     for partition in engine.state_partitions(begins):
         name = partition.removeprefix(begins)
@@ -106,7 +106,7 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
     if stream is None:
         return Ran(report, run_fan_outs(runtime))
     stream.retry(settings.group)
-    return Ran(report, run_chains(runtime, stream))
+    return Ran(report, run_chains(runtime, stream, time_of(changes)))
 
 
 def handle(app: Application, event: Any) -> Response:

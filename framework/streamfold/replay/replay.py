@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs, time_of
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure
@@ -20,6 +20,7 @@ from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.values import RawImage
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.routes.application import Application
+from streamfold.routes.route import REFERENT
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow
@@ -212,7 +213,7 @@ class ReplayCursor:
         self._progress.end(self._name)
 
     def _cursor(self) -> ReplayCursorText | None:
-        text = self._progress.place(self._name) if self._is_kept else None
+        text = self._progress.cursor(self._name) if self._is_kept else None
         cursor = ReplayCursorText(**json.loads(text)) if text else None
         return cursor if cursor and cursor.handlers == self._handlers else None
 
@@ -243,6 +244,7 @@ class Summary:
     bad_lines: list[BadLine] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     bad_line_count: int = 0
     stopped: bool = False  # at the first bad line
+    absent: Sequence[ItemKey] = ()  # looked-up items that no record showed
     planned: PlannedWrites = field(default_factory=PlannedWrites)  # by a dry run
 
     @property
@@ -278,6 +280,8 @@ class Replay:
         self.cursor: ReplayCursor | None = None
         self.summary = Summary()
         self._derived: dict[ItemKey, bool] = {}
+        self._removed: set[ItemKey] = set()  # looked-up items that a record showed the end of
+        self._at = 0.0  # the time of the last record that has one
 
     def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], cursor: ReplayCursor | None = None) -> Summary:
         """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied.
@@ -288,6 +292,8 @@ class Replay:
         self.runtime.source_items = self.put_sources is not None
         self.runtime.postponed = [] if self.runtime.source_items else None
         stream = self.runtime.store.own_stream
+        if self.runtime.store.is_local and not self.dry_run:  # elsewhere the table has them, whatever the files show
+            self.runtime.absent = {}
         if stream is not None and not self.dry_run:
             stream.retry(self.runtime.settings.group)
         if not self.dry_run and enqueue_open(self.runtime):
@@ -303,6 +309,9 @@ class Replay:
             self._finish()
             if self.cursor and not self.summary.stopped:
                 self.cursor.end()
+        self.summary.absent = [
+            item for item in self.runtime.absent or () if item not in self._removed and not self.app.derived(item)
+        ]
         return self.summary
 
     def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
@@ -359,15 +368,20 @@ class Replay:
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
+        self._at = time_of(changes) or self._at
         postponed = len(self.runtime.postponed or ())
+        if self.put_sources:
+            self.put_sources(newest_sources(changes))
         if self.dry_run:
             plan, report = plan_changes(self.runtime, changes)
             self.summary.planned.add(plan)
             self.dry_run(plan)
         else:
-            if self.put_sources:
-                self.put_sources(newest_sources(changes))
             report = process_changes(self.runtime, changes, self.origins.sources)
+            removed = {change.item for change in changes if change.event == "REMOVE"}
+            self._removed |= {
+                item for item in removed if any(each.role == REFERENT for each, _ in self.app.listeners(item))
+            }
             _stop_if_unreachable(report)
             if self.cursor:
                 self.cursor.note(batch, report, self._postponed(postponed))
@@ -398,7 +412,7 @@ class Replay:
         if self.dry_run:
             return
         stream = self.runtime.store.own_stream
-        self.note(run_chains(self.runtime, stream) if stream is not None else run_fan_outs(self.runtime), {})
+        self.note(run_chains(self.runtime, stream, self._at) if stream is not None else run_fan_outs(self.runtime), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the lines of its records.

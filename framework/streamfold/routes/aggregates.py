@@ -19,7 +19,7 @@ entry that appears or disappears, four for one that moves, and one read for each
 concerns the entries that count, it costs one query and one write more for each row and batch. Ledger and rows name the
 class by a stored name: the text ``max:1`` is an ``Aggregation`` of a class, and the number of entries that count.
 
-``shipped_aggregates`` are the framework's; docs/aggregates.md shows how to write one of your own.
+``shipped_aggregates`` are the framework's; ``streamfold docs aggregates`` shows how to write one of your own.
 """
 
 import re
@@ -95,7 +95,7 @@ class Aggregate:
 
 class Added(Aggregate):
     """An aggregate of numbers that are added up: amounts of amended, moved and deleted sources are subtracted again.
-    The base of your own: ``amounts`` gives the amounts of a source by attribute. See ``docs/aggregates.md``.
+    The base of your own: ``amounts`` gives the amounts of a source by attribute. See ``streamfold docs aggregates``.
     """
 
     __slots__ = ()
@@ -129,11 +129,18 @@ def checked_number(value: Number, name: str) -> Number:
     if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:  # as nearly always
         return value
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-        remedy = f": use Decimal({str(value)!r}); in place of a / b, divide(a, b, places=2)"
-        hint = remedy if isinstance(value, float) else ""
+        hint = _number_remedy(value, name)
         raise HandlerError(f"{name}({shown(value)}) is of type {type(value).__name__}, expected int or Decimal{hint}.")
     number_text(value)  # raises for a number that cannot be stored
     return value
+
+
+def _number_remedy(value: object, name: str) -> str:
+    if isinstance(value, float):
+        return f": use Decimal({str(value)!r}); in place of a / b, divide(a, b, places=2)"
+    if isinstance(value, str):
+        return f": a number that is stored as text becomes one by {name}(Decimal(item[...])); Count() counts items"
+    return f": leave {name} out for an item without a value" if value is None else ""
 
 
 # Aggregates of entries.
@@ -198,7 +205,7 @@ class ShardValue(NamedTuple):
     form: Aggregation
     name: str
     shown: Any
-    place: str  # of the last entry that counts; "" if all do
+    position: str  # of the last entry that counts; "" if all do
     kept: Sequence[Any] | None  # entries that the row keeps for its readers; None if the aggregation keeps none
 
 
@@ -207,7 +214,7 @@ class Ordered(Aggregate):
 
     A class of your own has a name for rows and ledger, ``stored_as``, and two static methods, ``show`` and ``fold``.
     Values are ordered by themselves, or ``by`` another one. ``most`` of them count; by default all of them, 1,000 on a
-    row. See ``docs/aggregates.md``.
+    row. See ``streamfold docs aggregates``.
     """
 
     __slots__ = ("by", "content", "message", "order", "ordering", "value")
@@ -246,12 +253,12 @@ class Ordered(Aggregate):
         _enter(cls)
 
     def _set(self, ordering: Ordering, by: Any, value: Any, message: Saying) -> None:
-        self.message = message
+        self.message: Saying = message
         self.by = by
-        self.ordering = ordering
-        self.order = order_text(by, message)
+        self.ordering: Ordering = ordering
+        self.order: str = order_text(by, message)
         self.value = value
-        self.content = content_text(value, message)
+        self.content: str = content_text(value, message)
 
     @staticmethod
     @abstractmethod
@@ -319,17 +326,15 @@ def shown_of(form: Aggregation, values: Sequence[Any]) -> Any:
 
 
 def _called(aggregate: type[Ordered], function: str, values: Sequence[Any]) -> Any:
-    """The result of ``show`` or ``fold``. Raises ``HandlerError`` for any error of the class: it is user code."""
+    """The result of ``show`` or ``fold``. Raises ``HandlerError`` for any error of the class."""
     call = getattr(aggregate, function)
-    if aggregate.forms:
-        return call(values)
     try:
         # A row is made after the commit, in a thread with a context of its own, which would round.
         with localcontext(EXACT):
             return call(values)
     except DecimalException as error:
         raise HandlerError(f"{_named(aggregate)}: {function} {inexact_text(error)}") from error
-    except Exception as error:  # not the framework's code: its record fails, and no other
+    except Exception as error:  # of a user's class, or of values that an earlier aggregate left: no other record fails
         raise HandlerError(
             f"{_named(aggregate)}: {function} raised {type(error).__name__} on {len(values)} values: {redacted(error)}"
         ) from error
@@ -340,6 +345,13 @@ def _enter(aggregate: type[Ordered]) -> None:
     another.
     """
     own, base = vars(aggregate), aggregate.__mro__[1]
+    names_own = "stored_as" in own or any(form.name.startswith(OWN) for form in aggregate.forms)
+    if names_own and aggregate.__module__.startswith("streamfold."):
+        raise DeclarationError(
+            f"{_named(aggregate)} is the framework's, and its rows would have a name of users' aggregates, {OWN!r}: "
+            "give it forms = (Aggregation(...),) in place of stored_as, and an __init__ that calls self._set(...). "
+            "See 'Add an aggregate' in .github/CONTRIBUTING.md."
+        )
     if "forms" not in own and "stored_as" not in own:
         changed = [name for name in CHANGES_FORMAT if name in own]
         if changed and (aggregate.forms or aggregate.stored_as):
@@ -357,8 +369,8 @@ def _enter(aggregate: type[Ordered]) -> None:
         known = AGGREGATIONS.get(form.name)
         if known is not None and _identity(known.aggregate) != _identity(aggregate):  # or its module is loaded again
             raise DeclarationError(
-                f"{_named(aggregate)} is stored as {aggregate.stored_as!r}, and so is {_named(known.aggregate)}: rows "
-                "would be made by the one or the other. Give one of them another name."
+                f"{_named(aggregate)} is stored as {aggregate.stored_as or form.name!r}, and so is "
+                f"{_named(known.aggregate)}: rows would be made by the one or the other. Give one of them another name."
             )
         AGGREGATIONS[form.name] = form._replace(aggregate=aggregate)
     ordering_of.cache_clear()
@@ -416,6 +428,10 @@ def order_text(value: Any, message: Saying) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal, str, bytes, date)):
         hint = f"; for a float, Decimal({str(value)!r})" if isinstance(value, float) else ""
         hint = "; leave it out for an item without a value" if value is None else hint
+        if isinstance(value, list | tuple | set | frozenset):
+            hint = "; for several values return several rows, one for each"
+        elif isinstance(value, dict):
+            hint = "; order by one of its values, by="
         raise HandlerError(
             f"{message()} is ordered by {shown(value)} of type {type(value).__name__}, which does not compare: "
             f"expected a number (int or Decimal), text, bytes, a date or a time{hint}."

@@ -33,6 +33,8 @@ def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
     for route, what, key in places:
         if tenant not in key.types:
             raise DeclarationError(_missing(route, what, key, tenant))
+    for route in routes:
+        _check_referents(route, tenant)
     for route, _, key in places:
         _, _, first = places[0]
         if key.types[tenant].spec != first.types[tenant].spec:
@@ -44,6 +46,23 @@ def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
     return tuple(
         replace(route, targets=tuple(target._replace(tenant=tenant) for target in route.targets)) for route in routes
     )
+
+
+def _check_referents(route: Route, tenant: str) -> None:
+    """Refuses a lookup that could lead to an item of another tenant, or whose key has no field but the tenant."""
+    for each in route.lookups:
+        if dict(each.taken)[tenant] != tenant:
+            raise DeclarationError(
+                f"Lookup {each.name!r} of {route.kind} {route.name!r} ({route.declared_at}) takes {{{tenant}}} from "
+                f"{dict(each.taken)[tenant]!r}: a row is made of items of one tenant. Leave {tenant}= out; it comes "
+                "from the source's key."
+            )
+        if len(each.taken) == 1 and not each.whole:
+            raise DeclarationError(
+                f"Lookup {each.name!r} of {route.kind} {route.name!r} ({route.declared_at}) is of {each.key!r}, which "
+                f"has no field beside {{{tenant}}}: every item of a tenant would refer to one referent, and each of "
+                f"its changes visit them all. If that is meant, write whole=True: Lookup({each.key!r}, whole=True)."
+            )
 
 
 def check_tenant(target: Target, effect: Any, fields: Fields) -> None:
@@ -63,10 +82,11 @@ def check_tenant(target: Target, effect: Any, fields: Fields) -> None:
 def _keys(route: Route) -> Iterator[tuple[str, Key]]:
     yield from (("reads", key) for key in route.sources)
     yield from (("writes", key) for key in route.writes)
+    yield from (("looks up", each.key) for each in route.lookups)
 
 
 def _missing(route: Route, what: str, key: Key, tenant: str) -> str:
-    why = "the tenant of its items would be unknown" if what == "reads" else "rows of all tenants would meet there"
+    why = "rows of all tenants would meet there" if what == "writes" else "the tenant of its items would be unknown"
     remedy = route.kind.tenant_remedy(route, tenant) if what == "writes" else f"Put {{{tenant}}} into the template."
     return (
         f"The application has tenant={tenant!r}, and {route.kind} {route.name!r} ({route.declared_at}) {what} {key!r} "
@@ -215,17 +235,21 @@ class Application:
         self.name = name
         self.tenant = tenant
         checked = checked_routes(routes)
-        self.routes = tuple(route.kind.bound(route, name) for route in (apart(checked, tenant) if tenant else checked))
-        self.retired = _retired(retired)
+        self.routes: tuple[Route, ...] = tuple(
+            route.kind.bound(route, name) for route in (apart(checked, tenant) if tenant else checked)
+        )
+        self.retired: frozenset[str] = _retired(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
         subscribed = [each.key for route in self.routes for each in route.kind.subscriptions(route)]
-        self.tables = _tables([*subscribed, *(key for route in self.routes for key in route.writes)])
+        self.tables: dict[str, Table] = _tables([*subscribed, *(key for route in self.routes for key in route.writes)])
         check_variables(self.tables)
-        self.source_tables = {name: self.tables.get(name, table) for name, table in _tables(subscribed).items()}
-        self.dispatch = self._dispatch(lambda name: entries_of(self.routes, name))
+        self.source_tables: dict[str, Table] = {
+            name: self.tables.get(name, table) for name, table in _tables(subscribed).items()
+        }
+        self.dispatch: dict[str, Dispatch] = self._dispatch(lambda name: entries_of(self.routes, name))
         self._known = self._dispatch(
-            self._entries([key for route in self.routes for key in (*route.sources, *route.into)])
+            self._entries([key for route in self.routes for key in (*route.sources, *route.into, *route.referents)])
         )
         self._targets = self._dispatch(lambda name: targets_of(self.routes, name))
 

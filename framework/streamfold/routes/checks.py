@@ -29,6 +29,7 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_names(routes)
     _check_tables(routes)
     _check_regions(routes)
+    _check_referents(routes)
     for kind, own in by_kind(routes):
         kind.check(own, routes)
     _check_sources(routes)
@@ -65,7 +66,7 @@ def _with_targets(route: Route, writers: Counter[Key]) -> Route:
         return writers[key] == (1 if key in route.into else 0)
 
     return replace(
-        route, targets=tuple(route.kind.target(route, key, alone=is_sole_writer(key)) for key in route.writes)
+        route, targets=tuple(route.kind.target(route, key, sole_writer=is_sole_writer(key)) for key in route.writes)
     )
 
 
@@ -82,12 +83,15 @@ def _check_names(routes: Sequence[Route]) -> None:
 
 def _check_tables(routes: Sequence[Route]) -> None:
     tables: dict[str, Table] = {}
-    for table in (key.table for route in routes for key in (*route.sources, *route.writes, *route.kind.touches(route))):
+    for table in (key.table for route in routes for key in (*keys_of(route), *route.kind.touches(route))):
         known = tables.get(table.name, table)
         if (both := merged(known, table)) is None:
-            raise DeclarationError(f"Table {table.name!r} is declared twice, differently: {known} and {table}.")
+            raise DeclarationError(
+                f"Table {table.name!r} is declared twice, differently: {known} and {table}. Declare it once, and give "
+                "this Table to all of its keys."
+            )
         tables[table.name] = both
-    for key in (key for route in routes for key in (*route.sources, *route.writes)):
+    for key in (key for route in routes for key in keys_of(route)):
         for name, component in zip(key.table.attributes, key.parts, strict=True):
             required = tables[key.table.name].index_keys.get(name)
             if required is not None and required.type != component.attribute_type:
@@ -110,8 +114,25 @@ def _check_regions(routes: Sequence[Route]) -> None:
                 )
 
 
+def keys_of(route: Route) -> tuple[Key, ...]:
+    """The keys of all items that a route reads or writes."""
+    return (*route.reads, *route.writes)
+
+
+def _check_referents(routes: Sequence[Route]) -> None:
+    """Refuses lookups of rows that are spread over several keys, or that never change."""
+    for route in routes:
+        for each in route.lookups:
+            for writer in routes:
+                if (why := writer.kind.no_referent(writer)) and any(each.key.overlaps(key) for key in writer.into):
+                    raise DeclarationError(
+                        f"Lookup {each.name!r} of {route.kind} {route.name!r} ({route.declared_at}) is of "
+                        f"{each.key!r}, whose rows {writer.name!r} ({writer.declared_at}) writes: {why}"
+                    )
+
+
 def _check_sources(routes: Sequence[Route]) -> None:
-    keys = list(dict.fromkeys(key for route in routes for key in route.sources))
+    keys = list(dict.fromkeys(key for route in routes for key in route.reads))
     for one, other in combinations(keys, 2):
         if one.overlaps(other) and not one.contains(other) and not other.contains(one):
             raise DeclarationError(
@@ -188,7 +209,7 @@ def _seen_on_items(routes: Sequence[Route]) -> list[tuple[Route, Route]]:
         for key in writer.kind.touches(writer)
         for reader in routes
         if reader.kind.sees_derived_attributes
-        if any(source.overlaps(key) for source in reader.sources)
+        if any(read.overlaps(key) for read in reader.reads)
     ]
 
 
@@ -201,7 +222,8 @@ def _check_replayed(routes: Sequence[Route], writer: Route, target: Key) -> None
                 raise DeclarationError(
                     f"{reader.kind} {reader.name!r} ({reader.declared_at}) reads {source!r}, which are rows derived by "
                     f"{writer.name!r} ({writer.declared_at}): how many states a derived row passes depends on "
-                    "batching. Only views, indexes, attributes, searches and feeds may read derived rows."
+                    f"batching. A handler of kind {reader.kind} may not read derived rows: declare it for the items "
+                    f"that they are made of, {', '.join(map(repr, writer.sources))}."
                 )
 
 

@@ -5,15 +5,17 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from hashlib import sha256
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, TypedDict
 
-from streamfold.errors import DeclarationError
+from streamfold.errors import DeclarationError, manual
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN
+from streamfold.routes.lookups import NO_LOOKUPS, DeclaredLookup, GivenLookups, checked_lookups
 from streamfold.routes.route import GROUP, Kind, OnError, Policy, Route, checked_policy
 
 RETURN_ROW = "return Row(...)"
@@ -29,6 +31,12 @@ ACCEPTED: dict[type, tuple[str, ...]] = {
     Decimal: ("Decimal", "int"),
     bytes: ("bytes",),
 }
+ITEMS_GIVEN = ("item", "parts")
+"""What a handler that looks others up gets before these."""
+ITEM_ALONE = ("Item", "Mapping", "dict")
+"""Annotations of an item that take no None."""
+PLAIN_SUBJECTS = (*ITEM_ALONE, "Any", "Change", "Parts")
+"""Annotations of what a handler gets undecoded."""
 CHECKED = {name for names in ACCEPTED.values() for name in names} | {"float", "bool", "list", "dict"}
 BYTES = 2
 """Bytes of an operation of Python's code, its argument included (``dis``)."""
@@ -57,7 +65,7 @@ NAME_DIGEST_LENGTH = 8
 """Hexadecimal digits, 32 bits, that distinguish long names. Two equal names are refused all the same."""
 
 
-def place(function: Callable[..., Any]) -> str:
+def source_line(function: Callable[..., Any]) -> str:
     """Where a function was written: ``file:line``."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
@@ -82,26 +90,66 @@ def check_plain(function: Callable[..., Any]) -> None:
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(is_kind(function) for is_kind in kinds):
         raise DeclarationError(
-            f"Handler {function.__name__} at {place(function)} is declared external=True: expected a plain function "
-            "that does its work when it is called, without yield, async or await."
+            f"Handler {function.__name__} at {source_line(function)} is declared external=True: expected a plain "
+            "function that does its work when it is called, without yield, async or await."
         )
 
 
-def wanted_fields(function: Callable[..., Any], sources: Sequence[Key], given: int = 1) -> tuple[str, ...]:
-    """The fields of the source's key that a handler asks for by name, after the ``given`` items.
+def wanted_fields(
+    function: Callable[..., Any], sources: Sequence[Key], given: int = 1, lookups: Sequence[DeclaredLookup] = ()
+) -> tuple[str, ...]:
+    """The fields of the source's key that a handler asks for by name, after the ``given`` items, and its lookups.
 
     A parameter with a default need not be a field: it is filled for the sources that have one of its name.
     """
-    if _takes_single_items(function, given):
+    if not lookups and _takes_single_items(function, given):
         return ()
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in POSITIONAL:
         corrected = f"def {function.__name__}(item):"
         _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
+    if parameters[0].name == "self":
+        corrected = f"def {function.__name__}({', '.join(each.name for each in parameters[1:]) or 'item'}):"
+        _refuse(function, "is a method, and a handler is a plain function: write it outside of the class,", corrected)
+    for parameter in parameters:
+        if isinstance(parameter.default, list | dict | set | bytearray) and not parameter.default:
+            # An empty one is there to be filled, and all calls share it: what a handler keeps in it would depend on the
+            # process and on the order of records.
+            kept = f"{parameter.name}={parameter.default!r}"
+            _refuse(
+                function,
+                f"has {kept}, which all calls share, and it must give the same for each; write",
+                f"{parameter.name}=None",
+            )
+    looked_up = {each.name for each in lookups}
+    _check_lookups(function, parameters, given, lookups)
     for parameter in parameters[given:]:
-        _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
+        if parameter.name not in looked_up:
+            _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
     names = [parameter.name for parameter in parameters[given:]]
-    return tuple(name for name in names if any(name in source.types for source in sources))
+    return tuple(name for name in names if name in looked_up or any(name in source.types for source in sources))
+
+
+def _check_lookups(
+    function: Callable[..., Any], parameters: Sequence[inspect.Parameter], given: int, lookups: Sequence[DeclaredLookup]
+) -> None:
+    """Refuses a handler that lacks the parameter of a lookup, or one that takes None where there may be no referent."""
+    known = {parameter.name: parameter for parameter in parameters[given:] if parameter.kind in NAMED}
+    name = getattr(function, "__name__", function)
+    if missing := [each.name for each in lookups if each.name not in known]:
+        own = [parameter.name for parameter in parameters[:given] if parameter.name not in {*missing, *known}]
+        own += ITEMS_GIVEN[len(own) : given]
+        corrected = f"def {name}({', '.join([*own, *(each.name for each in lookups)])}):"
+        _refuse(function, f"looks {missing[0]!r} up and has no parameter of that name; write", corrected)
+    for each in lookups:
+        written = known[each.name].annotation
+        annotation = _annotation_name(getattr(written, "__origin__", written))  # ``Item`` is an alias
+        if each.optional and annotation in ITEM_ALONE:
+            _refuse(
+                function,
+                f"takes {each.name} as an item, but it is None where there is no referent (optional=True); write",
+                f"{each.name}: Item | None",
+            )
 
 
 def _takes_single_items(function: Callable[..., Any], given: int) -> bool:
@@ -145,6 +193,30 @@ def _annotation_name(annotation: Any) -> str | None:
     return annotation.__name__ if isinstance(annotation, type) and annotation is not inspect.Parameter.empty else None
 
 
+def with_typed_items(
+    function: Callable[..., Any], name: str, given: int, lookups: Sequence[DeclaredLookup], *, gets_items: bool, at: str
+) -> Callable[..., Any]:
+    """The function that gets its items as their annotations want them; the same function if these are plain items."""
+    with suppress(NameError):  # Python 3.14 evaluates annotations here: some are names that only type checkers import
+        annotations: dict[str, Any] = getattr(function, "__annotations__", None) or {}
+        code = getattr(inspect.unwrap(function), "__code__", None) if annotations else None
+        if code is None:
+            return function
+        names = [*code.co_varnames[:given], *(each.name for each in lookups)]
+        typed = {each: annotations[each] for each in names if each in annotations and not _is_plain(annotations[each])}
+        if typed:
+            # few applications have typed items, and no start of the others should wait for the module
+            from streamfold.routes.typed import decoding
+
+            return decoding(function, typed, names[:given], lookups, f"Handler {name!r} at {at}", gets_items=gets_items)
+    return function
+
+
+def _is_plain(annotation: Any) -> bool:
+    name = _annotation_name(getattr(annotation, "__origin__", annotation))
+    return name is not None and name.partition("[")[0] in PLAIN_SUBJECTS
+
+
 def _returns_value(function: Callable[..., Any]) -> bool:
     """Whether a function has a ``return`` with a value. A callable without code counts as one that has."""
     if not hasattr(function, "__code__"):
@@ -186,7 +258,7 @@ def _corrected(function: Callable[..., Any], wrong: str, right: str, example: st
 
 def _refuse(function: Callable[..., Any], what: str, corrected: str) -> NoReturn:
     name = getattr(function, "__name__", function)
-    raise DeclarationError(f"Handler {name} at {place(function)} {what}\n    {corrected}")
+    raise DeclarationError(f"Handler {name} at {source_line(function)} {what}\n    {corrected}")
 
 
 class CommonOptions(TypedDict, total=False):
@@ -211,7 +283,7 @@ def check_kind(kind: object) -> Kind:
     if its_class.guard is Kind.guard:
         raise DeclarationError(
             f"Kind {kind.name!r} does not define the guard of its writes: give {its_class.__name__} a method "
-            "guard(self, route), which returns for example 'claim' (docs/guarantees.md)."
+            f"guard(self, route), which returns for example 'claim' ({manual('guarantees')})."
         )
     return kind
 
@@ -219,6 +291,11 @@ def check_kind(kind: object) -> Kind:
 def check_options(decorator: str, common: CommonOptions) -> None:
     """Raises ``TypeError`` for an option that no declaration has, as Python does for a keyword argument."""
     known = CommonOptions.__annotations__
+    if "lookup" in common:
+        raise DeclarationError(
+            f"router.{decorator} takes no lookup=: what a referent was at a change cannot be known later. Derive its "
+            "attributes onto the item, router.attributes(..., lookup=...), or copy them when the item is written."
+        )
     if unknown := [name for name in common if name not in known]:
         raise TypeError(
             f"router.{decorator} got an unexpected keyword argument {unknown[0]!r}: beside its own options it takes "
@@ -234,19 +311,24 @@ def declared_route(
     made: Made,
     at: str,
     handler: Callable[..., Any] | None = None,
+    looked_up: GivenLookups = NO_LOOKUPS,
 ) -> Route:
     """The route of the declaration ``at`` a line of code. Raises ``DeclarationError`` for options that cannot work."""
     mark = "" if handler is None else "@"
     keys = source_keys(sources, decorator, at, mark)
     targets, options = made(keys, at)
     asked_of = kind.asked_of(keys, targets)
-    wants = () if handler is None else wanted_fields(handler, asked_of, kind.items_given(options))
+    lookups, inline = checked_lookups(*looked_up, keys, at, derived=kind.sees_derived_attributes)
+    wants = () if handler is None else wanted_fields(handler, asked_of, kind.items_given(options), lookups)
     policy = Policy(common.get("on_error", "retry"), common.get("attempts_max"), common.get("age_seconds_max"))
     name, group = common.get("name"), common.get("group", GROUP)
     if name is None:
         name = default_name(decorator, keys[0]) if handler is None else getattr(handler, "__name__", "")
     policy = checked_policy(policy, f"{mark}router.{decorator}", at)
-    return Route(name, kind, keys, targets, handler, at, group, wants, options, policy)
+    if handler is not None:
+        given = kind.items_given(options)
+        handler = with_typed_items(handler, name, given, lookups, gets_items=kind.gets_items, at=at)
+    return Route(name, kind, keys, targets, handler, at, group, wants, options, policy, lookups=lookups, inline=inline)
 
 
 def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:

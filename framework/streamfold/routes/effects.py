@@ -28,9 +28,9 @@ class GivenEffect:
             )
         if attributes is not None and not _is_mapping_of_names(attributes):
             raise HandlerError(f"{name}(attributes={shown(attributes)}): expected a mapping of names to values.")
-        self.target = target
-        self.values = values
-        self.attributes = attributes
+        self.target: Key | None = target
+        self.values: dict[str, Any] = values
+        self.attributes: Mapping[str, Any] | None = attributes
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._content() == other._content()
@@ -71,11 +71,12 @@ class Row(GivenEffect):
         **values: Any,
     ) -> None:
         if target is None and attributes is None:  # as nearly always
-            self.target = self.attributes = None
-            self.values = values
+            self.target: Key | None = None
+            self.attributes: Mapping[str, Any] | None = None
+            self.values: dict[str, Any] = values
         else:
             super().__init__(target, attributes=attributes, **values)
-        self.wins = wins
+        self.wins: Moment | None = wins
 
     def _content(self) -> tuple[Any, ...]:
         return (*super()._content(), self.wins)

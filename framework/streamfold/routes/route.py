@@ -10,6 +10,7 @@ from streamfold.keys.field import Field
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
+from streamfold.routes.lookups import INLINE, DeclaredLookup
 
 OnError = Literal["retry", "park"]
 ATTEMPTS_MAX = 10_000
@@ -29,6 +30,8 @@ ROWS_LOST = "rows_lost"
 """The count of how often it was noticed that somebody else had removed a row which a handler adds to."""
 SOURCE = "source"
 """The role of an item that a handler is declared for."""
+REFERENT = "referent"
+"""The role of an item that a handler looks up."""
 
 
 class Policy(NamedTuple):
@@ -92,14 +95,14 @@ class Target(Value):
 
     key: Key
     owned: bool = False  # every row has one source item: the template holds every field of the source's key
-    alone: bool = True  # no other handler writes it
+    sole_writer: bool = True  # no other handler writes it
     multi_source: bool = False  # several sources could make the same row: the row's owner is checked when it is written
     tenant: str | None = None  # the field in which a row never differs from its source
 
     @property
-    def whole(self) -> bool:
+    def replaces(self) -> bool:
         """Whether a write replaces the row; otherwise handlers add to rows, which count their contributors."""
-        return self.owned and self.alone
+        return self.owned and self.sole_writer
 
 
 class Subscription(NamedTuple):
@@ -123,10 +126,11 @@ class Kind:
     sees_derived_attributes: ClassVar[bool] = False  # its handlers see the derived attributes of an item
     gets_items: ClassVar[bool] = False  # its handler gets an item, not a change
     elsewhere: ClassVar[bool] = False  # its targets may be in another region
+    write_units: ClassVar[str] = ""  # the cost of a record, in the words of docs/guarantees.md
 
     def subscriptions(self, route: "Route") -> tuple[Subscription, ...]:
         """The keys whose changes reach a route, with their roles."""
-        return tuple(map(Subscription, route.sources))
+        return (*map(Subscription, route.sources), *(Subscription(key, REFERENT) for key in route.referents))
 
     def writes(self, route: "Route") -> tuple[Key, ...]:
         """The keys of its targets."""
@@ -179,15 +183,21 @@ class Kind:
         del route
         return False
 
+    def no_referent(self, route: "Route") -> str:
+        """Why its rows cannot be looked up, with the remedy; "" if they can."""
+        return (
+            "each is spread over several keys (shards=). Look up a view without shards." if self.spread(route) else ""
+        )
+
     def takes(self, route: "Route", change: Change) -> bool:
         """Whether its filters let a change through."""
         del route, change
         return True
 
-    def target(self, route: "Route", key: Key, *, alone: bool) -> Target:
-        """The target for a key; ``alone`` if no other handler writes it."""
+    def target(self, route: "Route", key: Key, *, sole_writer: bool) -> Target:
+        """The target for a key; ``sole_writer`` if no other handler writes it."""
         owned = all(owns(key, source) for source in route.sources)
-        return Target(key, owned, alone, multi_source=owned and alone and len(route.sources) > 1)
+        return Target(key, owned, sole_writer, multi_source=owned and sole_writer and len(route.sources) > 1)
 
     def may_share(self, one: "Route", other: "Route") -> bool:
         """Whether two of its routes may write one target."""
@@ -236,6 +246,17 @@ class Route:
     options: Any = None  # the frozen value of its kind
     policy: Policy = RETRY
     targets: tuple[Target, ...] = field(default=())
+    lookups: tuple[DeclaredLookup, ...] = ()  # those through others come behind them
+    inline: int = INLINE  # items that a batch visits itself for changes of their referents
+
+    @property
+    def referents(self) -> tuple[Key, ...]:
+        # Each once: several lookups may be of one key.
+        return tuple(dict.fromkeys(each.key for each in self.lookups))
+
+    @property
+    def reads(self) -> tuple[Key, ...]:
+        return (*self.sources, *self.referents)
 
     @property
     def writes(self) -> tuple[Key, ...]:

@@ -1,10 +1,10 @@
 """The framework's aggregates, from ``Sum`` to ``Distinct``, plain attributes, and claims to a row.
 
-A new one is a class here, its name in ``streamfold.__all__`` and its row in docs/aggregates.md.
+.github/CONTRIBUTING.md says how to add one ("Add an aggregate").
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from streamfold.errors import HandlerError, shown
 from streamfold.records.values import Number, decode, encode
@@ -76,14 +76,14 @@ class Sum(_Amount):
     __slots__ = ()
 
     def __init__(self, value: Number) -> None:
-        self.amount = checked_number(value, type(self).__name__)
+        self.amount: Number = checked_number(value, type(self).__name__)
 
 
 class Count(_Amount):
     """How many sources a row has."""
 
     __slots__ = ()
-    amount = 1  # of the class, because many are made
+    amount: Number = 1  # of the class, because many are made
 
     def __repr__(self) -> str:
         return "Count()"
@@ -100,7 +100,7 @@ class Average(_Amount):
     __slots__ = ()
 
     def __init__(self, value: Number) -> None:
-        self.amount = checked_number(value, type(self).__name__)
+        self.amount: Number = checked_number(value, type(self).__name__)
 
     def amounts(self, name: str) -> Amounts:
         return (name + SUM_SUFFIX, self.amount), (name + COUNT_SUFFIX, 1)
@@ -124,7 +124,7 @@ class _OfOneSource(Ordered):
 
     @classmethod
     def kept(cls, shard: ShardValue) -> list[tuple[str, Any]]:
-        return [(shard.place, shard.shown)]
+        return [(shard.position, shard.shown)]
 
 
 class Max(_OfOneSource):
@@ -134,7 +134,7 @@ class Max(_OfOneSource):
     """
 
     __slots__ = ()
-    forms = (Aggregation("max", descending=True, largest_key=True, by_value=True),)
+    forms: ClassVar[tuple[Aggregation, ...]] = (Aggregation("max", descending=True, largest_key=True, by_value=True),)
 
     def __init__(self, value: Moment) -> None:
         self._set(MAX, value, value, lambda: f"Max({shown(value)})")
@@ -148,7 +148,7 @@ class Min(_OfOneSource):
     """The smallest value of a row's sources; as ``Max``, the other way round."""
 
     __slots__ = ()
-    forms = (Aggregation("min", by_value=True),)
+    forms: ClassVar[tuple[Aggregation, ...]] = (Aggregation("min", by_value=True),)
 
     def __init__(self, value: Moment) -> None:
         self._set(MIN, value, value, lambda: f"Min({shown(value)})")
@@ -179,7 +179,7 @@ class Latest(_OfOneSource):
     """
 
     __slots__ = ()
-    forms = _chosen("latest")
+    forms: ClassVar[tuple[Aggregation, ...]] = _chosen("latest")
 
     def __init__(self, value: Any, *, by: Moment, ties: Ties = SMALLEST_KEY) -> None:
         def message() -> str:
@@ -216,7 +216,7 @@ class Top(Ordered):
     __slots__ = ()
     # A shard's row has another aggregation: it keeps the sort positions of its list, because the values do not show
     # them.
-    forms = (
+    forms: ClassVar[tuple[Aggregation, ...]] = (
         *(form._replace(sharded=form.name.replace("top", "ranked")) for form in _chosen("top")),
         *_chosen("ranked", keeps=True),
     )
@@ -262,7 +262,7 @@ class Collect(Ordered):
     """
 
     __slots__ = ()
-    forms = (Aggregation("set", by_value=True, once=True, collects=True),)
+    forms: ClassVar[tuple[Aggregation, ...]] = (Aggregation("set", by_value=True, once=True, collects=True),)
     in_shards = True
 
     def __init__(self, value: Moment, *, most: int = 100, into: type = set) -> None:
@@ -294,7 +294,7 @@ class _Listed(Collect):
     """``Collect(into=list)``: the differences of a list from a set."""
 
     __slots__ = ()
-    forms = (Aggregation("list", by_value=True, collects=True),)
+    forms: ClassVar[tuple[Aggregation, ...]] = (Aggregation("list", by_value=True, collects=True),)
 
     @staticmethod
     def show(values: Sequence[Any]) -> Any:
@@ -315,7 +315,7 @@ class Distinct(Ordered):
     """
 
     __slots__ = ()
-    forms = (Aggregation("distinct", by_value=True, once=True),)
+    forms: ClassVar[tuple[Aggregation, ...]] = (Aggregation("distinct", by_value=True, once=True),)
     in_shards = True  # readers who say ``combine=`` have the counts of the shards
 
     def __init__(self, value: Moment) -> None:
@@ -342,7 +342,7 @@ class Winner(_OfOneSource):
     """The plain attributes of the source with the largest ``wins``, together: ``Row(..., wins=...)``."""
 
     __slots__ = ()
-    forms = (Aggregation("wins", descending=True),)
+    forms: ClassVar[tuple[Aggregation, ...]] = (Aggregation("wins", descending=True),)
 
     def __init__(self, attributes: Mapping[str, Any], wins: Moment) -> None:
         self._set(WINS, wins, attributes, lambda: f"Row(wins={shown(wins)})")
@@ -359,7 +359,7 @@ class Claimed(Ordered):
     """The attributes of a unique row: those of its first claimant, and a list of the others' attributes."""
 
     __slots__ = ()
-    forms = _chosen("claim")
+    forms: ClassVar[tuple[Aggregation, ...]] = _chosen("claim")
 
     def __init__(self, attributes: Mapping[str, Any], by: Moment, claims: Ordering, index: str) -> None:
         self._set(claims, by, attributes, lambda: f"The claim of index {index!r}")

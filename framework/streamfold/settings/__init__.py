@@ -46,6 +46,7 @@ TEXTS = {
         "what writes a function's log and metrics: lines; powertools, with a longer cold start; traced, which adds the "
         "tracer of aws-lambda-powertools[tracer]; off"
     ),
+    "observe_handlers": "metrics of each handler too, which CloudWatch bills by name and handler",
     "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
 }
 """The meaning of each setting, for a person."""
@@ -79,6 +80,7 @@ class Settings(NamedTuple):
     gate_seconds: int = 900
     older_code: bool = False
     observe: str = "lines"
+    observe_handlers: bool = False
     audit_key: bytes | None = None
     origins: Mapping[str, str] = NO_NAMES
 

@@ -181,6 +181,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "handlers_off": _names,
     "gate_seconds": _whole(0, 86_400),
     "older_code": _switch,
+    "observe_handlers": _switch,
     "observe": _one_of(*OBSERVE),
     "audit_key": _secret,
 }

@@ -147,7 +147,7 @@ class TopicTwin:
 
     def __init__(self, name: str = "failures", *, denied: bool = False) -> None:
         _check_standard("topic", name)
-        self.arn = f"arn:aws:sns:{REGION}:{ACCOUNT}:{name}"
+        self.arn: str = f"arn:aws:sns:{REGION}:{ACCOUNT}:{name}"
         self.messages: list[str] = []
         self.denied = denied
 

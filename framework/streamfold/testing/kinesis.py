@@ -33,10 +33,10 @@ class KinesisTwin:
     def __init__(
         self, name: str = "changes", *, precision: Precision = "MICROSECOND", clock: Clock | None = None
     ) -> None:
-        self.arn = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
+        self.arn: str = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{name}"
         self.precision = precision
-        self.clock = clock or Clock()
-        self.shards = [Shard(SHARD, None, 0, HASHES, str(FIRST))]
+        self.clock: Clock = clock or Clock()
+        self.shards: list[Shard] = [Shard(SHARD, None, 0, HASHES, str(FIRST))]
         self._time = 0
         self._number = 0
 

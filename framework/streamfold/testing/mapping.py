@@ -75,9 +75,9 @@ class Context:
     memory_limit_in_mb = 512
 
     def __init__(self, request_id: str, function_arn: str, clock: Clock, ends: float) -> None:
-        self.aws_request_id = request_id
-        self.invoked_function_arn = function_arn
-        self.function_name = function_arn.rpartition(":")[2]
+        self.aws_request_id: str = request_id
+        self.invoked_function_arn: str = function_arn
+        self.function_name: str = function_arn.rpartition(":")[2]
         self._clock, self._ends = clock, ends
 
     def get_remaining_time_in_millis(self) -> int:
@@ -150,12 +150,12 @@ class MappingTwin:
             )
         self.stream = stream
         self.function = function
-        self.settings = settings or MappingSettings()
-        self.clock = clock or stream.clock
-        self.function_arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
-        self.enabled = True
+        self.settings: MappingSettings = settings or MappingSettings()
+        self.clock: Clock = clock or stream.clock
+        self.function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
+        self.enabled: bool = True
         self.metrics: Counter[str] = Counter()
-        self.expired = 0
+        self.expired: int = 0
         self._timeout_seconds = timeout_seconds
         self._random = random
         self._polling = Polling(stream, self.settings.parallelization_factor, Filters(self.settings.filters))

@@ -155,8 +155,8 @@ class Reader:
 
     def __init__(self, shard: Shard, pollers: int) -> None:
         self.shard = shard
-        self.position = -1
-        self.pollers = [PolledShard(shard.id, number) for number in range(pollers)]
+        self.position: int = -1
+        self.pollers: list[PolledShard] = [PolledShard(shard.id, number) for number in range(pollers)]
 
     def skip(self) -> None:
         """Skips the present records of the shard: LATEST."""

@@ -30,7 +30,7 @@ class Clock:
     __slots__ = ("now",)
 
     def __init__(self, now: float = START) -> None:
-        self.now = now
+        self.now: float = now
 
     def advance(self, seconds: float) -> None:
         """Advances the time. Raises ``TwinError`` for negative seconds."""
@@ -100,10 +100,10 @@ class StreamTwin:
         if shards < 1:
             raise TwinError(f"A stream cannot have {shards} shards: expected 1 or more.")
         self.label = label
-        self.arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{real_name}/stream/{self.label}"
+        self.arn: str = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{real_name}/stream/{self.label}"
         self.view: ViewType = view
         self.clock = clock
-        self.enabled = True
+        self.enabled: bool = True
         self.shards: list[Shard] = []
         self._salt = _hash(f"{seed}/{self.arn}".encode())
         self._leading = 1 + self._salt % 3

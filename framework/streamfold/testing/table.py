@@ -56,8 +56,8 @@ class TableTwin:
         seed: int = 0,
     ) -> None:
         self.table = table
-        self.real_name = real_name or table.name
-        self.clock = clock or Clock()
+        self.real_name: str = real_name or table.name
+        self.clock: Clock = clock or Clock()
         self.streams: list[StreamTwin] = []
         self._items: dict[StoredKey, StoredImage] = {}
         self._shards, self._seed = shards, seed

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.commit.outcome import Failure
-from streamfold.derivations.derivation import contributing, derivation
+from streamfold.derivations.derivation import contributing, reads_items
 from streamfold.derivations.search.documents import own_fields
 from streamfold.derivations.search.indexes import find_index
 from streamfold.derivations.search.local import LocalIndex
@@ -103,7 +103,7 @@ def carry_out(twin: TableTwin, write: Write) -> TwinRecord | None:
 
 def changes_items(app: App) -> bool:
     """Whether an application has handlers that read or write its own items."""
-    return any(derivation(route).reads_items or route.kind.touches(route) for route in app.routes)
+    return any(reads_items(route) or route.kind.touches(route) for route in app.routes)
 
 
 def change(
@@ -151,13 +151,13 @@ class Twin:
     def __init__(self, app: App, *, clock: Clock | None = None) -> None:
         check_application(app)
         self.app = app
-        self.clock = clock or Clock()
-        self.engine = MemoryEngine(app.tables.values(), app.chains)
+        self.clock: Clock = clock or Clock()
+        self.engine: MemoryEngine = MemoryEngine(app.tables.values(), app.chains)
         self._keeps_sources = changes_items(app)
         kept = (key for route in app.routes for key in (*route.writes, *(route.sources if self._keeps_sources else ())))
         self._kept = list(dict.fromkeys(kept))
         self._origins = Origins(app.source_tables, Settings())
-        self.tables = {
+        self.tables: dict[str, TableTwin] = {
             name: TableTwin(table, clock=self.clock, key_types=_types(app, name))
             for name, table in app.source_tables.items()
         }

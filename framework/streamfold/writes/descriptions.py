@@ -158,11 +158,22 @@ ZERO, ONE, TRUE = WriteValue("0", "N"), WriteValue("1", "N"), WriteValue("True",
 SET_VALUES, REMOVE_NAMES = (AttributesOf("values"),), (NamesOf("removed"),)
 UNSHARED = "nobody adds to it"
 WriteShape = tuple[Any, ...]
+SHAPES_MAX = 2000
+"""Shapes of writes whose renderings are kept."""
 W = TypeVar("W")
+T = TypeVar("T")
 
 SHAPES: dict[type, Callable[[Any, Table], WriteShape]] = {}
 """The attributes of a write that its description reads, by kind."""
 _DESCRIBED: dict[type, Callable[[Any, Table], Description]] = {}
+
+
+def learn(known: dict[WriteShape, T], shape: WriteShape, made: T) -> T:
+    """Keeps what was made for a shape. An application has a few shapes for each handler."""
+    if len(known) >= SHAPES_MAX:
+        known.clear()
+    known[shape] = made
+    return made
 
 
 def shape_of(write: Any, table: Table) -> WriteShape:
@@ -172,7 +183,6 @@ def shape_of(write: Any, table: Table) -> WriteShape:
 
 
 def described(write: Any, table: Table) -> Description:
-    """The description of a write to an item of a table."""
     return _DESCRIBED[type(write)](write, table)
 
 
@@ -201,7 +211,7 @@ def _describe_alike(descriptions: Mapping[type, Description]) -> None:
 
 def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> WriteShape:
     return (
-        tuple([(part.handler, part.left is not None, bool(part.expected)) for part in write.parts]),
+        tuple([(each.handler, each.pending is not None, bool(each.expected)) for each in write.contributions]),
         write.revision and 1,
         write.live_expected and 1,
         bool(write.live),
@@ -215,16 +225,16 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
     terms: list[Term] = []
     sets: list[Attribute] = []
     removes: list[str] = []
-    for number, part in enumerate(write.parts):
-        name, stored = part.handler, f"parts[{number}]"
+    for number, contribution in enumerate(write.contributions):
+        name, stored = contribution.handler, f"contributions[{number}]"
         if write.revision is None:
-            terms += _still_expected(part, stored)
+            terms += _still_expected(contribution, stored)
         sets += (
             Attribute(name + ".v", _text(stored + ".version")),
             Attribute(name + ".s", _text(stored + ".contribution")),
         )
-        if part.left is not None:
-            sets.append(Attribute(name + ".u", _text(stored + ".left")))
+        if contribution.pending is not None:
+            sets.append(Attribute(name + ".u", _text(stored + ".pending")))
         if write.fence:
             sets.append(Attribute(name + ".fence", TRUE))
         else:
@@ -243,7 +253,7 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
     return Description(All(tuple(terms), phrase="as before"), Update(tuple(sets), tuple(removes), adds))
 
 
-def _still_expected(part: guarded.HandlerContribution, stored: str) -> tuple[Term, ...]:
+def _still_expected(contribution: guarded.HandlerContribution, stored: str) -> tuple[Term, ...]:
     """The stored contribution is older, and it is the one from which the effects were computed.
 
     If only versions were compared, an older change could land behind a removal that was redelivered; if only
@@ -252,14 +262,14 @@ def _still_expected(part: guarded.HandlerContribution, stored: str) -> tuple[Ter
     """
     older = All(
         (
-            Is(part.handler + ".v", "<", _text(stored + ".version")),
-            Is(part.handler + ".s", "=", _text(stored + ".expected")),
-            Absent(part.handler + ".fence"),
+            Is(contribution.handler + ".v", "<", _text(stored + ".version")),
+            Is(contribution.handler + ".s", "=", _text(stored + ".expected")),
+            Absent(contribution.handler + ".fence"),
         )
     )
-    as_expected = older if part.expected else Either((Absent(part.handler + ".v"), older))
+    as_expected = older if contribution.expected else Either((Absent(contribution.handler + ".v"), older))
     # A step that has not read the note of pending work would overwrite it, and nobody would finish that work.
-    return as_expected, Absent(part.handler + ".u")
+    return as_expected, Absent(contribution.handler + ".u")
 
 
 @_describes(guarded.Claim, lambda write, _: (bool(write.rows),))
@@ -292,13 +302,20 @@ def _stored_copy(write: guarded.PutStoredCopy, _: Table) -> Description:
 
 @_describes(
     guarded.CounterWrite,
-    lambda write, _: (write.raised is not None, bool(write.added), bool(write.removed), write.expires),
+    lambda write, _: (
+        write.raised is not None,
+        bool(write.added),
+        bool(write.removed),
+        None if write.references is None else bool(write.references),
+        write.expires,
+    ),
 )
 def _counter(write: guarded.CounterWrite, _: Table) -> Description:
     number = _number("number" if write.raised is None else "raised")
+    refers = (Attribute("refs", _text("references")),) if write.references else ()
     change = Update(
-        (Attribute("n", number), *((EXPIRES,) if write.expires else ())),
-        (EXPIRES.name,) if write.expires is False else (),
+        (Attribute("n", number), *refers, *((EXPIRES,) if write.expires else ())),
+        (*(("refs",) if write.references == "" else ()), *((EXPIRES.name,) if write.expires is False else ())),
         (Attribute("ids", WriteValue("write.added", "SS")),) if write.added else (),
         (Attribute("ids", WriteValue("write.removed", "SS")),) if write.removed else (),
     )

@@ -64,12 +64,12 @@ class ChangedEntries(Value):
     partition: str  # the partition key of the entries
     name: str  # of the attribute
     ordering: str  # how the entries are ordered; "" if this code does not have it
-    places: frozenset[str]  # the sort keys of the changed entries
+    positions: frozenset[str]  # the sort keys of the changed entries
     life: str = ""  # of the entries' row: they do not belong to a row that was made since
 
     def joined(self, other: "ChangedEntries") -> "ChangedEntries":
         """Both, of one partition. A known ordering takes precedence over an unknown one."""
-        ordering, places = other.ordering or self.ordering, self.places | other.places
+        ordering, places = other.ordering or self.ordering, self.positions | other.positions
         return ChangedEntries(self.partition, self.name, ordering, places, self.life)
 
 
@@ -194,7 +194,7 @@ class HandlerContribution(Value):
     version: str
     contribution: str
     expected: str  # the stored contribution that the effects were computed from
-    left: str | None = None  # pending rows and entries, to be finished after the commit; None: none
+    pending: str | None = None  # pending rows and entries, to be finished after the commit; None: none
 
 
 @value
@@ -202,7 +202,7 @@ class LedgerWrite(Value):
     """Advances the ledger item of one source item: the guard of all effects of that item's handlers."""
 
     key: StateKey
-    parts: tuple[HandlerContribution, ...]
+    contributions: tuple[HandlerContribution, ...]
     revision: int | None  # that was read and must still be stored, 0: no item; None: optimistic, ``parts`` are compared
     live: int  # added to the number of handlers that have something stored
     expires: bool  # sets the time to live; otherwise removes it
@@ -285,10 +285,11 @@ class SwapState(NamedTuple):
 class CounterWrite:
     """Writes the state item of a counter. Refused unless the counter has the number that was read.
 
-    The item keeps its ids in ``ids``, which is absent when there are none. One write adds or removes ids, never both.
+    The item keeps its ids in ``ids``, and its references in ``refs``; each is absent when there are none. One write
+    adds or removes ids, never both.
     """
 
-    __slots__ = ("added", "expires", "key", "number", "raised", "removed")
+    __slots__ = ("added", "expires", "key", "number", "raised", "references", "removed")
 
     def __init__(
         self,
@@ -298,15 +299,18 @@ class CounterWrite:
         *,
         added: frozenset[str] = frozenset(),
         removed: frozenset[str] = frozenset(),
+        references: str | None = None,
         expires: bool | None = None,
     ) -> None:
         if added and removed:
             raise ValueError("A write of a counter adds ids or removes some: DynamoDB takes no update with both.")
-        self.key = key
-        self.number = number  # that must be stored
-        self.raised = raised  # the new number; None: as it is
-        self.added, self.removed = added, removed  # ids
-        self.expires = expires  # True: sets the time to live; False: removes it; None: as it is
+        self.key: StateKey = key
+        self.number: int = number  # that must be stored
+        self.raised: int | None = raised  # the new number; None: as it is
+        self.added: frozenset[str] = added  # ids
+        self.removed: frozenset[str] = removed
+        self.references: str | None = references  # as text, in place of the stored ones; None: as they are
+        self.expires: bool | None = expires  # True: sets the time to live; False: removes it; None: as it is
 
 
 class UpdateSource(NamedTuple):
@@ -355,6 +359,11 @@ class ClearNotes(NamedTuple):
 
     key: StateKey
     notes: Mapping[str, str]  # by the attribute that holds it
+
+    @classmethod
+    def of(cls, key: StateKey, texts: Mapping[str, str]) -> "ClearNotes":
+        """The write for finished work of some handlers, by their names."""
+        return cls(key, {handler + ".u": text for handler, text in texts.items()})
 
 
 class CountUp(NamedTuple):
@@ -419,7 +428,7 @@ def estimated_bytes(write: GuardedWrite) -> int:
         return ACTION_BYTES + (len(repr(write.values)) * 2 if write.values else 0)
     if type(write) is LedgerWrite:
         letters, expected = 0, write.revision is None  # only then the expected contributions are sent
-        for each in write.parts:
+        for each in write.contributions:
             letters += len(each.contribution) + len(each.expected) * expected
         return ACTION_BYTES + letters * 2
     if type(write) is PutState:
@@ -427,7 +436,7 @@ def estimated_bytes(write: GuardedWrite) -> int:
     if type(write) is PutStoredCopy:
         return ACTION_BYTES + len(write.text) * 2
     if type(write) is CounterWrite:
-        return ACTION_BYTES + sum(map(len, write.added | write.removed)) * 2
+        return ACTION_BYTES + (sum(map(len, write.added | write.removed)) + len(write.references or "")) * 2
     if isinstance(write, (PutRow, GuardedPut, PutPostRow)) and write.attributes:
         return ACTION_BYTES + len(repr(write.attributes)) * 2
     if type(write) is DeleteSource:
@@ -447,13 +456,13 @@ def measured_bytes(write: GuardedWrite) -> int:
 
 def _stored(write: GuardedWrite) -> Mapping[str, Any]:
     if isinstance(write, LedgerWrite):
-        return {each.handler: [each.contribution, each.expected, each.version] for each in write.parts}
+        return {each.handler: [each.contribution, each.expected, each.version] for each in write.contributions}
     if isinstance(write, PutState):
         return {"s": write.text}
     if isinstance(write, PutStoredCopy):
         return {"s": write.text}
     if isinstance(write, CounterWrite):
-        return {"ids": [*write.added, *write.removed]}
+        return {"ids": [*write.added, *write.removed], "refs": write.references or ""}
     if isinstance(write, AddRow):
         return write.values
     return (write.attributes or {}) if isinstance(write, (PutRow, GuardedPut, PutPostRow)) else {}
@@ -479,4 +488,4 @@ def fitting(rows: Sequence[GuardedWrite], rows_max: int) -> int:
 
 
 def actions_of(row: GuardedWrite) -> int:
-    return 1 + (sum(len(each.places) for each in row.changed_entries) if isinstance(row, AddRow) else 0)
+    return 1 + (sum(len(each.positions) for each in row.changed_entries) if isinstance(row, AddRow) else 0)

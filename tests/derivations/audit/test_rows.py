@@ -313,7 +313,7 @@ IMAGES = st.one_of(
 
 
 @given(old=st.none() | IMAGES, new=st.none() | IMAGES, redact=st.sampled_from([[], ["a"]]))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_row_of_plain_values_is_stored_as_one_that_is_looked_at_closely(old, new, redact):
     assume(old is not None or new is not None)
     quick = stored_or_refused(old, new, redact)

@@ -425,7 +425,9 @@ class Faulty:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 100, 10))
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=[pytest.mark.ci] * (first > 20)) for first in range(0, 100, 10)]
+)
 def test_no_child_goes_while_its_parent_is_there_and_all_go_once_under_faults(app, first):
     for seed in range(first, first + 10):
         history = Faulty(app, seed)

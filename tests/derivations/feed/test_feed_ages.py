@@ -17,7 +17,7 @@ from streamfold.records.envelope import Origins
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.testing import Clock, TableTwin
+from streamfold.testing import Clock, TableTwin, Twin
 
 TABLE = Table("main", ttl="expires")
 POST = Key("USER#{author_id}", "POST#{at:datetime.seconds}#{post_id}", TABLE)
@@ -196,25 +196,23 @@ def test_a_post_that_leaves_no_room_for_its_copy_is_shown_nowhere(options):
 
 
 @MODES
-def test_what_is_derived_onto_a_post_is_hidden_from_the_handler(options):
-    router, feeds = Router(), Feeds(**options)
+def test_a_feed_shows_what_is_derived_onto_a_post(options):
+    router = Router()
 
     @router.feed(POST, audience=FOLLOW, into=FEED, keep_days=10, **options)
     def timeline(post, follow):
-        return Row(names=sorted(post))
+        return Row(words=post.get("words"))
 
     @router.attributes(POST)
-    def more(post):
-        return Row(words=1)
+    def words_of_post(post):
+        return Row(words=len(post["text"].split()))
 
-    feeds.app = App("social", routers=[router])
-    feeds.engine = MemoryEngine(feeds.app.tables.values(), feeds.app.chains)
-    feeds.follow("ana", "cy")
-    feeds.post("p0", at=NOW - timedelta(minutes=1))
-    feeds.post("p1")
-    assert feeds.is_pulled() == bool(options)
-    found = page(feeds.app.routes[0], EngineQueries(feeds.engine), {"reader_id": "ana"}, 9, None, 9, feeds.clock.now)
-    assert [row["names"] for row in found.rows] == [["PK", "SK", "text"]] * 2
+    twin = Twin(App("social", routers=[router]))
+    for reader in ("ana", "cy"):
+        twin.put(FOLLOW, reader_id=reader, author_id="bo")
+    for name, text in (("p0", "one"), ("p1", "one two"), ("p0", "one two three")):
+        twin.put(POST, author_id="bo", at=NOW, post_id=name, text=text)
+    assert [row["words"] for row in twin.feed(timeline, reader_id="ana").rows] == [2, 3]
 
 
 def test_a_pulled_row_is_as_it_would_be_stored():

@@ -10,10 +10,10 @@ from streamfold import App, Router, Row
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
+from streamfold.engines.capacity import CountingEngine
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from tests.helpers.counting import CountingEngine
 from tests.helpers.feed_histories import BEGIN, FEED, FOLLOW, POST, edge_key, post_key
 from tests.helpers.records import change, item
 from tests.helpers.vast_audience import VastAudience

@@ -39,7 +39,7 @@ def application(**options):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_check_compares_what_readers_see(shape):
-    assert check(application(**SHAPES[shape]), ITEMS, histories=30, processes=0).histories == 30
+    assert check(application(**SHAPES[shape]), ITEMS, histories=10, processes=0).histories == 10
 
 
 def read(stored, changes, **options):

@@ -136,7 +136,7 @@ def test_a_row_that_is_contended_is_no_reason_to_park_its_record(inline, tmp_pat
     feeds = Feeds(None, Settings(park=str(path)), inline=inline, on_error="park")
     feeds.take(feeds.follow("ana"), feeds.follow("cy"), feeds.follow("dee"))
     monkeypatch.setattr(feed_posts, "_put", lambda runtime, writes: [write.key for write in writes])
-    monkeypatch.setattr(feed_posts, "apply_again", busy)
+    monkeypatch.setattr(feed_posts, "write_one", busy)
     (failure, *_) = feeds.take(feeds.post("p1"))
     assert "Refused 8 times in a row." in str(failure)
     assert not path.exists()

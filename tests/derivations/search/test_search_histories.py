@@ -9,13 +9,13 @@ each_kind = pytest.mark.parametrize("name", KINDS)
 
 @each_kind
 def test_documents_are_those_of_the_items_however_runs_overlap(name):
-    check(name, 100)
+    check(name, 30)
 
 
 @pytest.mark.ci
 @each_kind
 def test_documents_are_those_of_the_items_in_thousands_of_histories(name):
-    check(name, 1_600, 100)
+    check(name, 600, 100)
 
 
 @pytest.mark.nightly

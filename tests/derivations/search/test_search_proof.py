@@ -15,4 +15,4 @@ def check_histories(name, histories, seed=0):
 
 @each_kind
 def test_documents_are_those_of_the_items(name):
-    check_histories(name, 40)
+    check_histories(name, 15)

@@ -70,7 +70,7 @@ class State:
 
     def kinds(self, target=STATS):
         """What the state holds of a target's attributes, by handler."""
-        key = schema_key("games", target.place)
+        key = schema_key("games", target.stored_name)
         return json.loads(self.engine.read_state([key])[key]["kinds"])
 
 

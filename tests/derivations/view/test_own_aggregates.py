@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfold import Added, App, Key, Max, Ordered, Router, Row, Sum
+from streamfold import Added, App, Collect, Key, Latest, Max, Ordered, Router, Row, Sum
 from streamfold.batch.process import process_event
 from streamfold.commit import after_commit
 from streamfold.engines import MemoryEngine
@@ -19,7 +19,7 @@ from streamfold.ledger.state_keys import schema_key
 from streamfold.read import rows
 from streamfold.read.derived_rows import together
 from streamfold.records.values import decode
-from streamfold.routes.aggregates import AGGREGATIONS, ordering_of, shown_of
+from streamfold.routes.aggregates import AGGREGATIONS, Aggregation, ordering, ordering_of, shown_of
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Diverged, Twin, check
@@ -150,7 +150,7 @@ def test_it_is_what_its_sources_make_of_it(shards):
 @pytest.mark.slow
 @pytest.mark.parametrize("shards", [None, 3])
 def test_it_stays_exact_under_faults(shards):
-    proof = check(app_of(shards=shards), {PLAY: [{"score": 3}, {"score": 4}, {"score": 5}]}, histories=60)
+    proof = check(app_of(shards=shards), {PLAY: [{"score": 3}, {"score": 4}, {"score": 5}]}, histories=20)
     assert proof.unproved == ()
 
 
@@ -233,7 +233,7 @@ def test_shards_of_one_that_cannot_be_merged_are_refused_at_import_with_its_line
 def test_the_state_remembers_it_by_its_own_name():
     games = Games()
     assert games.process(app_of(), games.play("x", 5)) == []
-    key = schema_key("games", STATS.place)
+    key = schema_key("games", STATS.stored_name)
     kinds = json.loads(games.engine.read_state([key])[key]["kinds"])["stats"]
     assert kinds["middle"] == "own/median"
     assert kinds["spread_squares"] == "Sum"
@@ -282,7 +282,7 @@ def test_a_process_without_the_class_makes_no_row_of_its_entries_and_a_later_one
 
 
 def declared(base=Ordered, **body):
-    return type("Odd", (base,), {"__module__": __name__, **body})
+    return type("Odd", (base,), {"__module__": __name__} | body)
 
 
 STATIC = {"show": staticmethod(len), "fold": staticmethod(len)}
@@ -315,6 +315,14 @@ def test_a_class_whose_rows_could_be_taken_for_others_is_refused_where_it_is_wri
     with pytest.raises(DeclarationError, match=re.escape(message)) as caught:
         declared(base, **body)
     assert re.match(r"Aggregate Odd \(.*test_own_aggregates.py:\d+\)", str(caught.value))
+    assert before == AGGREGATIONS
+
+
+@pytest.mark.parametrize("body", [{"stored_as": "odd"}, {"forms": (Aggregation("own/odd", by_value=True),)}])
+def test_a_shipped_class_with_a_name_of_users_aggregates_is_refused(body):
+    before = dict(AGGREGATIONS)
+    with pytest.raises(DeclarationError, match=r"Odd .* is the framework's, .* give it forms = .*CONTRIBUTING.md"):
+        declared(**body, **STATIC, __module__="streamfold.routes.shipped_aggregates")
     assert before == AGGREGATIONS
 
 
@@ -422,6 +430,53 @@ def test_what_a_class_raises_fails_its_record_and_leaves_the_row(kind, bad, mess
     assert games.row()["m"] == shown
     assert games.process(app, games.remove("y")) == []
     assert games.row()["m"] == shown
+
+
+@pytest.fixture
+def shipped_mean():
+    """A class as the framework has them, which computes what it shows."""
+    mean = type(
+        "Mean",
+        (Ordered,),
+        {
+            "__module__": "streamfold.tested",
+            "forms": (Aggregation("tested-mean", by_value=True),),
+            "__init__": lambda self, value: self._set(ordering("tested-mean", 0), value, value, lambda: "Mean"),
+            "show": staticmethod(lambda values: sum(values) / Decimal(len(values))),
+        },
+    )
+    yield mean
+    del AGGREGATIONS["tested-mean"]
+    ordering_of.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ([Decimal("1e-20"), 10**37], r"Mean \(.*\): show computed a number that 38 digits cannot hold exactly"),
+        (["n/a"], r"Mean \(.*\): show raised TypeError on 2 values: "),
+    ],
+)
+def test_what_a_shipped_class_raises_fails_its_records_and_no_other(shipped_mean, bad, message):
+    games, app = Games(), app_of(lambda item: Row(m=shipped_mean(item["score"])))
+    assert games.process(app, games.play("x", 6)) == []
+    in_another_row = games.source.put("GAME#b", "PLAY#x", score=3)
+    errors = games.process(app, *(games.play(str(number), score) for number, score in enumerate(bad)), in_another_row)
+    assert len(errors) == len(bad)
+    assert all(re.search(message, error) for error in errors)
+    assert games.row()["m"] == 6
+    assert [row["m"] for row in games.rows(STATS) if row["PK"] == "GAME#b"] == [3]
+
+
+def test_a_set_of_values_that_an_earlier_aggregate_left_is_refused_until_their_items_are_made_anew():
+    games, now = Games(), app_of(lambda item: Row(m=Collect(item["score"])))
+    earlier = app_of(lambda item: Row(m=Latest({"score": item["score"]}, by=item["score"])))
+    assert games.process(earlier, games.play("x", 5)) == []
+    (error,) = games.process(now, games.play("y", 7))
+    assert re.search(r"Collect \(.*\): show raised TypeError on 2 values: .*unhashable", error)
+    assert games.row()["m"] == {"score": 5}
+    assert games.process(now, games.play("x", 6)) == []
+    assert games.row()["m"] == {6, 7}
 
 
 def test_what_a_class_computes_is_exact_in_whatever_thread():

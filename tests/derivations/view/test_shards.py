@@ -13,7 +13,7 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, check
 from streamfold.writes.guarded import AddRow
-from tests.helpers.counting import CountingEngine
+from tests.helpers.counting import KeepingEngine
 from tests.helpers.source import Source
 
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
@@ -54,7 +54,7 @@ def test_the_rows_of_all_shards_add_up_to_the_row():
 
 def test_a_transaction_keeps_to_one_shard():
     app, source = app_with(), Source()
-    engine = CountingEngine(MemoryEngine(app.tables.values(), app.chains))
+    engine = KeepingEngine(MemoryEngine(app.tables.values(), app.chains))
     records = [source.put(f"ORDER#{number}", "ITEM#a", **ITEM) for number in range(20)]
     process_event(Runtime(app, engine, Settings()), records)
     rows = [write.key for write in engine.writes if isinstance(write, AddRow)]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.records.change import Change
@@ -71,6 +72,7 @@ class Archive(Derivation):
     """Removed items, kept as compressed files by date."""
 
     name = "archive"
+    write_units = "one object per batch and day"
     says: ClassVar[Mapping[str, CountedWord]] = {
         NOT_ARCHIVED: CountedWord(
             "Archive {name}: {count} removed items are not in its bucket. A replay writes there with --external, and "
@@ -114,6 +116,11 @@ class Archive(Derivation):
         from streamfold.derivations.archive.archives import Archives
 
         return Archives(finishing).write([each for each in deferred if isinstance(each, Archived)])
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import Permission, Place
+
+        return frozenset([Permission("s3:PutObject", Place("archive", str(route.options)))])
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.archive.archives import expected

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
     from streamfold.errors import Unprocessable
@@ -61,7 +62,6 @@ class StoredAttributes(NamedTuple):
         return self.of.table.name, _value(partition, types[0]), _value(sort, types[1]) if len(types) > 1 else None
 
     def holds(self, row: RowKey) -> bool:
-        """Whether a row is of this handler."""
         return str(row[2]).partition("#")[0] == self.handler
 
     @property
@@ -96,6 +96,7 @@ class Attributes(Expiring):
     """Attributes that are derived onto items of the application itself."""
 
     name = "attributes"
+    write_units = "4, and 1 for each KB of the item"
     yields = (Row,)
     shares_rows = True
 
@@ -152,6 +153,13 @@ class Attributes(Expiring):
         for failed in self.finish((), finishing).failed:
             raise failed.error
         return ()
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import STATE, dynamodb, of_ledger, table_of
+
+        stored = of_ledger(route, ordered=self.orders(route), adds=self.adds(route), stored=STATE)
+        written_back = dynamodb(table_of(self.writes(route)[0]), "BatchGetItem", "UpdateItem")
+        return stored | dynamodb(STATE, "PartiQLUpdate") | written_back
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of

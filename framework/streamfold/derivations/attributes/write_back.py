@@ -29,6 +29,7 @@ from streamfold.records.images import Image, derived_by, derived_names, without_
 from streamfold.records.values import AttributeValue, encode, same
 from streamfold.routes.application import Application
 from streamfold.routes.effects import Row
+from streamfold.routes.lookups import JoinedImage
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, UpdateSource
@@ -40,7 +41,8 @@ Shown = Mapping[str, Mapping[str, Any]]
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
     """The contribution of an existing item. Raises ``HandlerError`` for rows that the declaration does not allow."""
-    image = Image(without_derived(image.raw))  # a value derived from a derived value would change without end
+    raw = without_derived(image.raw)  # a value derived from a derived value would change without end
+    image = JoinedImage(raw, image.referents) if isinstance(image, JoinedImage) else Image(raw)
     stored = stored_of(route)
     assert stored is not None, "an application binds the routes of attributes to their stored rows"
 

@@ -20,6 +20,7 @@ from streamfold.routes.route import Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.keys.key import KeyValues
@@ -273,6 +274,11 @@ class Audit(Derivation):
     """Histories: one row for every change of an item."""
 
     name = "audit"
+    write_units = "1 for each KB of the row"
+
+    def no_referent(self, route: Route) -> str:
+        del route
+        return "a row of a history is of one change. Look up the item that it is the history of."
 
     def guard(self, route: Route) -> str:
         del route
@@ -282,9 +288,9 @@ class Audit(Derivation):
         del route
         return "both"
 
-    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
-        target = super().target(route, key, alone=alone)
-        return Target(key, owned=target.owned or "item" in key.types, alone=alone)
+    def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
+        target = super().target(route, key, sole_writer=sole_writer)
+        return Target(key, owned=target.owned or "item" in key.types, sole_writer=sole_writer)
 
     def may_share(self, one: Route, other: Route) -> bool:
         return not any(mine.overlaps(theirs) for mine in one.sources for theirs in other.sources)
@@ -302,6 +308,11 @@ class Audit(Derivation):
         from streamfold.derivations.audit.puts import planned
 
         return Planned(puts=planned(works, planning))
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import NO_CALLS, inserted
+
+        return NO_CALLS.union(*map(inserted, route.into))
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.audit.puts import expected

@@ -43,7 +43,7 @@ every item that is not nearly as large, or as deep, as DynamoDB allows. The last
 the size of digest and size."""
 VALUE_LEVEL = 2
 """The depth of a value in its row, if it was at level 1 in the item: below the image."""
-VERSIONS_FORMAT, LATEST_AGGREGATION = (
+VERSIONS_FORMAT, LATEST_FORMAT = (
     'Key("DOC#{document_id}", "v{revision:04d}")',
     'Key("DOC#{document_id}", "latest")',
 )
@@ -165,7 +165,7 @@ def _check_kinds(who: str, versions: Any, latest: Any) -> None:
         raise DeclarationError(
             f"{who} has latest={latest!r} without versions=, whose newest it names: add versions={VERSIONS_FORMAT}."
         )
-    for option, key, example in (("versions", versions, VERSIONS_FORMAT), ("latest", latest, LATEST_AGGREGATION)):
+    for option, key, example in (("versions", versions, VERSIONS_FORMAT), ("latest", latest, LATEST_FORMAT)):
         if not isinstance(key, Key) and (option, key) != ("latest", None):
             raise DeclarationError(f"{who} has {option}={key!r}: expected one Key, {option}={example}.")
 

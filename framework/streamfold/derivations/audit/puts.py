@@ -106,7 +106,6 @@ def initial_row(route: Route, table: Table, image: StoredItem, fields: Fields, a
 
 
 def has_history(engine: Engine, target: Key, row: PutRow, item: str) -> bool:
-    """Whether an item has a row in its history already."""
     found = (plain_row(target, decode({"M": each})) for each in engine.items(target.table, row.key[1]))
     return any(full is not None and str(full["item"]) == item for full in found)
 

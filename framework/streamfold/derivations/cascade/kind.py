@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, SegmentWork, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.jobs.job import Job
@@ -82,6 +83,7 @@ class Cascade(Derivation):
     """Removes children with their parent."""
 
     name = "cascade"
+    write_units = "4, and 2 per child"
     finishes_last = True
     fans_out = True
     reads_items = True
@@ -135,13 +137,20 @@ class Cascade(Derivation):
             parents[parent] = each._replace(changes=(*known.changes, *each.changes)) if known else each
         return Children(finishing, outcome).remove(parents.values()) if parents else outcome
 
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import NO_CALLS, STATE, dynamodb, tables_of
+
+        parents = (dynamodb(place, "ConditionCheckItem") for place in tables_of(route.sources))
+        children = (dynamodb(place, "Query", "DeleteItem") for place in tables_of(children_of(route)))
+        return dynamodb(STATE, "BatchGetItem", "PutItem") | NO_CALLS.union(*parents, *children)
+
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected
 
         del route, history
         return Expected()
 
-    def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
+    def segment_work(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
         from streamfold.derivations.cascade.children import CascadeSegments
 
         return CascadeSegments(route, job, finishing)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.routes.route import Needs, Route
@@ -46,6 +47,7 @@ class Copy(Derivation):
     """Copies of items in another table, which may be in another region."""
 
     name = "copy"
+    write_units = "1"
     elsewhere = True
     reconciles = True
     redriven_by_record = True  # the copy's version guards it; the item is read only if the copy is missing
@@ -58,9 +60,9 @@ class Copy(Derivation):
         del route
         return "new"
 
-    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
+    def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
         del route
-        return Target(key, owned=True, alone=alone)
+        return Target(key, owned=True, sole_writer=sole_writer)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         from streamfold.derivations.copy.copies import newest
@@ -80,6 +82,16 @@ class Copy(Derivation):
         row = finishing.runtime.engine.read_rows([key]).get(key, {})
         put = reconciled_copy(work.route, work.item, row, finishing.runtime.engine.read_source(work.item))
         return Copies(finishing).write([Copied(work.route, tuple(work.changes), put)] if put is not None else [])
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import dynamodb, table_of
+
+        return dynamodb(table_of(route.into[0]), "PutItem")
+
+    def reconcile_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import dynamodb, of_items, table_of
+
+        return of_items(route) | dynamodb(table_of(route.into[0]), "BatchGetItem")
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected

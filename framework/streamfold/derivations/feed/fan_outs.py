@@ -15,7 +15,6 @@ from streamfold.derivations.feed.posts import (
     StoredCopies,
     StoredCopy,
     gone,
-    segment_bounds,
     side_key,
 )
 from streamfold.derivations.feed.spreading import (
@@ -34,7 +33,7 @@ from streamfold.derivations.feed.spreading import (
 )
 from streamfold.engines import Entries
 from streamfold.errors import EngineError, HandlerError, RecordError, Unprocessable, is_fatal, reason, redacted
-from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged
+from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged, segment_bounds
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.keys.key import Key
 from streamfold.ledger.contribution import BEFORE_ALL

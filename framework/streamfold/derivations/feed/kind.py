@@ -6,7 +6,15 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from streamfold.derivations.derivation import Derivation, Planned
-from streamfold.errors import DeclarationError, KeyValueError, ManifestError, SettingsError, Unprocessable, reason
+from streamfold.errors import (
+    DeclarationError,
+    KeyValueError,
+    ManifestError,
+    SettingsError,
+    Unprocessable,
+    manual,
+    reason,
+)
 from streamfold.keys.field import ANY_TIME, TIME_TEXTS, datetime_text, ulid_milliseconds, ulid_of
 from streamfold.routes.effects import Row
 from streamfold.routes.route import SOURCE, Subscription, Target, owns
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import CountedWord, Finishing, Planning, SegmentWork, Work
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.jobs.job import Job
@@ -39,7 +48,9 @@ MOST = 1000
 DAYS_MAX = 36_500
 COUNT_MAX = 1_000_000_000
 TIMED = ("date", *TIME_TEXTS, "ulid")
-TIMES = "{at:datetime}, {at:datetime.seconds}, {day:date} or {post_id:ulid}, or another text of docs/times.md"
+TIMES = (
+    f"{{at:datetime}}, {{at:datetime.seconds}}, {{day:date}} or {{post_id:ulid}}, or another text of {manual('times')}"
+)
 
 Unfollow = Literal["remove", "keep"]
 
@@ -279,6 +290,7 @@ class Feeds(Derivation):
     """Posts in the feeds of their authors' followers."""
 
     name = "feed"
+    write_units = "1 for the stored copy, and 1 for each follower"
     gets_items = True
     reads_derived = True
     reads_items = True  # pulled posts and repaired items are read as they are now
@@ -311,9 +323,9 @@ class Feeds(Derivation):
         del route
         return "new"
 
-    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
+    def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
         del route
-        return Target(key, owned=True, alone=alone)
+        return Target(key, owned=True, sole_writer=sole_writer)
 
     def identity(self, route: Route) -> dict[str, Any]:
         options = options_of(route)
@@ -355,7 +367,7 @@ class Feeds(Derivation):
 
         return finished(deferred, finishing)
 
-    def lanes(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
+    def segment_work(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
         from streamfold.derivations.feed.fan_outs import FeedSegments
 
         return FeedSegments(route, job, finishing)
@@ -373,6 +385,14 @@ class Feeds(Derivation):
         from streamfold.derivations.feed.posts import StoredCopies
 
         return StoredCopies(finishing.runtime, route).orphans(keys)
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import STATE, dynamodb, inserted, replaced, table_of
+
+        (into,) = route.into
+        copies = dynamodb(STATE, "BatchGetItem", "PutItem", "Query")
+        replaces = dynamodb(table_of(into), "PutItem", "BatchGetItem")
+        return copies | inserted(into) | replaced(into) | replaces
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.feed.expected import expected

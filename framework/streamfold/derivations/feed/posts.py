@@ -37,11 +37,8 @@ NEVER = ""
 """The version of an item without a stored copy."""
 EDGE_DIGITS = 32
 """Hexadecimal digits of an edge's sort position, 128 bits: segments are ranges of the first digit."""
-SEGMENT_DIGITS = "0123456789abcdef"
 BESIDE_BYTES_MAX = 4096
 """Size of a stored copy beside its item: a key of 3,072 bytes at most, a version, a time."""
-END = "g"
-"""After every sort position of an edge."""
 
 ROWS_A_CALL = 25
 """Rows of one call if calls are made at once (API Reference, BatchExecuteStatement)."""
@@ -197,12 +194,6 @@ class StoredCopies:
 def joined_text(route: Route, fields: Fields) -> str:
     """The text that joins posts and edges: the partition key of the posts."""
     return str(route.sources[0].partition.compose(fields))
-
-
-def segment_bounds(number: int, segments: int) -> tuple[str, str]:
-    """The bounds of a segment among the sort positions of edges; no edge is at either bound."""
-    first, last = 16 * number // segments, 16 * (number + 1) // segments
-    return SEGMENT_DIGITS[first], SEGMENT_DIGITS[last] if last < len(SEGMENT_DIGITS) else END
 
 
 class PostAndEdge(NamedTuple):
@@ -362,7 +353,7 @@ def write_rows(
     by_key = {write.key: write for write in writes}
     for key in refused:
         try:
-            written += apply_again(runtime, route, by_key[key], partial(again, key))
+            written += write_one(runtime, route, by_key[key], partial(again, key))
         except (Contended, HandlerError) as error:
             fails(key, error)
     return written
@@ -384,7 +375,7 @@ def _put(runtime: Runtime, writes: Sequence[PutPostRow]) -> "list[RowKey]":
     return refused
 
 
-def apply_again(runtime: Runtime, route: Route, write: PutPostRow, again: Callable[[], PutPostRow]) -> bool:
+def write_one(runtime: Runtime, route: Route, write: PutPostRow, again: Callable[[], PutPostRow]) -> bool:
     """Writes one row by the versions of both sides; False if the row is newer, or missing and only to be replaced.
 
     again: makes the write of both sides as they are then. Raises ``Contended`` after ``ROUNDS_MAX`` rounds.

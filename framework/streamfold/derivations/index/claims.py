@@ -131,7 +131,7 @@ def _claims(row: RowKey, changed: ChangedEntries, causes: "Collection[Cause]") -
         return []
     newest = {change.item: (change, route) for change, route in causes if route in claiming}
     keys: dict[str, list[StateKey]] = {}
-    for position in changed.places:
+    for position in changed.positions:
         keys.setdefault(position.partition(BEHIND)[2], []).append(StateKey(changed.partition, position))
     return [(change, route, keys.get(source_text(item), [])) for item, (change, route) in newest.items()]
 

@@ -119,6 +119,7 @@ class Index(Contributing):
     """Rows with one source item each; with ``unique=True``, the winner of several claimants."""
 
     name = "index"
+    write_units = "2, and 2 per row and batch; 7 with unique=True"
     yields = (Row,)
     sees_derived_attributes = True
     says: ClassVar[Mapping[str, CountedWord]] = {
@@ -132,11 +133,12 @@ class Index(Contributing):
     def guard(self, route: Route) -> str:
         return "ledger, claimants" if unique_of(route) else "ledger"
 
-    def target(self, route: Route, key: Key, *, alone: bool) -> Target:
-        target = super().target(route, key, alone=alone)
+    def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
+        target = super().target(route, key, sole_writer=sole_writer)
         if unique_of(route) is None:
             return target
-        return Target(key, owned=False, alone=alone)  # its rows are the claimants', even if the template names a source
+        # Its rows are the claimants', even if the template names a source.
+        return Target(key, owned=False, sole_writer=sole_writer)
 
     def check_targets(self, own: Sequence[Route]) -> None:
         for route in own:
@@ -191,6 +193,12 @@ class Index(Contributing):
                     f"the code names. Keep {option}={before[option]!r}, or give the index a new name and another "
                     f'target, and retire the old one, App(..., retired=["{name}"]).'
                 )
+
+    def orders(self, route: Route) -> bool:
+        return unique_of(route) is not None
+
+    def adds(self, route: Route) -> bool:
+        return unique_of(route) is not None
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of

@@ -61,7 +61,7 @@ def _amounts(route: Route, effect: Add, values: Mapping[str, Any]) -> dict[str, 
         if isinstance(value, bool) or not isinstance(value, Number):
             raise HandlerError(
                 f"Handler {route.name!r} gave {shown(effect)}: {redacted(name)}={shown(value)} is no number "
-                "(int or Decimal) to add."
+                "(int or Decimal) to add. A number that is stored as text becomes one by Decimal(...); Put stores text."
             )
         number_text(value)
     if not values:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from streamfold.commit.plan import Unit
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.keys.key import Key
@@ -76,6 +77,7 @@ class On(OnChanges):
     """Puts, additions and deletions of rows for each change, each once."""
 
     name = "on"
+    write_units = "2, and 2 per row"
     yields = (Put, Add, Delete)
     says = LOST
 
@@ -93,6 +95,21 @@ class On(OnChanges):
         from streamfold.derivations.on.effects import claimed
 
         return claimed
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import STATE, dynamodb, named_by, table_of
+
+        calls = dynamodb(STATE, "PutItem")  # claims
+        named = named_by(route.function)
+        for target in route.targets:
+            place = table_of(target.key)
+            if named.makes(Add):
+                calls |= dynamodb(place, "UpdateItem")
+            if target.owned and named.makes(Put, Delete):
+                calls |= dynamodb(place, "PutItem")
+            if target.owned and named.makes(Put):  # an older change is taken back by newer claims
+                calls |= dynamodb(STATE, "Query") | dynamodb(place, "BatchGetItem")
+        return calls
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.on.effects import expected

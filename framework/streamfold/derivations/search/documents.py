@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal, localcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.derivations.derivation import Preview, Work
 from streamfold.derivations.search.options import (
@@ -33,17 +33,32 @@ from streamfold.derivations.search.options import (
 from streamfold.derivations.search.sink import Action
 from streamfold.derivations.yielded import yielded
 from streamfold.engines import Engine, StoredItem
-from streamfold.errors import HandlerError, ItemFault, KeyValueError, Unprocessable, joined_key, reason, shown
+from streamfold.errors import (
+    EngineUnavailable,
+    HandlerError,
+    ItemFault,
+    KeyValueError,
+    Unprocessable,
+    joined_key,
+    reason,
+    shown,
+)
 from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.keys.key import Key, child_fields, sort_prefix
 from streamfold.keys.key_part import KeyComponent
 from streamfold.keys.table import RESERVED_PREFIX
+from streamfold.ledger.contribution import stored_references, stored_text
+from streamfold.ledger.references import dropped
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
 from streamfold.records.values import EXACT, LEVELS_MAX, base64_text, decode
 from streamfold.routes.route import SOURCE, Fields, Route
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CounterWrite, StateKey
+
+if TYPE_CHECKING:
+    from streamfold.commit.referents import LookedUp
 
 PARTS_MAX = 2_000
 """Parts of one document: a query of so many items of 1 KB takes two pages, and their document 2 MB."""
@@ -153,15 +168,18 @@ class Root(NamedTuple):
     item: ItemKey
     fields: Fields
     changes: tuple[Change, ...] = ()
+    idle: tuple[ItemKey, ...] = ()  # referents with a backlink of the item that it may no longer need
 
     @property
     def is_new(self) -> bool:
         """Whether no earlier run of the item is likely."""
         return any(change.event == "INSERT" and change.item == self.item for change in self.changes)
 
+    def joined(self, other: "Root") -> "Root":
+        return self._replace(changes=(*self.changes, *other.changes), idle=(*self.idle, *other.idle))
+
     @property
     def key_text(self) -> str:
-        """The item's key, for messages."""
         return joined_key(self.item[1:])
 
     def __str__(self) -> str:
@@ -172,7 +190,7 @@ class Root(NamedTuple):
 def root_of(work: Work) -> Root:
     """The item whose document a change belongs to: the item itself, or the parent of a part."""
     if work.role == SOURCE:
-        return Root(work.route, work.item, work.fields, tuple(work.changes))
+        return Root(work.route, work.item, work.fields, tuple(work.changes), tuple(work.idle))
     (source,) = work.route.sources
     fields = {name: work.fields[name] for name in source.types}
     return Root(work.route, (source.table.name, *source.compose(fields)), fields, tuple(work.changes))
@@ -182,7 +200,7 @@ class Gathered(NamedTuple):
     """An item as it is now, and its parts; the item is empty if there is none."""
 
     image: Image
-    parts: Parts
+    document_parts: Parts
 
 
 def known_items(root: Root) -> Iterator[ItemKey]:
@@ -193,12 +211,15 @@ def known_items(root: Root) -> Iterator[ItemKey]:
             yield (key.table.name, *key.compose(root.fields))
 
 
-def gathered(root: Root, engine: Engine, stored: StoredItems) -> Gathered:
+def gathered(root: Root, engine: Engine, stored: StoredItems, found: "LookedUp | None" = None) -> Gathered:
     """The item and parts of a document; ``stored`` has the items that ``known_items`` names.
 
-    Raises ``Unprocessable`` for more parts than one document may have.
+    ``found``: the item with its referents, for a search that looks others up. Raises ``Unprocessable`` for more parts
+    than one document may have, and the error of a reference that cannot be composed.
     """
-    image = image_of(stored.get(root.item))
+    if found is not None and found.error is not None:
+        raise found.error
+    image = image_of(stored.get(root.item)) if found is None else found.image
     options = options_of(root.route)
     if not image or not options.parts:
         return Gathered(image, Parts())
@@ -274,7 +295,7 @@ def made(root: Root, found: Gathered, settings: Settings) -> MadeDocuments:
 
 def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document]:
     """The documents that the function gives for an existing item."""
-    more = (found.parts,) if options_of(route).parts else ()
+    more = (found.document_parts,) if options_of(route).parts else ()
     return yielded(route, found.image, fields, Document, more=more, most=SEVERAL)
 
 
@@ -329,9 +350,9 @@ def changes_nothing(root: Root) -> bool:
     """Whether each change of a root leads from documents to equal ones.
 
     Every change is compared, not the first and the last only: of two changes that cancel each other out, one may have
-    been indexed alone. With a part, an unknown image or a handler that raises, nothing is skipped.
+    been indexed alone. With a part, a lookup, an unknown image or a handler that raises, nothing is skipped.
     """
-    if options_of(root.route).parts:
+    if options_of(root.route).parts or root.route.lookups:
         return False
     return all(_is_equal(root, change) for change in root.changes)
 
@@ -355,9 +376,12 @@ def _sent_documents(root: Root, image: Image) -> list[bytes]:
 
 
 def previewed(root: Root, settings: Settings) -> list[Preview]:
-    """The documents that a run would send for an item; those of parts, or of an unknown image, are only named."""
+    """The documents that a run would send for an item.
+
+    Those of parts, of looked up items, or of an unknown image are only named.
+    """
     newest = max(root.changes, key=lambda change: change.version_text)
-    if options_of(root.route).parts or newest.item != root.item or not newest.has_new:
+    if options_of(root.route).parts or root.route.lookups or newest.item != root.item or not newest.has_new:
         return [Preview(str(root))]
     with ItemFault() as fault, localcontext(EXACT):
         return _documents(root, newest.new, settings)
@@ -389,9 +413,24 @@ class RootRun:
     key: StateKey  # of its counter
     number: int  # of its counter, before its items were read
     ids: frozenset[str]  # that may be in the index, as the counter's item had them
+    held: tuple[ItemKey, ...] = ()  # references in the counter's item: their backlinks are in place
+    expires: bool = False  # the counter's item has a time to live, as code that knew no lookup gives it
+    found: "LookedUp | None" = None  # the item with its referents, of a search that looks others up
     alias: str = ""  # that its documents belong to
     actions: list[Action] = field(default_factory=list)
     gone: frozenset[str] = frozenset()  # ids without a document any more
+
+    @classmethod
+    def of(cls, root: Root, key: StateKey, counter: Mapping[str, Any], number: int = 0) -> "RootRun":
+        """The run of a counter's item; ``number`` is that of a root without one."""
+        references = stored_references(str(counter.get("refs", "")))
+        ids = frozenset(counter.get("ids", ()))
+        return cls(root, key, int(counter.get("n", number)), ids, references, "ttl" in counter)
+
+    @property
+    def references(self) -> tuple[ItemKey, ...]:
+        # What the item refers to, with backlinks in place.
+        return self.found.references if self.found is not None else ()
 
     @property
     def new_ids(self) -> frozenset[str]:
@@ -410,7 +449,7 @@ def reconcile(
     hides: such bodies are sent; else these documents are left as they are.
     """
     root = each.root
-    each.alias, bodies = made(root, gathered(root, engine, stored), settings)
+    each.alias, bodies = made(root, gathered(root, engine, stored, each.found), settings)
     ids = frozenset(bodies)
     known = each.ids if keeps_ids(root.route) else frozenset([only_id(*root[:3])])
     each.gone = known - ids if hides else frozenset()
@@ -424,6 +463,53 @@ def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
     """The items of roots with known keys, read consistently: after the counters, whose numbers the runs have."""
     items = dict.fromkeys(item for each in runs for item in known_items(each.root))
     return engine.read_sources(items) if items else {}
+
+
+def look_up_referents(runtime: Runtime, runs: Iterable[RootRun], stored: StoredItems, *, notes: bool = True) -> None:
+    """Reads what the items of roots refer to: after these items, and after backlinks of new references are put.
+
+    ``notes``: they are put, and the counters' items hold the references then. Raises ``EngineError`` if a backlink
+    cannot be put, or a referent cannot be read.
+    """
+    looking = [each for each in runs if each.root.route.lookups]
+    if not looking:
+        return
+    from streamfold.commit.referents import Asked, look_up  # few searches look others up
+
+    asked = [
+        Asked(each.root.route, each.root.item, image_of(stored.get(each.root.item)), each.root.fields, each.held)
+        for each in looking
+    ]
+    for each, found in zip(looking, look_up(runtime, asked, notes=notes), strict=True):
+        each.found = found
+    if notes:
+        note_references(runtime, looking)
+
+
+def note_references(runtime: Runtime, runs: Iterable[RootRun]) -> None:
+    """Writes references that came or went to the counters' items, and deletes the backlinks of those that went.
+
+    Each root has one transaction, on its number. The number refuses it if a newer run has begun, which relies on the
+    backlinks that the counter's item held: that run writes its own. Without an answer the next run does so. Until then
+    there are backlinks too many, never too few.
+    """
+    from streamfold.commit.transactions import in_slots
+
+    calls = []
+    for each in runs:
+        root, references = each.root, each.references
+        if each.found is not None and each.found.error is not None:
+            continue  # its references could not be composed: those before stay
+        before = dict.fromkeys((*each.held, *root.idle))
+        gone = dropped(runtime.application.name, root.route.name, root.item, before, references)
+        if gone or {*references} - {*each.held} or (references and each.expires):
+            expires = False if references else None if each.ids else True
+            write = CounterWrite(each.key, each.number, references=stored_text({}, references), expires=expires)
+            calls.append((each.key, partial(runtime.engine.transact, [write, *gone], runtime.expires_at)))
+    failed = [answer for _, answer in in_slots(runtime.slots, calls) if isinstance(answer, Exception)]
+    for error in failed:
+        if not isinstance(error, EngineUnavailable):
+            raise error
 
 
 def noted(each: RootRun, engine: Engine, expires_at: int) -> bool:

@@ -386,9 +386,7 @@ class Aliases(Protocol):
     @property
     def sink(self) -> Sink: ...
 
-    def behind(self, alias: str) -> list[str]:
-        """The indexes behind an alias."""
-        ...
+    def behind(self, alias: str) -> list[str]: ...
 
     def last(self, alias: str) -> int:
         """The highest number of an alias's existing indexes."""

@@ -1,8 +1,10 @@
 """Documents by *raise, read, write*: a document's version is a counter, raised before its items are read consistently.
 
 1. The counter of each root is raised, once for all of its records in a batch.
-2. Its items are read consistently; so the read follows every change of the batch.
-3. Ids that were never sent are noted in the counter's item, on the condition that the counter is still this run's.
+2. Its items are read consistently; so the read follows every change of the batch. What they look up is read behind
+   them, after backlinks of new references are put: a later change of a referent finds the root.
+3. Ids that were never sent, and references that came or went, are noted in the counter's item, on the condition that
+   the counter is still this run's. Backlinks of references that went are deleted with it, and nowhere else.
 4. Documents are sent with the counter as external version; documents of other known ids are hidden.
 
 The highest number that arrives at the index is of a run that read after every acknowledged change: either it is the
@@ -25,6 +27,7 @@ from streamfold.derivations.search.documents import (
     aliases_of,
     gone_body,
     known_sources,
+    look_up_referents,
     noted,
     reconcile,
 )
@@ -126,7 +129,7 @@ class DirtyRoot(NamedTuple):
 class DirtyNote(NamedTuple):
     """A note as it is stored."""
 
-    place: str  # its sort key
+    location: str  # its sort key
     root: DirtyRoot
 
 
@@ -147,10 +150,14 @@ class Dirty:
         found = self.engine.read_entries(Entries(dirty_partition(self.application, self.index), most, after))
         return [DirtyNote(sort, _root(self.index, text)) for sort, text in found]
 
+    def behind(self, root: DirtyRoot) -> str:
+        """The sort key behind all notes of a root."""
+        return self._key(root._replace(number=VERSION_MAX)).sk
+
     def remove(self, notes: Iterable[DirtyNote]) -> None:
         """Removes these notes, but no later note of the same roots."""
         partition = dirty_partition(self.application, self.index)
-        self._write([DeleteState(StateKey(partition, note.place)) for note in notes])
+        self._write([DeleteState(StateKey(partition, note.location)) for note in notes])
 
     def clear(self) -> None:
         """Removes all notes, because the index is not needed any more."""
@@ -329,6 +336,7 @@ class Indexing:
         runs = self._raised(roots, again=again)
         try:
             stored = self._stored(runs)
+            look_up_referents(self.runtime, runs, stored)
         except EngineUnavailable as error:
             self._fail_all(runs, error)
             return overtaken
@@ -351,7 +359,12 @@ class Indexing:
         """The roots with their raised counters; the others are reported."""
         keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
         counters = [
-            Counter(key, new=root.is_new and not again, expires=not keeps_ids(root.route)) for key, root in keys.items()
+            Counter(
+                key,
+                new=root.is_new and not again,
+                expires=not (keeps_ids(root.route) or root.route.lookups),
+            )
+            for key, root in keys.items()
         ]
         start = int(self.runtime.clock() * MILLISECONDS)
         try:
@@ -363,7 +376,7 @@ class Indexing:
         runs = []
         for key, root in keys.items():
             if key in found:
-                runs.append(RootRun(root, key, int(found[key]["n"]), frozenset(found[key].get("ids", ()))))
+                runs.append(RootRun.of(root, key, found[key]))
             else:
                 self.fails(root, EngineUnavailable("The counter of a document is busy; the record is redelivered."))
         return runs
@@ -455,7 +468,7 @@ class Indexing:
         tally.unchanged += not any(one.is_done for one in sent.first)
         if each.gone and keeps_ids(each.root.route) and not sent.is_behind:
             with suppress(EngineUnavailable):  # they are hidden again then, which changes nothing
-                self._forget(each, expires=None if live else True)
+                self._forget(each, expires=None if live or each.references else True)
 
     def _forget(self, each: RootRun, *, expires: bool | None) -> None:
         """Removes the ids of hidden documents, unless a rebuild began meanwhile: the new index may show them.

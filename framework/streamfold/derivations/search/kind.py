@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Preview, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.derivations.search.documents import Root
+    from streamfold.records.change import ItemKey
     from streamfold.routes.route import Route
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey
@@ -32,12 +34,14 @@ class Search(Derivation):
     """Documents of a search index, never older than their items."""
 
     name = "search"
+    write_units = "1, and a read unit for each 4 KB of its items, once a batch"
     gets_items = True
     reads_derived = True
     sees_derived_attributes = True
     reads_items = True
     reconciles = True
-    keeps = ("document",)
+    keeps = ("document", "refs")
+    verified_by = ("its documents are in an index", "streamfold search verify")
     says: ClassVar[Mapping[str, CountedWord]] = {
         NOT_INDEXED: CountedWord(
             "Search {name} did not index {count} items: a replay on DynamoDB writes to an index only with "
@@ -77,6 +81,7 @@ class Search(Derivation):
         check_real_indexes(own, settings)
 
     def check_settings(self, route: Route, settings: Settings) -> None:
+        super().check_settings(route, settings)
         if settings.serves(route.group) and settings.search is None and settings.engine is None:
             raise SettingsError(
                 f"Search {route.name!r} ({route.declared_at}) has no index to write to: expected STREAMFOLD_SEARCH="
@@ -106,8 +111,7 @@ class Search(Derivation):
             if all(change.is_hidden for change in work.changes):
                 continue
             root = root_of(work)
-            known = roots.get(root.item)
-            roots[root.item] = known._replace(changes=(*known.changes, *root.changes)) if known else root
+            roots[root.item] = roots[root.item].joined(root) if root.item in roots else root
         return Planned(deferred=[root for root in roots.values() if not _is_equal(root)])
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
@@ -123,7 +127,8 @@ class Search(Derivation):
 
         fatal: Exception | None = None
         marks = _marks(deferred, finishing) if sink is not None else None
-        for route, roots in _by_route(deferred).items():
+        for route, by_item in _by_route(deferred).items():
+            roots = [*by_item.values()]
             if sink is None:
                 outcome.count(NOT_INDEXED, route.name, len(roots))
                 continue
@@ -136,6 +141,15 @@ class Search(Derivation):
         if fatal is not None:
             raise fatal
         return outcome
+
+    def check_done(self, route: Route, outcome: Outcome) -> None:
+        if NOT_INDEXED in outcome.counts:
+            raise _no_index(route)
+
+    def deferred_of(self, work: Work) -> Deferred:
+        from streamfold.derivations.search.documents import root_of
+
+        return root_of(work)
 
     def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
         from streamfold.derivations.search.documents import Root, previewed
@@ -153,26 +167,34 @@ class Search(Derivation):
 
         sink = sink_of(finishing, asked_for=True)
         if sink is None:
-            raise SettingsError(
-                f"Search {work.route.name!r} has no server to write to: expected STREAMFOLD_SEARCH=https://..., or "
-                "--search-url of a command."
-            )
+            raise _no_index(work.route)
         return self._indexed([root_of(work)], finishing, sink, fails)
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
         """Indexes the documents of many items at once."""
         from streamfold.derivations.search.documents import root_of
 
-        roots: dict[Any, Root] = {}
-        for root in map(root_of, works):
-            roots.setdefault((root.route.name, root.item), root)
-        return self.finish([*roots.values()], finishing)
+        return self.finish([*map(root_of, works)], finishing)
 
     @staticmethod
     def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any, marks: Any = None) -> Outcome:
         from streamfold.derivations.search.indexing import Indexing
 
         return Indexing(finishing.runtime, sink, fails, marks).index(roots)
+
+    def process_calls(self, route: Route) -> Permissions:
+        from streamfold.derivations.calls import NO_CALLS, STATE, Permission, Place, dynamodb, tables_of
+
+        counters = dynamodb(STATE, "BatchGetItem", "PartiQLInsert", "PartiQLUpdate", "UpdateItem")
+        lacking = dynamodb(STATE, "PutItem")  # what an index lacks while it is built
+        parts = options_of(route).parts
+        items = (dynamodb(place, "BatchGetItem") for place in tables_of([*route.sources, *parts]))
+        gathered = (dynamodb(place, "Query") for place in tables_of(parts))
+        sent = {
+            Permission("es:ESHttpGet", Place("search", "*/_alias")),
+            Permission("es:ESHttpPost", Place("search", "_bulk")),
+        }
+        return counters | lacking | sent | NO_CALLS.union(*items, *gathered)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.search.maintenance import expected
@@ -183,6 +205,13 @@ class Search(Derivation):
         from streamfold.derivations.search.maintenance import found_outside
 
         return found_outside(route, place)
+
+
+def _no_index(route: Route) -> SettingsError:
+    return SettingsError(
+        f"Search {route.name!r} has no server to write to: expected STREAMFOLD_SEARCH=https://..., or --search-url of "
+        "a command."
+    )
 
 
 def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
@@ -207,13 +236,15 @@ def _is_equal(root: Root) -> bool:
     return changes_nothing(root)
 
 
-def _by_route(deferred: Iterable[Deferred]) -> dict[Route, list[Root]]:
+def _by_route(deferred: Iterable[Deferred]) -> dict[Route, dict[ItemKey, Root]]:
+    """The roots of each search, once for all changes of their own and of their referents."""
     from streamfold.derivations.search.documents import Root
 
-    found: dict[Route, list[Root]] = {}
+    found: dict[Route, dict[ItemKey, Root]] = {}
     for each in deferred:
         assert isinstance(each, Root)
-        found.setdefault(each.route, []).append(each)
+        own = found.setdefault(each.route, {})
+        own[each.item] = own[each.item].joined(each) if each.item in own else each
     return found
 
 

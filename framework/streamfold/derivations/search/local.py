@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from streamfold.derivations.search.accepts import NUMBER_LETTERS_MAX, Accepts
+from streamfold.derivations.search.accepts import Accepts
+from streamfold.derivations.search.field_values import NUMBER_LETTERS_MAX
 from streamfold.derivations.search.options import GONE, OWN
 from streamfold.derivations.search.sink import CONFLICT, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
 from streamfold.engines import Engine, Entries

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from streamfold.derivations.expected import Expected, History, Values
+from streamfold.derivations.expected import Expected, History, Values, referents_of
 from streamfold.derivations.search.documents import (
     Root,
     RootRun,
@@ -15,8 +15,8 @@ from streamfold.derivations.search.documents import (
     document_text,
     gone_body,
     index_of,
-    known_items,
     known_sources,
+    look_up_referents,
     noted,
     own_fields,
     parsed,
@@ -38,7 +38,7 @@ from streamfold.derivations.search.options import (
     own_alias,
 )
 from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
-from streamfold.engines import Counter, Engine
+from streamfold.engines import Counter
 from streamfold.errors import Contended, EngineUnavailable, ItemFault, redacted
 from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
@@ -47,7 +47,7 @@ from streamfold.records.values import alike, sortable
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey, StateKey
+from streamfold.writes.guarded import RowKey
 
 MILLISECONDS = 1000
 
@@ -67,6 +67,8 @@ class Copying:
     hides: documents that are not made any more are hidden. A scan need not hide them: the run that sent them to this
     index knew of the rebuild, and so does every run of a later change. Documents of kept ids are always hidden: other
     code may have sent them.
+    notes: roots that cannot be sent are noted. Those of notes keep these: each visit of a root with kept ids or lookups
+    has another number, and would add a note.
     """
 
     runtime: Runtime
@@ -75,11 +77,12 @@ class Copying:
     start: int
     fails: Callable[[Root, Exception], None]
     hides: bool = False
+    notes: bool = True
 
     def copy(self, roots: Sequence[Root]) -> int:
         """Sends these roots; returns how many documents were taken.
 
-        A root that cannot be sent is noted and passed to ``fails``. Raises ``EngineUnavailable`` if the store or the
+        A root that cannot be sent is passed to ``fails``. Raises ``EngineUnavailable`` if the store or the
         index does not answer: then all roots have to be sent again.
         """
         taken, waiting = 0, list(roots)
@@ -93,9 +96,9 @@ class Copying:
         raise Contended("Others changed the documents' counters at every try: the page is retried.")
 
     def _numbered(self, roots: Sequence[Root]) -> list[RootRun]:
-        """The roots with the numbers of their counters, which are raised if ids are kept."""
+        """The roots with the numbers of their counters, which are raised if ids or references are kept."""
         keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
-        kept = [key for key, root in keys.items() if keeps_ids(root.route)]
+        kept = [key for key, root in keys.items() if keeps_ids(root.route) or root.route.lookups]
         found = self.runtime.engine.read_state(keys.keys() - kept, consistent=True) if len(kept) < len(keys) else {}
         if kept:
             counters = [Counter(key, expires=False) for key in kept]
@@ -104,16 +107,12 @@ class Copying:
             )
         if any(key not in found for key in kept):
             raise EngineUnavailable("The counter of a document is busy: the page is retried.")
-        return [self._run(root, key, found.get(key, {})) for key, root in keys.items()]
-
-    def _run(self, root: Root, key: StateKey, item: dict[str, object]) -> RootRun:
-        ids = item.get("ids", ())
-        assert isinstance(ids, tuple | list | set | frozenset)
-        return RootRun(root, key, int(str(item.get("n", self.start))), frozenset(ids))
+        return [RootRun.of(root, key, found.get(key, {}), self.start) for key, root in keys.items()]
 
     def _made(self, runs: Sequence[RootRun]) -> tuple[list[RootRun], list[Root]]:
         """The roots whose documents may be sent, and those that other runs overtook."""
         stored = known_sources(self.runtime.engine, runs)  # after the counters
+        look_up_referents(self.runtime, runs, stored)
         ready: list[RootRun] = []
         overtaken: list[Root] = []
         for each in runs:
@@ -148,8 +147,9 @@ class Copying:
         return taken
 
     def _failed(self, each: RootRun, error: Exception) -> None:
-        root = DirtyRoot(each.root.route.name, each.root.item, each.number)
-        Dirty(self.runtime.application.name, self.runtime.engine, self.index).note([root])
+        if self.notes:
+            root = DirtyRoot(each.root.route.name, each.root.item, each.number)
+            Dirty(self.runtime.application.name, self.runtime.engine, self.index).note([root])
         self.fails(each.root, error)
 
 
@@ -182,12 +182,10 @@ class Compared(NamedTuple):
 class Comparing:
     """Reads counters, *then* items, then documents: a document that is missing then is on its way, or never comes."""
 
-    def __init__(self, application: str, engine: Engine, sink: Sink, index: str, settings: Settings) -> None:
-        self.application = application
-        self.engine = engine
+    def __init__(self, runtime: Runtime, sink: Sink, index: str) -> None:
+        self.runtime = runtime
         self.sink = sink
         self.index = index
-        self.settings = settings
 
     def compare(self, roots: Sequence[Root], more: Mapping[ItemKey, Collection[str]]) -> Compared:
         """Compares roots. ``more``: ids of documents in the index, by the item that their ids name."""
@@ -200,20 +198,20 @@ class Comparing:
         return Compared([self._shown(each, ids[each.root.item], visible) for each in runs], failed)
 
     def _made(self, roots: Sequence[Root]) -> tuple[list[RootRun], list[tuple[Root, Exception]]]:
-        keys = {document_key(self.application, root.route.name, root.item): root for root in roots}
-        counters = self.engine.read_state(keys, consistent=True) if keys else {}
-        items = dict.fromkeys(item for root in roots for item in known_items(root))
-        stored = self.engine.read_sources(items) if items else {}
+        engine = self.runtime.engine
+        keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
+        counters = engine.read_state(keys, consistent=True) if keys else {}
+        runs = [RootRun.of(root, key, counters.get(key, {})) for key, root in keys.items()]
+        stored = known_sources(engine, runs)
+        look_up_referents(self.runtime, runs, stored, notes=False)
         made: list[RootRun] = []
         failed: list[tuple[Root, Exception]] = []
-        for key, root in keys.items():
-            counter = counters.get(key, {})
-            each = RootRun(root, key, int(counter.get("n", 0)), frozenset(counter.get("ids", ())))
+        for each in runs:
             with ItemFault(EngineUnavailable) as fault:
-                reconcile(each, self.engine, stored, self.settings, None)
+                reconcile(each, engine, stored, self.runtime.settings, None)
                 made.append(each)
             if fault.error is not None:
-                failed.append((root, fault.error))
+                failed.append((each.root, fault.error))
         return made, failed
 
     @staticmethod
@@ -251,8 +249,11 @@ def expected(route: Route, history: History) -> Expected:
     found = Expected()
     parts = _Partitions(history) if options_of(route).parts else None
     for item, image, fields in history.items_of(route):
+        referents = referents_of(route, image, fields, history.items)
+        if referents is None:
+            continue
         asked = route if parts is None else _with_parts(route, parts, item, fields)
-        for document in history.called(asked, image, fields, item):
+        for document in history.called(asked, image, {**fields, **referents}, item):
             key = (_place(route, index_of(route, fields, Settings())), document_id(route, item, fields, document), None)
             found.outside[key] = parsed(document_text(document.fields))
     return found

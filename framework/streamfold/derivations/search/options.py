@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, is_typeddict, overload
 from urllib.parse import quote
 
 from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, SettingsError, redacted, shown
@@ -22,6 +22,8 @@ from streamfold.records.values import number_text
 from streamfold.routes.effects import GivenEffect
 from streamfold.routes.route import Route
 from streamfold.settings import INDEX_PREFIX, environment_name
+
+T = TypeVar("T")
 
 GONE = "_sf_gone"
 """The field that hides a document whose item is gone: the alias filters the document out."""
@@ -260,7 +262,7 @@ class Part(Mapping[str, Any]):
 
     def __init__(self, item: Mapping[str, Any] = NOTHING, key: Mapping[str, Any] = NOTHING) -> None:
         self._item = item
-        self.key = key
+        self.key: Mapping[str, Any] = key
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -275,6 +277,11 @@ class Part(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._item)
+
+    @property
+    def item(self) -> Mapping[str, Any]:
+        """The item itself."""
+        return self._item
 
     def __repr__(self) -> str:
         return f"Part({dict(self._item)!r}, {dict(self.key)!r})"
@@ -295,19 +302,48 @@ class Parts:
     def __init__(self, by_key: Mapping[Key, Sequence[GivenPart]] = NOTHING) -> None:  # type: ignore[assignment]
         self._by_key = {key: [_part(each) for each in given] for key, given in by_key.items()}
 
-    def __call__(self, key: Key) -> list[Part]:
-        """The parts of this key, in the order of their sort keys. Raises ``HandlerError`` for a key not declared."""
+    @overload
+    def __call__(self, key: Key) -> list[Part]: ...
+    @overload
+    def __call__(self, key: Key, of: type[T]) -> list[T]: ...
+    def __call__(self, key: Key, of: type[T] | None = None) -> list[T] | list[Part]:
+        """The parts of this key, in the order of their sort keys, or what they are as ``of``.
+
+        ``of`` is a ``TypedDict``, a dataclass or a pydantic model. Raises ``HandlerError`` for a key not declared, and
+        for a part that does not fit the type.
+        """
         if key not in self._by_key:
             declared = ", ".join(map(repr, self._by_key)) or "none"
             raise HandlerError(f"parts({key!r}): expected a key of parts=, one of {declared}.")
-        return list(self._by_key[key])
+        found = self._by_key[key]
+        return list(found) if of is None else [_typed(key, part, of) for part in found]
 
-    def one(self, key: Key) -> Part:
-        """The only part of this key; an empty one if there is none. Raises ``HandlerError`` for several."""
+    @overload
+    def one(self, key: Key) -> Part: ...
+    @overload
+    def one(self, key: Key, of: type[T]) -> T | None: ...
+    def one(self, key: Key, of: type[T] | None = None) -> T | Part | None:
+        """The only part of this key; an empty one, or None with a type, if there is none.
+
+        Raises ``HandlerError`` for several, and for a part that does not fit the type.
+        """
         found = self(key)
         if len(found) > 1:
             raise HandlerError(f"parts.one({key!r}): expected one part, found {len(found)}. parts({key!r}) gives all.")
+        if of is not None:
+            return _typed(key, found[0], of) if found else None
         return found[0] if found else Part()
+
+
+def _typed(key: Key, part: Part, of: type[T]) -> T:
+    """A part as a type; as it is for a ``TypedDict``, which is for type checkers."""
+    if is_typeddict(of):
+        return part  # type: ignore[return-value] # a mapping with the same attributes
+    # few applications have typed parts, and no start of the others should wait for the module
+    from streamfold.routes.typed import needed_decoder
+
+    found: T = needed_decoder(of, f"parts({key!r}, ...):").of(part.item, f"A handler takes a part of {key!r}")
+    return found
 
 
 def _part(given: GivenPart) -> Part:
@@ -339,7 +375,6 @@ class SearchOptions:
 
 
 def options_of(route: Route) -> SearchOptions:
-    """The options of a search."""
     assert isinstance(route.options, SearchOptions)
     return route.options
 

@@ -191,7 +191,7 @@ class _Sending:
             self._halve(bulk)
             return
         action = self.actions[bulk[0]]
-        self._apply_with(
+        self._give_up(
             bulk[0],
             Unprocessable(
                 f"The document has {len(action.body or b'')} bytes and is over the server's limit for a request: "
@@ -223,9 +223,9 @@ class _Sending:
                 self.uncertain.add(number)
         else:
             reason = f"{answer.status}: {redacted(shortened(answer.reason))}"
-            self._apply_with(number, Unprocessable(f"OpenSearch refused the document ({reason}). {ADVICE}"))
+            self._give_up(number, Unprocessable(f"OpenSearch refused the document ({reason}). {ADVICE}"))
 
-    def _apply_with(self, number: int, error: Exception) -> None:
+    def _give_up(self, number: int, error: Exception) -> None:
         self.sent[number] = Sent(error=error, uncertain=number in self.uncertain)
 
     def _outcome(self, number: int, error: Exception | None) -> Sent:

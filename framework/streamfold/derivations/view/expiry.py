@@ -20,7 +20,7 @@ GRACE_SECONDS = GRACE_DAYS * 24 * 60 * 60
 
 def postponed(target: "Target", name: str, value: Ordered) -> Ordered:
     """A value as a row shows it. Only the time to live of a shared row differs: it is later by the grace."""
-    if target.whole or name != target.key.table.ttl or not value.of_one_source:
+    if target.replaces or name != target.key.table.ttl or not value.of_one_source:
         return value
     if isinstance(value.value, bool) or not isinstance(value.value, Number):
         return value
@@ -55,7 +55,7 @@ def _is_before(contribution: "RowContribution", name: str, own: Number | None) -
 def with_grace(route: "Route", share: "Share") -> "Share":
     """A share of a row, as proofs expect it: if several sources share the row, it expires later than their values."""
     target = route.target_of(share.key)
-    name = None if target is None or target.whole else target.key.table.ttl
+    name = None if target is None or target.replaces else target.key.table.ttl
     given = share.values.get(name) if name else None
     if not isinstance(given, Ordered) or not given.of_one_source:
         return share

@@ -23,9 +23,9 @@ from streamfold.ledger.contribution import (
     HeldByName,
     HeldEntries,
     RowContribution,
-    alone,
     held,
     joined,
+    value_of_one_source,
 )
 from streamfold.ledger.schema import RETIRED, Schema, follows, in_words, known, shares, type_of
 from streamfold.records.encoded import digest
@@ -161,7 +161,7 @@ def row_contribution(
     """The contribution of one row's attributes. Raises ``HandlerError`` for values that the row may not have."""
     amounts, ordered, plain = _divided(builder, target, values)
     note_all(builder, target, values)
-    shared = not target.whole or (wins is not None and target.multi_source)
+    shared = not target.replaces or (wins is not None and target.multi_source)
     if shared and wins is not None:
         one = Winner(plain, wins)
         note(builder, target, PLAIN_ENTRY, one)
@@ -334,7 +334,7 @@ def complete(route: Route, key: RowKey, contribution: RowContribution) -> RowCon
         return contribution
     plain, amounts = contribution.plain, contribution.amounts
     if contribution.ordered:
-        plain = plain | {name: alone(found) for name, found in contribution.ordered.items()}
+        plain = plain | {name: value_of_one_source(found) for name, found in contribution.ordered.items()}
     return RowContribution(amounts, plain, digest(encode(plain | amounts)["M"]), names=tuple(sorted(plain)))
 
 

@@ -1,0 +1,180 @@
+"""Steps of handlers that look others up.
+
+1. The ledger item is read. 2. Backlinks of references that it does not hold are put, and then the referents are read
+(``commit.referents``). 3. The handler is called, and the step is written on the revision of 1.
+
+Such a step is never optimistic. A ledger item that holds what was assumed may do so again after a write that read newer
+referents: the older ones would be written over it. Its revision was there once only.
+
+A step that is refused goes back to 2 with the ledger item that refused it: the referents at hand are older than what
+that item was written of.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from streamfold.batch.order import ItemWork, RoutedFields
+from streamfold.batch.report import Failing
+from streamfold.commit.outcome import Failed
+from streamfold.commit.referents import Asked, LookedUp, look_up
+from streamfold.commit.replanning import FoundUnits
+from streamfold.derivations.derivation import contributing, derived
+from streamfold.ledger.contribution import Contribution, LedgerItem
+from streamfold.ledger.schema import Schema
+from streamfold.ledger.step import Step
+from streamfold.records.change import Change, ItemKey
+from streamfold.records.images import Image
+from streamfold.routes.checks import check_view
+from streamfold.routes.route import Fields, Route, may_expire
+from streamfold.runtime import Runtime
+from streamfold.writes.guarded import StateKey
+
+
+class Looking(NamedTuple):
+    """An item some of whose handlers look others up, and what its ledger item holds."""
+
+    work: ItemWork
+    key: StateKey
+    routed: Sequence[RoutedFields]
+    found: LedgerItem
+
+
+class _Trying(NamedTuple):
+    """A step that looks others up, and the changes that it may be made of, the newest last."""
+
+    number: int  # of the item
+    route: Route
+    fields: Fields
+    changes: list[Change]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class StepsWithReferents:
+    """Makes the steps of a batch whose handlers look others up."""
+
+    runtime: Runtime
+    failing: Failing
+    emptying: Container[str]  # handlers whose steps note the rows that they may leave empty
+    _images: dict[tuple[str, ItemKey], tuple[Image, Fields]] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        return self.runtime.known.schema
+
+    def of(self, read: Sequence[Looking]) -> list[dict[str, Step]]:
+        """The steps of items, by handler, of those that look others up. Raises ``EngineError``."""
+        found: list[dict[str, Step]] = [{} for _ in read]
+        trying: list[_Trying] = []
+        for number, (work, _, routed, held) in enumerate(read):
+            for route, fields in (each for each in routed if each[0].lookups):
+                if not _is_newer(held, route, work.changes[-1].version_text):
+                    trying.append(_Trying(number, route, fields, list(work.changes)))
+                else:
+                    found[number][route.name] = Step(route, work.changes[-1].version_text, None, {})
+        while trying:
+            asked = [self._asked(each, read[each.number]) for each in trying]
+            looked_up = iter(look_up(self.runtime, [each for each in asked if each is not None]))
+            remaining: list[_Trying] = []
+            for each, one in zip(trying, asked, strict=True):
+                step = None if one is None else self._step_of(each, one, next(looked_up))
+                if step is not None:
+                    found[each.number][each.route.name] = step
+                elif each.changes:  # the newest image that the handler accepts counts
+                    remaining.append(each)
+            trying = remaining
+        return found
+
+    def _asked(self, trying: _Trying, read: Looking) -> Asked | None:
+        """The lookups of the newest change that remains; None if its record fails."""
+        change = trying.changes[-1]
+        try:
+            check_view(trying.route, change)
+            held = read.found.references(trying.route.name)
+            return Asked(trying.route, read.work.item, change.new, trying.fields, held)
+        except Exception as error:  # noqa: BLE001 - an image that cannot be read fails its record only
+            self.failing.fails(trying.changes.pop(), trying.route, error)
+            return None
+
+    def _step_of(self, trying: _Trying, asked: Asked, looked_up: LookedUp) -> Step | None:
+        """The step to an image with its referents; None if the handler does not accept them."""
+        route, change = trying.route, trying.changes.pop()
+        after, error = derived(route, looked_up.image, trying.fields, self.schema)
+        if error := looked_up.error or error:
+            self.failing.fails(change, route, error)
+            return None
+        look_for_expiry(self.runtime, route, change, after)
+        look_for_silence(self.runtime, route, asked.item[0], looked_up.references)
+        self._images[route.name, asked.item] = asked.image, trying.fields
+        expects = route.name not in self.emptying
+        return Step(route, change.version_text, None, after, expects, looked_up.references)
+
+    def again(self, units: FoundUnits) -> tuple[FoundUnits, list[Failed]]:
+        """Units for ledger items that were read since, with steps of referents that are read after these.
+
+        What was read before may be older than what another write has made since of newer referents. A handler that
+        raises now leaves the unit, and fails. Raises ``EngineError``.
+        """
+        asked = []
+        for unit, found in units:
+            for step in unit.steps:
+                if step.route.lookups and not _is_newer(found, step.route, step.version):
+                    image, fields = self._images[step.route.name, unit.item]
+                    held = found.references(step.route.name)
+                    asked.append(Asked(step.route, unit.item, image, fields, held))
+        known = {
+            (each.item, each.route.name): (each, found)
+            for each, found in zip(asked, look_up(self.runtime, asked), strict=True)
+        }
+        planned, failed = [], []
+        for unit, found in units:
+            steps = []
+            for step in unit.steps:
+                one, looked_up = known.get((unit.item, step.route.name), (None, None))
+                if one is None or looked_up is None:
+                    steps.append(step)
+                    continue
+                rows, error = derived(step.route, looked_up.image, one.fields, self.schema)
+                if error := looked_up.error or error:
+                    failed += [Failed(change, step.route, error) for change in unit.changes]
+                else:
+                    steps.append(step._replace(after=rows, references=looked_up.references))
+            if steps:
+                routes = tuple(step.route for step in steps)
+                planned.append((unit._replace(steps=tuple(steps), routes=routes), found))
+        return planned, failed
+
+
+def look_for_expiry(runtime: Runtime, route: Route, change: Change, after: Contribution) -> None:
+    """Warns once of a handler whose rows may expire before the items that contribute to them."""
+    if not (after and may_expire(route) and contributing(route).outlived(route, change, after)):
+        return
+    runtime.warn_once(
+        ("expiry", route.name),
+        f"Handler {route.name!r} ({route.declared_at}) lets rows expire before items that contribute to them: "
+        "once such a row is gone, it lacks what they added. Let the items expire no later than they let the row, "
+        "or give the row no time to live.",
+    )
+
+
+def look_for_silence(runtime: Runtime, route: Route, source: str, references: Sequence[ItemKey]) -> None:
+    """Warns once of referents in a table of which no record ever came: their changes would reach no item.
+
+    Without the manifest's word about the source table itself, records come without their origin, as in a test.
+    """
+    known = runtime.known.tables
+    for referent in references if source in known else ():
+        table = referent[0]
+        if table in known or (runtime.store.own_stream is not None and runtime.application.derived(referent)):
+            continue
+        runtime.warn_once(
+            ("silent", route.name, table),
+            f"Handler {route.name!r} ({route.declared_at}) looks up items of table {table!r}, of which no record "
+            "ever came: its rows are right when they are made, and stale once such an item changes. Make the "
+            "stream of that table an event source of the function. The first record of it ends this.",
+        )
+
+
+def _is_newer(found: LedgerItem, route: Route, version: str) -> bool:
+    contribution = found.contributions.get(route.name)
+    return contribution is not None and contribution.version >= version

@@ -1,0 +1,180 @@
+"""``streamfold replay --cost``: what a million records like those of a recording cost, and what each handler adds."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from streamfold.cli import shell
+from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, progress_bar
+from streamfold.cli.report import ReportTable, check_page, section, write_sections
+from streamfold.cli.session import Session
+from streamfold.engines.capacity import PRICE_DATE, PRICE_REGION, dollars
+from streamfold.errors import SettingsError
+from streamfold.replay.costs import (
+    LAMBDA_BATCH_RECORDS,
+    Costs,
+    Counted,
+    Usage,
+    beginning,
+    costs,
+    count_run,
+)
+from streamfold.replay.files import BadLine, RecordedFiles
+from streamfold.replay.replay import FileEntry
+
+COLUMNS = ("requests", "write units", "read units", "dollars")
+NOT_COUNTED = (
+    "Not counted: writes of the items themselves, the stream, Lambda, storage, search servers, buckets, external "
+    "calls, and retries where functions meet."
+)
+SHARED = "Handlers share ledger items, transactions and rows: savings do not add up, and chains save with their source."
+REFUSED = (
+    *("--state", "--fresh", "--engine", "--endpoint-url", "--dry-run", "--force", "--external", "--park"),
+    *("--put-sources", "--create-tables", "--search-url", "--yes", "--samples", "--rows", "--chaos"),
+)
+"""Options of a replay about its store and its rows: a count has its own empty store, and shows no row."""
+COST_OPTIONS = (
+    shell.flag(
+        "--cost",
+        "Count requests and units in memory, and print what a million such records cost on DynamoDB, and what "
+        "switching off each handler saves. Nothing is written.",
+    ),
+    shell.PRICES,
+    shell.belongs("--price-read", "--cost"),
+    shell.belongs("--price-write", "--cost"),
+    shell.refuses(
+        "--cost",
+        *REFUSED,
+        why="{other} does not go with --cost, which counts in memory on empty tables and writes nothing: leave it out.",
+    ),
+)
+
+
+def cost_report(opened: Session) -> Report:
+    """Counts the records of the files, with all handlers and without each one. No store is opened."""
+    given = opened.given
+    check_page(opened)
+    entries = _entries(opened)
+    batch_records = _batch_records(opened)
+    found = costs(opened.app, opened.settings, entries, batch_records, lambda names: _shown_runs(opened, names))
+    if not found.application.records:
+        raise SettingsError("No record of the application's own items was read: name files that hold some.")
+    if given.html is not None:
+        write_sections(opened, [_section(opened, found)])
+    return Report(_lines(opened, found), _object(opened, found), bool(found.application.failed))
+
+
+def _entries(opened: Session) -> list[FileEntry]:
+    """The first records of the files."""
+    entries = beginning(RecordedFiles(opened.given.files))
+    bad = next((entry for entry in entries if isinstance(entry, BadLine)), None)
+    if bad is not None and not opened.given.keep_going:
+        why = bad.why.rstrip(".")
+        raise SettingsError(f"Bad line: {bad.line}: {why}. --keep-going leaves bad lines out.")
+    return entries
+
+
+def _shown_runs(opened: Session, names: Sequence[str]) -> Iterator[str]:
+    with progress_bar("runs", len(names), shown=not opened.given.json_output) as show:
+        for number, name in enumerate(names if show else each_counted("runs", names)):
+            yield name
+            if show:
+                show(number + 1, f"without {name}")
+
+
+def _dollars(opened: Session, usage: Usage) -> float:
+    return dollars(usage.write_units, usage.read_units, opened.given.price_write, opened.given.price_read)
+
+
+def _numbers(opened: Session, usage: Usage) -> list[float]:
+    return [*(round(number) for number in usage), round(_dollars(opened, usage), 3)]
+
+
+def _cells(opened: Session, usage: Usage) -> list[str]:
+    *numbers, cost = _numbers(opened, usage)
+    return [f"{number:,}" for number in numbers] + [f"{cost:,.2f}"]
+
+
+def _by_saving(opened: Session, found: Costs) -> list[tuple[str, Usage]]:
+    return sorted(found.saved.items(), key=lambda entry: -_dollars(opened, entry[1]))
+
+
+def _batch_records(opened: Session) -> int:
+    return min(opened.given.batch_size or LAMBDA_BATCH_RECORDS, LAMBDA_BATCH_RECORDS)
+
+
+def _basis(opened: Session, run: Counted) -> list[str]:
+    """What the numbers hold for."""
+    given = opened.given
+    prices = (
+        f"Prices on demand: ${given.price_write} for a million write units, ${given.price_read} for a million read "
+        f"units; the default is that of {PRICE_REGION} since {PRICE_DATE}."
+    )
+    batch = _batch_records(opened)
+    refused = run.refused.write_units / (run.usage.write_units or 1)
+    notes = [
+        f"Counted over the first {counted(run.records, 'record')}, in batches of {batch}, on empty tables.",
+        f"Write units of transactions that a guard refused, and which were planned again: {refused:.0%}.",
+        f"Each change of the code costs {round(run.once.write_units)} write units more, for manifest and schemas.",
+        prices,
+        NOT_COUNTED,
+    ]
+    if run.derived:
+        notes.append(f"{counted(run.derived, 'record')} of targets left out: their rows are derived anew.")
+    if run.failed:
+        notes.append(f"{counted(run.failed, 'record')} failed; their writes are missing from the numbers.")
+    return notes
+
+
+def counted_section(opened: Session, records_max: int) -> dict[str, Any]:
+    """The section of a page for the first records of the files, with all handlers."""
+    entries = beginning(RecordedFiles(opened.given.files), records_max)
+    run = count_run(opened.app, opened.settings, entries, _batch_records(opened))
+    if not run.records:
+        return section("Costs", ["Not estimated: no record was read."])
+    more = "streamfold replay --cost counts more records, and what each handler adds."
+    return section("Costs", [*_basis(opened, run), more], [_table(opened, run.a_million(run.usage))])
+
+
+def _section(opened: Session, found: Costs) -> dict[str, Any]:
+    rows = [[name, *_numbers(opened, usage)] for name, usage in _by_saving(opened, found)]
+    saved = ReportTable("Saved by switching off", ("handler", *COLUMNS), rows)
+    return section(
+        "Costs",
+        [*_basis(opened, found.application), SHARED],
+        [_table(opened, found.application.a_million(found.application.usage)), saved],
+    )
+
+
+def _table(opened: Session, usage: Usage) -> ReportTable:
+    cells = zip(COLUMNS, _numbers(opened, usage), strict=True)
+    return ReportTable("A million records", ("what", "number"), [list(cell) for cell in cells])
+
+
+def _lines(opened: Session, found: Costs) -> Iterator[Printed]:
+    run = found.application
+    yield Grid(("a million records", *COLUMNS), [["all handlers", *_cells(opened, run.a_million(run.usage))]], COLUMNS)
+    yield ""
+    saved = [[name, *_cells(opened, usage)] for name, usage in _by_saving(opened, found)]
+    yield Grid(("saved by switching off", *COLUMNS), saved, COLUMNS)
+    yield Note(f"{found.runs} runs: one with all handlers, and one without each. {SHARED}")
+    yield from map(Note, _basis(opened, run))
+
+
+def _object(opened: Session, found: Costs) -> dict[str, Any]:
+    def of(usage: Usage) -> dict[str, float]:
+        numbers = {name: round(number) for name, number in usage._asdict().items()}
+        return {**numbers, "dollars": round(_dollars(opened, usage), 4)}
+
+    run = found.application
+    return {
+        "records": run.records,
+        "derived": run.derived,
+        "failed": run.failed,
+        "batch_records": found.batch_records,
+        "runs": found.runs,
+        "a_million": of(run.a_million(run.usage)),
+        "saved_without": {name: of(usage) for name, usage in _by_saving(opened, found)},
+        "refused": of(run.a_million(run.refused)),
+        "once": of(run.once),
+        "prices": {"write": opened.given.price_write, "read": opened.given.price_read},
+    }

@@ -1,0 +1,148 @@
+"""``streamfold template`` prints what an application needs on AWS, or checks a template for it, without AWS."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from streamfold.cli import shell
+from streamfold.cli.output import Note, Report, counted
+from streamfold.cli.session import Session
+from streamfold.deploy.check.review import WRONG
+from streamfold.deploy.check.template import check_template
+from streamfold.deploy.functions import RUNTIME, Deployment, ExistingTable, existing_table
+from streamfold.deploy.parts import filters_after, notes, parts, plain
+from streamfold.deploy.sam import SamTemplate
+from streamfold.deploy.template_file import TemplateFile, file_text, read_template
+from streamfold.errors import SettingsError
+from streamfold.keys.table import MAIN
+
+SAM, PARTS = "sam", "parts"
+OPERATE, READ = "operate", "read"
+BUILDS = ".aws-sam/build"
+"""The folder beside a template where ``sam build`` puts functions, by name."""
+PRINTING = ("--format", "--table", "--stream", "--key", "--before", "--role")
+
+
+@shell.command(
+    "template",
+    "Print what the application needs on AWS, or check a template for it.",
+    shell.APPLICATION,
+    shell.choice("--format", (SAM, PARTS), "A whole template, or its parts as JSON.", default=SAM),
+    shell.value(
+        "--table",
+        "NAME=REAL",
+        "A table that is there already, with its real name; REAL alone names the table main. May be repeated.",
+        "tables",
+        multiple=True,
+    ),
+    shell.value("--stream", "[NAME=]ARN", "The stream of such a table.", "streams", multiple=True),
+    shell.value("--key", "[NAME=]ARN", "The KMS key of such a table, if it has its own.", "keys", multiple=True),
+    shell.file(
+        "--before",
+        "The deployed template: filters pass what its filters pass, too. Deploy them before a new handler.",
+        "before",
+    ),
+    shell.file(
+        "--check",
+        "Name each difference between this template of SAM or CloudFormation and the routes.",
+        "check",
+    ),
+    shell.value(
+        "--role",
+        f"{OPERATE}|{READ}",
+        "Print the policy of people who operate the application, or of those who read only.",
+        type=click.Choice([OPERATE, READ]),
+    ),
+    shell.runtime(RUNTIME),
+    *(
+        shell.refuses("--check", other, why="--check reads a template, and {other} is of one that is printed.")
+        for other in PRINTING
+    ),
+    shell.belongs("--stream", "--table"),
+    shell.belongs("--key", "--table"),
+    shell.json_flag("Print JSON: of a template, and of differences one object a line."),
+)
+def template(opened: Session) -> Report:
+    """Print a template of SAM, or check one. YAML needs the extra streamfold[deploy]; without it, JSON is printed.
+
+    With --check, a difference is wrong where the deployed application would lose, repeat or hide something, or not
+    run: the exit code is then 1. It is advice where a person may have a reason. Batches, windows, memory, retention,
+    keys, tags and further alarms are yours.
+
+    \b
+    Examples:
+      streamfold template > template.yaml
+      streamfold template --check template.yaml
+    """
+    return _checked(opened) if opened.given.check is not None else _printed(opened)
+
+
+def _checked(opened: Session) -> Report:
+    given = opened.given
+    builds = given.check.parent / BUILDS
+    read = read_template(given.check)
+    found = check_template(opened.app, _module(opened), read, runtime=given.runtime, builds=builds)
+    wrong = [each for each in found if each.level == WRONG]
+    what = counted(len(wrong), "difference") if wrong else "no difference"
+    summary = f"{given.check.name}: {what} that is wrong, {len(found) - len(wrong)} of advice."
+    return Report([*map(str, found), summary], [each._asdict() for each in found], bool(wrong))
+
+
+def _printed(opened: Session) -> Report:
+    given, app, module = opened.given, opened.app, _module(opened)
+    deployment = Deployment(app, sys.modules[module])
+    existing = _existing(opened, deployment)
+    made = SamTemplate(deployment, existing=existing, runtime=given.runtime)
+    if given.before is not None:
+        filters = filters_after(read_template(given.before), made, module)
+        made = SamTemplate(deployment, existing=existing, filters=filters, runtime=given.runtime)
+    if given.role is not None:
+        document = made.role(given.role)
+        is_plain = given.format == PARTS
+        text = json.dumps(plain(TemplateFile(made.content), document) if is_plain else document, indent=2)
+        return Report([text], text)
+    if given.format == SAM and not given.json_output:
+        text = file_text(made.content).rstrip("\n")
+    else:
+        text = json.dumps(parts(made) if given.format == PARTS else made.content, indent=2, ensure_ascii=False)
+    return Report([text, *map(Note, notes(made))], text)
+
+
+def _module(opened: Session) -> str:
+    return str(opened.given.application.partition(":")[0])
+
+
+def _existing(opened: Session, deployment: Deployment) -> dict[str, ExistingTable]:
+    """The existing tables of the options. Raises ``SettingsError`` for names and ARNs that do not fit."""
+    given = opened.given
+    tables = _by_table(opened, "--table", given.tables)
+    streams, keys = _by_table(opened, "--stream", given.streams), _by_table(opened, "--key", given.keys)
+    for option, values in (("--stream", streams), ("--key", keys)):
+        for name in values.keys() - tables.keys():
+            raise SettingsError(
+                f"{option} is of table {name!r}, which --table does not name: expected --table {name}=REAL."
+            )
+    sources = {table.name for table in deployment.sources}
+    return {
+        name: existing_table(name, real, streams.get(name), keys.get(name), is_source=name in sources)
+        for name, real in tables.items()
+    }
+
+
+def _by_table(opened: Session, option: str, values: Sequence[str]) -> dict[str, str]:
+    """Values of ``NAME=VALUE`` by logical table; ``VALUE`` alone is of the table main."""
+    found: dict[str, str] = {}
+    for pair in values:
+        name, equals, value = pair.partition("=")
+        logical, real = (name, value) if equals else (MAIN.name, pair)
+        if logical not in opened.app.tables:
+            known = ", ".join(opened.app.tables)
+            raise SettingsError(f"{option} {pair!r}: the application has no table {logical!r}, only {known}.")
+        if not real or logical in found:
+            raise SettingsError(
+                f"{option} {pair!r}: expected one value for table {logical!r}, {option} {logical}=VALUE."
+            )
+        found[logical] = real
+    return found

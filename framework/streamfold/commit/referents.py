@@ -1,0 +1,149 @@
+"""References of items: backlinks are put, *then* referents are read.
+
+In the other order a change of a referent could list its backlinks before this one is put, and be written before it is
+read here: rows made of the older referent would be stale for ever. A referent that is missing has a backlink too,
+or its coming would reach nobody.
+
+Referents are read strongly, after the ledger items of those that refer to them: a write on the revision of that ledger
+item is refused if another write, with newer referents, came between.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamfold.commit.transactions import Several, by_table, in_slots, slices
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, ItemFault
+from streamfold.ledger.references import backlinks
+from streamfold.records.change import ABSENT, ItemKey, image_of
+from streamfold.records.images import Image
+from streamfold.routes.lookups import joined, referred
+from streamfold.routes.route import Fields, Route
+from streamfold.runtime import Runtime
+from streamfold.settings.limits import KEYS_MAX, STATEMENTS_MAX
+from streamfold.writes.guarded import PutState
+
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import StateKey
+
+
+ABSENT_MAX = 10_000
+"""Items that do not exist and are named at the end of a replay; the bound keeps its memory from growing with a file."""
+
+
+class Asked(NamedTuple):
+    """An item whose referents are asked for."""
+
+    route: Route
+    item: ItemKey
+    image: Image
+    fields: Fields
+    held: Collection[ItemKey] = ()  # references of its ledger item: their backlinks are in place
+
+
+class LookedUp(NamedTuple):
+    """An item with its referents."""
+
+    image: Image  # empty where a referent lacks that is not optional
+    references: tuple[ItemKey, ...] = ()
+    error: Exception | None = None  # why a reference cannot be composed
+
+
+class _Looking:
+    """An item on its way from one level of lookups to the next."""
+
+    __slots__ = ("asked", "error", "references", "referents")
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.references: dict[str, ItemKey] = {}  # by the names of lookups
+        self.referents: dict[str, tuple[ItemKey, Image]] = {}
+        self.error: Exception | None = None
+
+    def refer(self, *, through: bool) -> None:
+        """Composes the references of one level."""
+        asked = self.asked
+        for lookup in asked.route.lookups:
+            if (lookup.through is not None) is through and self.error is None:
+                with ItemFault() as fault:
+                    if (found := referred(lookup, asked.image, asked.fields, self.referents)) is not None:
+                        self.references[lookup.name] = found
+                self.error = fault.error
+
+    def looked_up(self) -> LookedUp:
+        if self.error is not None:
+            return LookedUp(ABSENT, (), self.error)
+        images = {name: image for name, (_, image) in self.referents.items()}
+        image = joined(self.asked.route.lookups, self.asked.image, images)
+        return LookedUp(ABSENT if image is None else image, tuple(dict.fromkeys(self.references.values())))
+
+
+def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> list[LookedUp]:
+    """The items with their referents, each of which is read once. ``notes``: backlinks are put.
+
+    Raises ``EngineError`` if a backlink cannot be put, or a referent cannot be read.
+    """
+    looking = [_Looking(each) for each in asked]
+    known: dict[ItemKey, Image] = {}
+    for through in (False, True):  # two levels at most
+        for each in looking:
+            if each.asked.image:
+                each.refer(through=through)
+        coming = [each for each in looking if each.references.keys() - each.referents.keys()]
+        if not coming:
+            break
+        if notes:
+            put_backlinks(runtime, (put for each in coming for put in _missing(runtime, each)))
+        wanted = dict.fromkeys(key for each in coming for key in each.references.values() if key not in known)
+        known |= _read(runtime, [*wanted])
+        for each in coming:
+            each.referents = {name: (key, known[key]) for name, key in each.references.items()}
+    return [each.looked_up() for each in looking]
+
+
+def _missing(runtime: Runtime, looking: _Looking) -> list[PutState]:
+    """The backlinks of one level that may not be there."""
+    route, item, _, _, held = looking.asked
+    new = {key for name, key in looking.references.items() if name not in looking.referents and key not in held}
+    return backlinks(runtime.application.name, route.name, item, sorted(new, key=str))
+
+
+def put_backlinks(runtime: Runtime, puts: Iterable[PutState]) -> None:
+    """Puts backlinks. Raises ``EngineUnavailable`` if one of them may not be there.
+
+    One that meets the transaction which deletes it is tried again by the store. One that is put and then not needed
+    makes a visit more, and no more.
+    """
+    puts_remaining = list({put.key: put for put in puts}.values())
+    refused: list[StateKey] = []
+    failed: EngineError | HandlerError | None = None
+    some = slices(runtime.slots, puts_remaining, STATEMENTS_MAX)
+    calls = ((Several(put.key for put in each), partial(runtime.engine.insert_state, each)) for each in some)
+    for _, answer in in_slots(runtime.slots, calls, stops=lambda _: True):
+        if isinstance(answer, EngineError | HandlerError):
+            failed = failed or answer
+        else:
+            refused += answer
+    if failed is not None:
+        raise failed
+    if refused:
+        raise EngineUnavailable(f"{len(refused)} backlinks could not be put.")
+
+
+def _read(runtime: Runtime, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Image]:
+    """The images of items, read side by side; an empty one of an item that is not there."""
+    found: dict[ItemKey, Image] = dict.fromkeys(keys, ABSENT)
+    failed: EngineError | None = None
+    for _, answer in by_table(runtime, keys, runtime.engine.read_sources, KEYS_MAX):
+        if isinstance(answer, EngineError):
+            failed = failed or answer
+        else:
+            found.update({key: image_of(item) for key, item in answer.items()})
+    if failed is not None:
+        raise failed
+    if runtime.absent is not None:
+        for key, image in found.items():
+            runtime.absent.pop(key, None)
+            if not image and len(runtime.absent) < ABSENT_MAX:
+                runtime.absent[key] = None
+    return found

@@ -1,0 +1,1 @@
+"""``streamfold template --check``: the differences between a template and what follows from the routes."""

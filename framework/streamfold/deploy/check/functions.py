@@ -1,0 +1,346 @@
+"""The functions of a template: that every group of handlers has one, their settings, and the limits of each."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from streamfold.deploy.check.review import (
+    GROUP_VARIABLE,
+    VARIABLES,
+    FoundFunction,
+    Review,
+    described,
+    number,
+    one_of,
+    within,
+)
+from streamfold.deploy.choices import MEMORY_MB_MAX, MEMORY_MB_MIN
+from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM, VERIFIER
+from streamfold.deploy.template_file import ABSENT, Unknown
+from streamfold.derivations.derivation import fans_out
+from streamfold.errors import SettingsError, manual
+from streamfold.lifecycle.verify import LOOKS_MAX, SPARE_SECONDS, TOLERANCE_SECONDS
+from streamfold.settings import INDEX_PREFIX, SECRETS, TABLE_PREFIX, Settings, undeclared_indexes, undeclared_tables
+from streamfold.settings.limits import STOP_SECONDS
+from streamfold.settings.readers import PREFIX
+
+ARCHITECTURES = ("arm64", "x86_64")
+TIMEOUT_SECONDS_MAX = 900
+"""Of a function (API Reference, CreateFunction)."""
+STOPS = 2
+"""A function's time over STREAMFOLD_STOP_SECONDS, at least: within the rest, no call is begun."""
+SAME_EVERYWHERE = ("EPOCH", "RETENTION_DAYS", "AUDIT_KEY", "STATE_TABLE")
+"""Settings that functions of one state must not have different values of."""
+PLACEHOLDER = "https://name.known.at/deployment"
+"""A value that only a deployment knows, in a form that each reader of a setting takes."""
+URL_TYPES = ("AWS::Lambda::Url",)
+
+
+def check_functions(review: Review) -> None:
+    """Notes what is wrong with the functions themselves."""
+    for found in review.functions:
+        _check_properties(review, found)
+        _check_byte_code(review, found)
+        _check_variables(review, found)
+    _check_urls(review)
+    _check_groups(review)
+    _check_same(review)
+    _check_others(review)
+
+
+def _check_properties(review: Review, found: FoundFunction) -> None:
+    given, at = found.resource.properties, (found.name, "Properties")
+    runtime = review.runtime
+    review.require(
+        at, given, "Runtime", one_of(runtime), f"{runtime}, for which byte code is made; --runtime names another"
+    )
+    review.require(
+        at,
+        given,
+        "Architectures",
+        lambda value: value is ABSENT or (isinstance(value, list) and len(value) == 1 and value[0] in ARCHITECTURES),
+        "arm64 or x86_64",
+    )
+    memory = within(MEMORY_MB_MIN, MEMORY_MB_MAX, default=128)
+    review.require(at, given, "MemorySize", memory, f"{MEMORY_MB_MIN} MB or more: CPU grows with memory", "advice")
+    shortest = _timeout_seconds_min(found)
+    review.require(
+        at,
+        given,
+        "Timeout",
+        within(shortest, TIMEOUT_SECONDS_MAX, default=3),
+        f"{shortest:.0f} to {TIMEOUT_SECONDS_MAX} seconds",
+        "advice",
+    )
+    review.require(
+        at,
+        given,
+        "ReservedConcurrentExecutions",
+        lambda value: value is ABSENT or number(value) != 0,
+        "1 or more, or no such property: with 0 the function never runs",
+    )
+    review.require(
+        at,
+        given,
+        "FunctionUrlConfig.AuthType",
+        lambda value: value in (ABSENT, "AWS_IAM"),
+        "no URL of the function, or one with AuthType AWS_IAM: anybody could send it records",
+    )
+    review.require(
+        at,
+        given,
+        "AutoPublishAlias",
+        one_of(ABSENT),
+        f"no alias; with one, set STREAMFOLD_OLDER_CODE=on while two versions run ({manual('changing-code')})",
+        "advice",
+    )
+    if found.sort == QUEUE:
+        review.require(
+            at, given, "RecursiveLoop", one_of("Allow"), "Allow: it sends itself messages, and Lambda stops that else"
+        )
+
+
+def _timeout_seconds_min(found: FoundFunction) -> float:
+    if found.sort == VERIFIER:
+        return 2 * LOOKS_MAX * TOLERANCE_SECONDS + SPARE_SECONDS
+    return STOPS * STOP_SECONDS
+
+
+def _check_byte_code(review: Review, found: FoundFunction) -> None:
+    """Byte code of another Python is half of an archive and of no use: a function compiles it all at each start."""
+    build = review.builds / found.name if review.builds is not None else None
+    compiled = next(build.rglob("*.cpython-*.pyc"), None) if build is not None and build.is_dir() else None
+    runtime = review.template.first(found.resource.properties.get("Runtime", ABSENT))
+    if compiled is not None and isinstance(runtime, str):
+        tag = compiled.name.split(".")[-2].removeprefix("cpython-")
+        if f"python{tag[0]}.{tag[1:]}" != runtime:
+            text = f"it is {runtime}, and the built function has byte code of Python {tag[0]}.{tag[1:]}: build it again"
+            review.wrong(found.name, "Properties.Runtime", text)
+
+
+def _check_variables(review: Review, found: FoundFunction) -> None:
+    own = {name: value for name, value in found.variables.items() if name.startswith(PREFIX)}
+    texts = {name: review.template.first(value) for name, value in own.items()}
+    for name, value in own.items():
+        _check_variable(review, found, name, value)
+    for name in _required(review, found):
+        if texts.get(name, ABSENT) is ABSENT:
+            review.wrong(found.name, f"{VARIABLES}.{name}", f"it is missing: {_reason(review, found, name)}")
+    prefixed = {
+        prefix: {name.removeprefix(prefix): PLACEHOLDER for name in own if name.startswith(prefix) and name != prefix}
+        for prefix in (TABLE_PREFIX, INDEX_PREFIX)
+    }
+    settings = Settings(tables=prefixed[TABLE_PREFIX], indexes=prefixed[INDEX_PREFIX])
+    declared = {name: name for route in review.deployment.app.routes for name in route.kind.indexes(route)}
+    for text in (*undeclared_tables(settings, review.deployment.app.tables), *undeclared_indexes(settings, declared)):
+        name = text.partition(" ")[0]
+        review.wrong(found.name, f"{VARIABLES}.{name}", text)
+    _check_stop(review, found)
+
+
+def _check_variable(review: Review, found: FoundFunction, name: str, value: Any) -> None:
+    path, setting = f"{VARIABLES}.{name}", name.removeprefix(PREFIX).lower()
+    if setting in SECRETS:
+        if not review.template.is_parameter_hidden(value):
+            review.wrong(
+                found.name,
+                path,
+                "a secret is written into the template: expected a dynamic reference to Secrets Manager, "
+                "'{{resolve:secretsmanager:NAME}}', or a parameter with NoEcho",
+            )
+        return
+    for each in review.template.alternatives(value):
+        if each is ABSENT:
+            continue
+        known = not isinstance(each, Unknown) and "${" not in str(each) and "{{resolve:" not in str(each)
+        text = (str(each).lower() if isinstance(each, bool) else str(each)) if known else PLACEHOLDER
+        try:
+            Settings.from_environment({name: text} if known or setting not in NUMBERS else {})
+        except SettingsError as error:
+            review.wrong(found.name, path, _of_value(str(error).removeprefix(f"Setting {name}")))
+            continue
+        _check_meaning(review, found, name, text)
+
+
+def _of_value(text: str) -> str:
+    """What is wrong with a setting, without its name: the path has it."""
+    if not text.startswith("="):
+        return f"it{text}"
+    return "it is " + text[1:].replace(" does not fit: expected", ": expected").replace(" is not known: ", ": ")
+
+
+NUMBERS = ("epoch", "chunk_actions", "lanes", "retention_days", "stop_seconds", "gate_seconds", "older_code")
+"""Settings whose readers take no placeholder."""
+
+
+def _check_meaning(review: Review, found: FoundFunction, name: str, text: str) -> None:
+    path, setting = f"{VARIABLES}.{name}", name.removeprefix(PREFIX).lower()
+    if setting == "engine":
+        review.wrong(found.name, path, "a function with it works on a local file: expected no such setting on AWS")
+    elif setting == "older_code" and Settings.from_environment({name: text}).older_code:
+        review.advise(found.name, path, "it is on, for a rollback: set it off once one version runs again")
+    elif setting == "handlers_off":
+        known = {route.name for route in review.deployment.app.routes}
+        for handler in Settings.from_environment({name: text}).handlers_off:
+            if handler not in known:
+                review.wrong(found.name, path, f"{handler} is no handler of the application")
+    elif setting == "park" and not text.startswith(("s3://", "https://")):
+        review.wrong(found.name, path, f"it is {text}: expected s3://BUCKET/PREFIX, or the URL of a queue")
+
+
+def _required(review: Review, found: FoundFunction) -> Iterable[str]:
+    yield from review.deployment.environment_names.values()
+    yield STATE_TABLE
+    function = found.function
+    if function.sort == QUEUE:
+        yield PREFIX + "JOBS"
+    if function.sort != VERIFIER and any(route.policy.parks for route in function.routes):
+        yield PREFIX + "PARK"
+    if function.sort != VERIFIER and function.searches:
+        yield PREFIX + "SEARCH"
+
+
+def _reason(review: Review, found: FoundFunction, name: str) -> str:
+    """Why a function needs a setting, and what to give."""
+    if name.startswith(TABLE_PREFIX):
+        table = next(each for each, variable in review.deployment.environment_names.items() if variable == name)
+        own = found.function.routes
+        routes = [route.name for route in own if table in {key.table.name for key in route.reads}]
+        return f"handlers {_some(routes)} read table {table!r}; expected its real name, or a reference to it"
+    searches = [route.name for route in found.function.routes if route.kind.indexes(route)]
+    return {
+        STATE_TABLE: "expected the name of the state table",
+        PREFIX + "JOBS": "expected the URL of the queue that calls this function",
+        PREFIX + "PARK": "handlers park records, on_error='park'; expected s3://BUCKET/PREFIX",
+        PREFIX + "SEARCH": f"the group has searches {_some(searches)}; expected https://HOST, or "
+        f"another group, {GROUP_VARIABLE}",
+    }[name]
+
+
+def _some(names: Iterable[str]) -> str:
+    first = list(dict.fromkeys(names))
+    return ", ".join(first[:3]) + (f" and {len(first) - 3} more" if len(first) > 3 else "")
+
+
+def _check_stop(review: Review, found: FoundFunction) -> None:
+    name = PREFIX + "STOP_SECONDS"
+    stop = number(review.template.first(found.variables.get(name, ABSENT)))
+    timeout = number(review.template.first(found.resource.properties.get("Timeout", 3)))
+    if stop is not None and timeout is not None and STOPS * stop > timeout:
+        review.wrong(
+            found.name,
+            f"{VARIABLES}.{name}",
+            f"it is {stop:.0f} beside a Timeout of {timeout:.0f}: expected at most half of it, because no call "
+            "is begun with less time left",
+        )
+
+
+def _check_urls(review: Review) -> None:
+    for resource in review.template.of_type(*URL_TYPES):
+        for found in review.functions:
+            if review.template.is_named(found.resource, resource.properties.get("TargetFunctionArn")):
+                expected = f"AWS_IAM, or no URL: anybody could send records to {found.name}"
+                review.require(
+                    (resource.name, "Properties"), resource.properties, "AuthType", one_of("AWS_IAM"), expected
+                )
+    for resource in review.template.of_type("AWS::Lambda::Permission"):
+        for found in review.functions:
+            if review.template.is_named(found.resource, resource.properties.get("FunctionName")):
+                review.require(
+                    (resource.name, "Properties"),
+                    resource.properties,
+                    "Principal",
+                    lambda value: value != "*",
+                    f"a service or an account: anybody could call {found.name}",
+                )
+
+
+def _check_groups(review: Review) -> None:
+    """Every group of handlers runs in one function: none is left out, and none runs twice."""
+    functions = review.of(STREAM)
+    for group in review.deployment.groups:
+        serving = [each for each in functions if each.function.group in (None, group)]
+        routes = review.deployment.routes(group)
+        if not serving:
+            _miss_group(review, group, only_searches=all(route.kind.indexes(route) for route in routes))
+        if len(serving) > 1:
+            named = next((each for each in serving if each.function.group is None), serving[-1])
+            others = " and ".join(each.name for each in serving if each is not named)
+            review.wrong(
+                named.name,
+                f"{VARIABLES}.{GROUP_VARIABLE}",
+                f"it runs the handlers of group {group}, which {others} runs too: expected one function for each group",
+            )
+    for found in functions:
+        if found.function.group is None and len(review.deployment.groups) > 1 and len(functions) == 1:
+            review.advise(
+                found.name,
+                f"{VARIABLES}.{GROUP_VARIABLE}",
+                f"it is missing, and the function runs the groups {', '.join(review.deployment.groups)} alike",
+            )
+
+
+def _miss_group(review: Review, group: str, *, only_searches: bool) -> None:
+    names = _some(route.name for route in review.deployment.routes(group))
+    expected = f"expected a function with {GROUP_VARIABLE}={group} and Handler {review.deployment.entry(STREAM)}"
+    if only_searches:
+        review.advise("Resources", "", f"no function runs the searches {names}, which have no documents; {expected}")
+    else:
+        review.wrong("Resources", "", f"no function runs the handlers {names} of group {group}: {expected}")
+
+
+def _check_same(review: Review) -> None:
+    """Functions of one state agree on its table, and on what the state's keys and lives are made of."""
+    names = [PREFIX + name for name in SAME_EVERYWHERE] + list(review.deployment.environment_names.values())
+    for name in names:
+        texts = {each.name: str(review.template.first(each.variables.get(name, ABSENT))) for each in review.functions}
+        if name == STATE_TABLE or name.startswith(TABLE_PREFIX):  # a missing one is named by itself
+            texts = {each: text for each, text in texts.items() if text != str(ABSENT)}
+        elif name.endswith(("EPOCH", "RETENTION_DAYS", "AUDIT_KEY")):  # nothing is compared by a function that reads
+            texts = {each.name: texts[each.name] for each in review.functions if each.sort != VERIFIER}
+        if len(set(texts.values())) > 1:
+            usual = Counter(texts.values()).most_common(1)[0][0]
+            for function, text in texts.items():
+                if text != usual:
+                    review.wrong(
+                        function,
+                        f"{VARIABLES}.{name}",
+                        f"{_own(name, text)}, and {_own(name, usual)} in other functions: expected one value in "
+                        "all that work on one state",
+                    )
+
+
+def _own(name: str, text: str) -> str:
+    if name.endswith("AUDIT_KEY"):
+        return "it has a value" if text != str(ABSENT) else "it has none"
+    return described(ABSENT if text == str(ABSENT) else text)
+
+
+def _check_others(review: Review) -> None:
+    """The functions that may be left out."""
+    for each in review.of(STREAM):
+        jobs = review.template.first(each.variables.get(PREFIX + "JOBS", ABSENT))
+        if each.function.fans_out and jobs is ABSENT:
+            fanning = _some(route.name for route in each.function.routes if fans_out(route))
+            review.advise(
+                each.name,
+                f"{VARIABLES}.{PREFIX}JOBS",
+                f"it is missing: handlers {fanning} open fan-outs, and feeds and lookups stop at the first batch "
+                f"without a queue ({manual('fan-outs')})",
+            )
+        elif each.function.fans_out and not any(queue.serves(each) for queue in review.of(QUEUE)):
+            is_here = review.template.resource_of(jobs) is not None
+            where = "of this template " if not is_here else ""
+            note = review.wrong if is_here else review.advise
+            note(
+                each.name,
+                f"{VARIABLES}.{PREFIX}JOBS",
+                f"{described(jobs)}, and no function {where}works on its segments, so that fan-outs never end: "
+                f"expected one with Handler {review.deployment.entry(QUEUE)}, which the queue calls",
+            )
+    if not review.of(VERIFIER):
+        review.advise(
+            "Resources",
+            "",
+            f"nothing compares a sample each day: expected a function {review.deployment.entry(VERIFIER)}",
+        )

@@ -1,0 +1,370 @@
+"""The event sources of functions: each reads its stream from the beginning, gives a failing record up by itself, keeps
+it, and passes every record that a handler wants.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from streamfold.deploy.check.review import (
+    VARIABLES,
+    FoundFunction,
+    Review,
+    described,
+    is_on,
+    number,
+    one_of,
+    within,
+)
+from streamfold.deploy.filters import PATTERNS_MAX, Beginning, beginnings_of, filter_of
+from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
+from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
+from streamfold.errors import SettingsError
+from streamfold.keys.key import Key
+from streamfold.lambda_entry.queue import RING, STILL_SECONDS
+from streamfold.lifecycle.verify import AskedSample
+from streamfold.routes.route import AGE_SECONDS_MAX, ATTEMPTS_MAX
+from streamfold.settings.readers import PREFIX
+from streamfold.testing.mapping_settings import AGE_SECONDS_MIN, RANGES, Filters
+
+STREAMS = ("DynamoDB", "Kinesis")
+READERS_MAX = 2
+"""Readers of one shard of a table's stream (DynamoDB Developer Guide, Streams)."""
+PARTIAL_RESPONSE = ["ReportBatchItemFailures"]
+CONCURRENCY_MIN, CONCURRENCY_MAX = 2, 1000
+"""Of a queue's mapping (API Reference, ScalingConfig)."""
+
+
+def check_mappings(review: Review) -> None:
+    """Notes what is wrong with what starts the functions."""
+    readers: dict[str, list[str]] = {}
+    for found in review.of(STREAM):
+        reads: dict[str, str] = {}
+        for each in found.mappings:
+            if each.type in STREAMS:
+                _check_stream(review, found, each)
+                for table in tables_of(review, found, each):
+                    reads[table] = each.resource
+                readers.setdefault(str(review.template.first(each.source)), []).append(each.resource)
+        _check_read(review, found, set(reads))
+    for stream, names in readers.items():
+        if len(names) > READERS_MAX and "inesis" not in stream:
+            review.wrong(
+                names[-1],
+                "Properties",
+                f"it is reader {len(names)} of stream {stream}, beside {' and '.join(names[:-1])}: expected "
+                f"{READERS_MAX} at most, more are throttled",
+            )
+    for found in review.of(QUEUE):
+        _check_queue(review, found)
+    for found in review.of(VERIFIER):
+        _check_verifier(review, found)
+
+
+def tables_of(review: Review, found: FoundFunction, mapping: Mapped) -> Iterator[str]:
+    """The logical tables whose changes a mapping brings."""
+    source = review.template.first(mapping.source)
+    stream = review.template.resource_of(source)
+    for name, variable in review.deployment.environment_names.items():
+        given = review.template.first(found.variables.get(variable, ABSENT))
+        table = review.template.resource_of(given)
+        sends_to = None
+        if table is not None:
+            (sends_to,) = review.values(table.properties, "KinesisStreamSpecification.StreamArn")[:1]
+        if stream is None:
+            is_it = isinstance(source, Unknown) or source is None or _names(source, given)
+        elif table is None:  # it is of another stack, and may send its changes to this stream of Kinesis
+            is_it = stream.type.startswith("AWS::Kinesis")
+        else:
+            is_it = stream in (table, review.template.resource_of(sends_to))
+        if is_it:
+            yield name
+
+
+def _names(source: Any, table: Any) -> bool:
+    text = str(source)  # of Kinesis: its ARN names no table
+    return isinstance(table, Unknown) or f":table/{table}/" in text or ":kinesis:" in text or "${" in text
+
+
+def _check_read(review: Review, found: FoundFunction, read: set[str]) -> None:
+    for table, subscribed in found.function.subscribed.items():
+        if table not in read:
+            names = list(dict.fromkeys(route.name for _, route in subscribed))
+            review.wrong(
+                found.name,
+                "Properties.Events",
+                f"no mapping brings the changes of table {table!r}: expected one for handlers {', '.join(names[:3])}",
+            )
+    for table in read - found.function.subscribed.keys():
+        if not any(key.table.name == table for key in review.deployment.app.watched(found.function.group)):
+            review.advise(found.name, "Properties.Events", f"no handler of the function reads table {table!r}")
+
+
+def _check_stream(review: Review, found: FoundFunction, mapping: Mapped) -> None:
+    at, given = (mapping.resource, mapping.path), mapping.properties
+    kinesis = mapping.type == "Kinesis"
+
+    def require(path: str, accepts: Any, expected: str) -> None:
+        review.require(at, given, path, accepts, expected)
+
+    require("StartingPosition", one_of("TRIM_HORIZON"), "TRIM_HORIZON: others miss records while the mapping is made")
+    require("FunctionResponseTypes", one_of(PARTIAL_RESPONSE), f"{PARTIAL_RESPONSE}: else all records of a batch fail")
+    require(
+        "BisectBatchOnFunctionError", is_on, "true: a batch that ends the function is halved until one record is left"
+    )
+    retries = "1 to 10000 retries: without a limit, one record may stop its shard until it expires"
+    require("MaximumRetryAttempts", within(1, ATTEMPTS_MAX), retries)
+    most = RANGES["age_seconds_max"][1] if kinesis else AGE_SECONDS_MAX - 1
+    require(
+        "MaximumRecordAgeInSeconds",
+        within(AGE_SECONDS_MIN, most),
+        f"{AGE_SECONDS_MIN} to {most} seconds: records that are given up are kept, and those that expire are not",
+    )
+    require("BatchSize", within(*RANGES["batch_size"], default=100), "1 to 10000 records")
+    require("MaximumBatchingWindowInSeconds", within(*RANGES["window_seconds"], default=0), "0 to 300 seconds")
+    require("ParallelizationFactor", within(*RANGES["parallelization_factor"], default=1), "1 to 10")
+    require("TumblingWindowInSeconds", within(0, 0, default=0), "none: the function keeps no state of a window")
+    require("Enabled", lambda value: value is ABSENT or is_on(value), "true: records expire after a day")
+    require("MetricsConfig.Metrics", lambda value: value == ["EventCount"], "[EventCount], which the alarms read")
+    _check_destination(review, mapping)
+    _check_filter(review, found, mapping, kinesis=kinesis)
+
+
+def _check_destination(review: Review, mapping: Mapped) -> None:
+    expected = "a bucket, which gets the records that are given up; a queue gets their numbers only"
+
+    def is_bucket(value: Any) -> bool:
+        resource = review.template.resource_of(value)
+        return resource.type == "AWS::S3::Bucket" if resource is not None else str(value).startswith("arn:aws:s3:")
+
+    review.require(
+        (mapping.resource, mapping.path),
+        mapping.properties,
+        "DestinationConfig.OnFailure.Destination",
+        is_bucket,
+        expected,
+    )
+    if "Events" in mapping.path:
+        review.require(
+            (mapping.resource, mapping.path), mapping.properties, "DestinationConfig.OnFailure.Type", one_of("S3"), "S3"
+        )
+
+
+# Filters.
+
+
+def _check_filter(review: Review, found: FoundFunction, mapping: Mapped, *, kinesis: bool) -> None:
+    path = f"{mapping.path}.FilterCriteria"
+    for criteria in review.values(mapping.properties, "FilterCriteria"):
+        if isinstance(criteria, Unknown):
+            review.advise(mapping.resource, path, f"{criteria.text} is known to AWS only: expected the filter itself")
+        if not isinstance(criteria, Mapping) or not criteria.get("Filters"):
+            continue
+        patterns: list[Any] = [
+            each.get("Pattern") if isinstance(each, Mapping) else None for each in criteria["Filters"]
+        ]
+        try:
+            Filters(patterns)
+        except SettingsError as error:
+            review.wrong(mapping.resource, path, str(error).rstrip("."))
+            continue
+        if len(patterns) > PATTERNS_MAX:
+            text = f"it has {len(patterns)} patterns: AWS takes {PATTERNS_MAX} unless it grants more"
+            review.advise(mapping.resource, path, text)
+        branches = [branch for text in patterns for branch in _branches(json.loads(text), kinesis=kinesis)]
+        for table in tables_of(review, found, mapping):
+            _check_wanted(review, found, mapping, table, branches)
+
+
+class _Branch:
+    """One way through a pattern: what it asks of key attributes, and the first other thing that it asks for."""
+
+    def __init__(self, keys: Mapping[str, Any], other: str | None) -> None:
+        self.keys = keys
+        self.other = other
+
+
+def _branches(pattern: Mapping[str, Any], *, kinesis: bool) -> Iterator[_Branch]:
+    for conditions in _conditions(pattern):
+        found, keys, other = dict(conditions), {}, None
+        before = ("data", "dynamodb", "Keys") if kinesis else ("dynamodb", "Keys")
+        for path, tests in found.items():
+            if path[: len(before)] == before and len(path) == len(before) + 2:
+                keys[path[len(before)]] = (path[-1], tests)
+            else:
+                other = other or ".".join(path)
+        yield _Branch(keys, other)
+
+
+def _conditions(pattern: Mapping[str, Any]) -> Iterator[tuple[tuple[tuple[str, ...], Any], ...]]:
+    """Each way through the ``$or`` of a pattern, as conditions: a path and its tests."""
+    ways: list[tuple[tuple[tuple[str, ...], Any], ...]] = [()]
+    for name, inner in pattern.items():
+        if name == "$or":
+            more = [way for branch in inner for way in _conditions(branch)]
+        elif isinstance(inner, Mapping):
+            more = [tuple(((name, *path), tests) for path, tests in way) for way in _conditions(inner)]
+        else:
+            more = [(((name,), inner),)]
+        ways = [(*way, *each) for way in ways for each in more]
+    yield from ways
+
+
+def _check_wanted(
+    review: Review, found: FoundFunction, mapping: Mapped, table: str, branches: Sequence[_Branch]
+) -> None:
+    """Every key that a handler reads passes by a pattern that asks for nothing but keys."""
+    path = f"{mapping.path}.FilterCriteria"
+    wanted: dict[Key, list[str]] = {}
+    for key, route in found.function.subscribed.get(table, ()):
+        wanted.setdefault(key, []).append(route.name)
+    dropped = {key: names for key, names in wanted.items() if not any(_covers(each, key) for each in branches)}
+    if dropped:
+        key, names = next(iter(dropped.items()))
+        asking = next((each.other for each in branches if each.other and _covers(_Branch(each.keys, None), key)), None)
+        why = (
+            f"a pattern asks for {asking}, which not every change of it has" if asking else "no pattern lets it through"
+        )
+        review.wrong(
+            mapping.resource,
+            path,
+            f"it drops records of {key!r}, which {names[0]} reads: {why}"
+            f"{f' (and of {len(dropped) - 1} more keys)' if len(dropped) > 1 else ''}; expected the patterns of "
+            "streamfold template, or no filter. Dropped records are lost for good",
+        )
+    else:
+        _advise_rows(review, found, mapping, table)
+
+
+def _advise_rows(review: Review, found: FoundFunction, mapping: Mapped, table: str) -> None:
+    given = filter_of(review.deployment.app, found.function.group, table, kinesis=mapping.type == "Kinesis")
+    (criteria,) = review.values(mapping.properties, "FilterCriteria")[:1]
+    own = [json.loads(each["Pattern"]) for each in criteria["Filters"]]
+    lacking = [each for each in map(json.loads, given.patterns) if "OldImage" in json.dumps(each) and each not in own]
+    if lacking and any("Keys" in json.dumps(each) for each in own):
+        review.advise(
+            mapping.resource,
+            f"{mapping.path}.FilterCriteria",
+            "it drops removals of rows that handlers add to: nobody notices that somebody removed one. streamfold "
+            "template prints the pattern",
+        )
+
+
+def _covers(branch: _Branch, key: Key) -> bool:
+    if branch.other is not None:
+        return False
+    begun = beginnings_of(key)
+    own = dict(zip(key.table.attributes, begun, strict=False))
+    types = dict(zip(key.table.attributes, (each.attribute_type for each in key.parts), strict=False))
+    return all(
+        name in own and types[name] == tag and _lets_through(tests, own[name])
+        for name, (tag, tests) in branch.keys.items()
+    )
+
+
+def _lets_through(tests: Iterable[Any], beginning: Beginning | None) -> bool:
+    for test in tests:
+        if test in ({"exists": True}, {"prefix": ""}):
+            return True
+        if beginning is None:
+            continue
+        text, complete = beginning
+        if isinstance(test, Mapping) and isinstance(test.get("prefix"), str) and text.startswith(test["prefix"]):
+            return True
+        if complete and test == text:
+            return True
+    return False
+
+
+# The queue's function, and the function that compares.
+
+
+def _check_queue(review: Review, found: FoundFunction) -> None:
+    messages = [each for each in found.mappings if each.type == "SQS"]
+    if not messages:
+        review.wrong(found.name, "Properties.Events", "no queue calls it: expected an event of SQS with BatchSize 1")
+    for each in messages:
+        _check_messages(review, each)
+    sources = [review.template.resource_of(review.template.first(each.source)) for each in messages]
+    for other in (*review.of(STREAM), found):
+        if found.function.group in (None, other.function.group):
+            _check_jobs(review, other, sources)
+    schedules = [each for each in found.mappings if each.type.startswith("Schedule")]
+    if not any(_queues_again(review, each) for each in schedules):
+        resource, where = (schedules[0].resource, schedules[0].path) if schedules else (found.name, "Properties.Events")
+        review.wrong(
+            resource,
+            where,
+            f"no schedule queues segments again that stand still: expected rate(5 minutes) with the input "
+            f"{json.dumps(RING)}",
+        )
+
+
+def _check_jobs(review: Review, found: FoundFunction, sources: Sequence[Resource | None]) -> None:
+    queue = review.template.resource_of(review.template.first(found.variables.get(PREFIX + "JOBS", ABSENT)))
+    if queue is not None and queue not in sources:
+        calls = " and ".join(each.name for each in sources if each is not None) or "no queue"
+        review.wrong(
+            found.name,
+            f"{VARIABLES}.{PREFIX}JOBS",
+            f"{described(queue.name)}: expected {calls}, which calls the function of it",
+        )
+
+
+def _check_messages(review: Review, mapping: Mapped) -> None:
+    at, given = (mapping.resource, mapping.path), mapping.properties
+    review.require(at, given, "BatchSize", within(1, 1), "1: each segment has an invocation of its own")
+    review.require(
+        at,
+        given,
+        "FunctionResponseTypes",
+        one_of(PARTIAL_RESPONSE),
+        f"{PARTIAL_RESPONSE}: else a failure is acknowledged",
+    )
+    review.require(at, given, "Enabled", lambda value: value is ABSENT or is_on(value), "true: no fan-out goes on else")
+    review.require(
+        at,
+        given,
+        "ScalingConfig.MaximumConcurrency",
+        within(CONCURRENCY_MIN, CONCURRENCY_MAX, default=CONCURRENCY_MIN),
+        f"{CONCURRENCY_MIN} to {CONCURRENCY_MAX}",
+    )
+    review.require(at, given, "FilterCriteria", one_of(ABSENT), "none: a message that is filtered out is deleted")
+
+
+def _queues_again(review: Review, mapping: Mapped) -> bool:
+    given = mapping.properties
+    try:
+        event = json.loads(str(review.template.first(given.get("Input", ABSENT))))
+    except ValueError:
+        return False
+    seconds = rate_seconds(review.template.first(given.get("Schedule", given.get("ScheduleExpression", ABSENT))))
+    return event == RING and seconds is not None and seconds <= STILL_SECONDS and _is_enabled(given)
+
+
+def _is_enabled(given: Mapping[str, Any]) -> bool:
+    return str(given.get("State", "ENABLED")) == "ENABLED" and str(given.get("Enabled", True)).lower() != "false"
+
+
+def rate_seconds(schedule: Any) -> float | None:
+    """The seconds of ``rate(5 minutes)``; None for another text, such as a ``cron`` expression."""
+    words = str(schedule).removeprefix("rate(").removesuffix(")").split()
+    units = {"minute": 60, "hour": 3600, "day": 86_400}
+    if not str(schedule).startswith("rate(") or len(words) != 2 or words[1].rstrip("s") not in units:
+        return None
+    count = number(words[0])
+    return None if count is None else count * units[words[1].rstrip("s")]
+
+
+def _check_verifier(review: Review, found: FoundFunction) -> None:
+    schedules = [each for each in found.mappings if each.type.startswith("Schedule")]
+    if not schedules:
+        review.wrong(found.name, "Properties.Events", "no schedule calls it: expected rate(1 day)")
+    for each in schedules:
+        if not _is_enabled(each.properties):
+            review.wrong(each.resource, each.path, "the schedule is off: expected one that is on, each day")
+        text = review.template.first(each.properties.get("Input", ABSENT))
+        try:
+            AskedSample.of(json.loads(text) if isinstance(text, str) else {})
+        except (ValueError, SettingsError) as error:
+            review.wrong(each.resource, f"{each.path}.Input", f"{text}: {error}")

@@ -1,0 +1,119 @@
+"""What a person may choose of a deployment: parameters of a template, with bounds and the reason of the default.
+
+``--check`` takes any value within the bounds. docs/template.md has the same table.
+"""
+
+from typing import Any, NamedTuple
+
+from streamfold.errors import manual
+from streamfold.routes.route import AGE_SECONDS_MAX, ATTEMPTS_MAX
+from streamfold.settings.readers import RETENTION_DAYS_MIN
+from streamfold.testing.mapping_settings import AGE_SECONDS_MIN, RANGES
+
+LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+"""Retentions of a log group (CloudWatch Logs API Reference, PutRetentionPolicy)."""
+MEMORY_MB_MIN, MEMORY_MB_MAX = 256, 10_240
+"""A batch needs less, but the share of a CPU grows with the memory (Lambda Developer Guide, configuration-memory)."""
+FAILURE_DAYS_MAX = RETENTION_DAYS_MIN - 2
+"""A record may be a day old when the bucket gets it, and has to find its claims when it is redriven."""
+
+
+class Choice(NamedTuple):
+    """A parameter of a template."""
+
+    name: str
+    default: Any
+    reason: str
+    minimum: int | None = None
+    most: int | None = None
+    values: tuple[Any, ...] = ()
+
+    @property
+    def bounds(self) -> str:
+        """The values that may be chosen, for a person."""
+        if self.values:
+            return " or ".join(map(str, self.values)) if len(self.values) < 3 else "what CloudWatch Logs takes"
+        return "an ARN, or nothing" if self.minimum is None else f"{self.minimum:,} to {self.most:,}"
+
+    @property
+    def parameter(self) -> dict[str, Any]:
+        """The parameter as CloudFormation takes it."""
+        kind = "Number" if isinstance(self.default, int) else "String"
+        found: dict[str, Any] = {"Type": kind, "Default": self.default, "Description": self.reason}
+        if self.minimum is not None:
+            found |= {"MinValue": self.minimum, "MaxValue": self.most}
+        if self.values:
+            found["AllowedValues"] = list(self.values)
+        return found
+
+
+CHOICES = (
+    Choice(
+        "BatchSize",
+        100,
+        "Records of a batch. A larger one writes a hot row less often; a smaller one is applied sooner",
+        *RANGES["batch_size"],
+    ),
+    Choice(
+        "WindowSeconds",
+        1,
+        "How long a batch waits for more records. 0 applies them sooner, and writes hot rows more often",
+        *RANGES["window_seconds"],
+    ),
+    Choice(
+        "ParallelizationFactor",
+        1,
+        "Batches of a shard side by side. More where the age of the stream grows; hot rows then conflict more often",
+        *RANGES["parallelization_factor"],
+    ),
+    Choice(
+        "Retries",
+        20,
+        "Tries of a failing record, some 12 minutes, until the failure bucket gets it. Its shard waits meanwhile",
+        1,
+        ATTEMPTS_MAX,
+    ),
+    Choice(
+        "RecordAgeSeconds",
+        43_200,
+        "Age of a record until the failure bucket gets it: half of the day that a stream keeps it",
+        AGE_SECONDS_MIN,
+        AGE_SECONDS_MAX - 1,
+    ),
+    Choice(
+        "MemorySize",
+        512,
+        "MB of a function. A batch needs far less, but the share of a CPU grows with the memory",
+        MEMORY_MB_MIN,
+        MEMORY_MB_MAX,
+    ),
+    Choice(
+        "Architecture",
+        "arm64",
+        "The processor. The functions hold pure Python only; a layer with binaries decides it",
+        values=("arm64", "x86_64"),
+    ),
+    Choice(
+        "RetentionDays",
+        RETENTION_DAYS_MIN,
+        "Days that claims and the ledger of removed items are kept: longer than the oldest record that is redriven",
+        RETENTION_DAYS_MIN,
+        3650,
+    ),
+    Choice(
+        "FailureDays",
+        FAILURE_DAYS_MAX,
+        "Days that failed records are kept, with their contents: shorter than claims",
+        1,
+        FAILURE_DAYS_MAX,
+    ),
+    Choice("LogDays", 30, "Days that logs are kept. They hold no contents of items", values=LOG_DAYS),
+    Choice(
+        "OlderCode",
+        "off",
+        f"on while two versions of the code run, as in a canary, and after a rollback ({manual('changing-code')})",
+        values=("off", "on"),
+    ),
+    Choice("KeyArn", "", "A key of your own (KMS) for both tables; without one, DynamoDB's own key encrypts them"),
+)
+"""In the order of the page."""

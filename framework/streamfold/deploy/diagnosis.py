@@ -1,0 +1,207 @@
+"""What the doctor says of one thing: a diagnosis of settings, of a build, of a function's mapping.
+
+A line is *good*, *bad*, or *not allowed to look*. It holds names of handlers, templates, functions and tables, and
+counts; never keys or other contents of items.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamfold.app import App
+from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
+from streamfold.batch.process import check_settings, undeclared_names
+from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
+from streamfold.derivations.derivation import derivation
+from streamfold.errors import SettingsError, manual
+from streamfold.lambda_entry.function import check_parking
+from streamfold.settings import Settings
+from streamfold.settings.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
+from streamfold.testing.mapping_settings import FOREVER
+
+GOOD, BAD, UNSEEN = "good", "bad", "not allowed to look"
+BY_SCHEDULE = "verify_handler"
+"""Ends the handler of a function that a schedule calls."""
+REPORTS_ITEMS = "ReportBatchItemFailures"
+BYTE_CODE = re.compile(r"\.cpython-(\d)(\d+)(?:\.opt-\d)?\.pyc$")
+
+
+class Diagnosis(NamedTuple):
+    """What was found, and what to do where it is bad."""
+
+    state: str
+    found: str
+    remedy: str = ""
+
+
+class DoctorLine(NamedTuple):
+    """A finding about one thing."""
+
+    check: str
+    subject: str
+    state: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.subject}, {self.check}: {self.found}{f' -> {self.remedy}' * bool(self.remedy)}"
+
+
+Diagnose = Callable[[], Diagnosis]
+
+
+def good(found: str) -> Diagnosis:
+    return Diagnosis(GOOD, found)
+
+
+def bad(found: str, remedy: str) -> Diagnosis:
+    return Diagnosis(BAD, found, remedy)
+
+
+def judged(subject: str, checks: Mapping[str, Diagnose]) -> Iterator[DoctorLine]:
+    """The lines of some checks. A refused permission is never *good*, and what does not exist is *bad*."""
+    for name, check in checks.items():
+        try:
+            finding = check()
+        except NotAllowed as refused:
+            finding = Diagnosis(UNSEEN, f"{refused} is not permitted", f"permit {refused}, or let somebody else look")
+        except NotThere:
+            finding = bad("it does not exist", "deploy it again, or correct the name that settings or the stack give")
+        except SettingsError as error:
+            finding = bad(str(error), "correct the setting, and deploy")
+        yield DoctorLine(name, subject, *finding)
+
+
+# Without AWS.
+
+
+def settings_fit(app: App, settings: Settings) -> Diagnosis:
+    """Whether settings fit an application. Raises ``SettingsError`` as a function does at its start."""
+    check_settings(app, settings)
+    served = [route for route in app.routes if settings.serves(route.group)]
+    if not served:
+        groups = " or ".join(sorted({route.group for route in app.routes}))
+        return bad(f"STREAMFOLD_GROUP={settings.group!r} is no group of handlers", f"expected {groups or 'a handler'}")
+    for route in served:
+        derivation(route).check_settings(route, settings)
+    check_parking(app, settings)
+    if texts := undeclared_names(app, settings):
+        return bad(" ".join(texts), "correct the name of the variable")
+    return good(f"{len(settings.origins)} are set, the others have their defaults")
+
+
+def byte_code(folder: Path, runtime: str) -> Diagnosis:
+    """Whether the byte code of a build is of the function's Python."""
+    if not folder.is_dir():
+        return bad(f"{folder} is no folder", "build first, make build")
+    pythons = {
+        f"python{found[1]}.{found[2]}" for file in folder.rglob("*.pyc") if (found := BYTE_CODE.search(file.name))
+    }
+    if not pythons:
+        return good(f"{folder} has no byte code: the function starts slower")
+    if pythons != {runtime}:
+        others = ", ".join(sorted(pythons - {runtime}))
+        return bad(
+            f"{folder} has byte code of {others}, which {runtime} cannot use",
+            f"build with {runtime}, make build BYTECODE=required",
+        )
+    return good(f"of {runtime}")
+
+
+# With AWS.
+
+
+def count_of_mappings(function: LiveFunction) -> Diagnosis:
+    """Whether anything calls a function. That of the schedule has no mapping."""
+    if not function.mappings and not function.described.get("Handler", "").endswith(BY_SCHEDULE):
+        return bad("it has no event source mapping: nothing reaches it", "map the table's stream, or the queue, to it")
+    return good(f"{len(function.mappings)} of them")
+
+
+def older_code(settings: Settings) -> Diagnosis:
+    if settings.older_code:
+        return bad(
+            "STREAMFOLD_OLDER_CODE is on: a function that lost a handler by mistake runs on without it",
+            f"deploy with OlderCode=off when one version runs alone ({manual('changing-code')})",
+        )
+    return good("off")
+
+
+def timeout(function: LiveFunction) -> Diagnosis:
+    seconds, stop = int(function.described["Timeout"]), function.settings.stop_seconds
+    if seconds < (minimum := stop + CALL_SECONDS_MAX):
+        return bad(
+            f"{seconds} seconds, and no call is begun in the last {stop} (STREAMFOLD_STOP_SECONDS)",
+            f"set Timeout to {minimum} or more, for example 60",
+        )
+    return good(f"{seconds} seconds")
+
+
+def is_enabled(content: Mapping[str, Any]) -> Diagnosis:
+    state = content.get("State", "")
+    if state not in ("Enabled", "Enabling", "Creating", "Updating"):
+        return bad(
+            f"it is {state}: {content.get('StateTransitionReason', 'no reason is given')}",
+            f"aws lambda update-event-source-mapping --uuid {content['UUID']} --enabled",
+        )
+    return good(state)
+
+
+def response_type(content: Mapping[str, Any]) -> Diagnosis:
+    if REPORTS_ITEMS not in content.get("FunctionResponseTypes", ()):
+        return bad(
+            f"it lacks {REPORTS_ITEMS}: Lambda takes a batch with failures for done, and they are lost",
+            f"FunctionResponseTypes: [{REPORTS_ITEMS}]",
+        )
+    return good(REPORTS_ITEMS)
+
+
+def starting_position(content: Mapping[str, Any]) -> Diagnosis:
+    if content.get("StartingPosition") == "LATEST":
+        return bad("LATEST misses records while a mapping is made", "make it anew with StartingPosition: TRIM_HORIZON")
+    return good(str(content.get("StartingPosition")))
+
+
+def bisect(content: Mapping[str, Any]) -> Diagnosis:
+    if not content.get("BisectBatchOnFunctionError"):
+        return bad(
+            "a batch that ends the function is given up whole", "set BisectBatchOnFunctionError: true on the mapping"
+        )
+    return good("on")
+
+
+def limits(content: Mapping[str, Any]) -> Diagnosis:
+    retries, age = content.get("MaximumRetryAttempts", FOREVER), content.get("MaximumRecordAgeInSeconds", FOREVER)
+    if retries == FOREVER and not 0 < age < SECONDS_A_DAY:
+        return bad(
+            "a record that fails is tried for ever, and its shard stops until it expires",
+            "set MaximumRetryAttempts: 20 and MaximumRecordAgeInSeconds: 43200",
+        )
+    return good(f"{retries} retries, {age} seconds")
+
+
+def destination(mapping: LiveMapping) -> Diagnosis:
+    if mapping.failures_to is None:
+        return bad("records that are given up are lost", "set DestinationConfig.OnFailure to a bucket")
+    return good(mapping.failures_to.split(":")[2])
+
+
+def partial_handlers(manifest: Manifest) -> Diagnosis:
+    found = {name: each[PARTIAL] for name, each in manifest.handlers.items() if PARTIAL in each and RETIRED not in each}
+    if found:
+        return bad(
+            "; ".join(f"{name} since {since}" for name, since in sorted(found.items())),
+            f"streamfold backfill {' '.join(sorted(found))} ({manual('backfill')})",
+        )
+    return (
+        good("none")
+        if manifest.revision
+        else bad("the state knows no handler", "no function ran yet, or STREAMFOLD_STATE_TABLE names another state")
+    )
+
+
+def sample_value(template: str) -> str:
+    """A value that a template of one key attribute takes, by its literal beginning."""
+    literal, field, _ = template.partition("{")
+    return literal + "0" if field else literal

@@ -1,0 +1,477 @@
+"""Whether code, functions, mappings, tables and state fit together: one line for each thing that can be wrong.
+
+``deployed`` asks AWS, ``diagnosis`` has the lines and what needs no further call.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from streamfold.app import App
+from streamfold.batch.manifest import RETIRED, Manifest
+from streamfold.deploy.deployed import (
+    DYNAMODB,
+    KINESIS,
+    LISTED_MAPPINGS,
+    LISTED_MAX,
+    SQS,
+    Account,
+    LiveFunction,
+    LiveMapping,
+    NotAllowed,
+    NotThere,
+    manifest_of,
+    queue_arn_url,
+)
+from streamfold.deploy.diagnosis import (
+    BAD,
+    UNSEEN,
+    Diagnose,
+    Diagnosis,
+    DoctorLine,
+    bad,
+    bisect,
+    count_of_mappings,
+    destination,
+    good,
+    is_enabled,
+    judged,
+    limits,
+    older_code,
+    partial_handlers,
+    response_type,
+    sample_value,
+    settings_fit,
+    starting_position,
+    timeout,
+)
+from streamfold.deploy.permissions import Place, Role, permissions
+from streamfold.errors import SettingsError, manual
+from streamfold.keys.table import MAIN, STATE
+from streamfold.ledger.state_keys import fan_outs_partition
+from streamfold.parking import s3_location
+from streamfold.routes.checks import lacking
+from streamfold.settings import Settings
+from streamfold.testing.mapping_settings import Filters
+
+STARTED = re.compile(r'"started": ?(\d+)')
+"""In a job's text: when it began, epoch seconds. Nothing else of it is looked at."""
+BOTH_IMAGES = "NEW_AND_OLD_IMAGES"
+READERS_MAX = 2
+"""Readers of one shard of a DynamoDB stream (Developer Guide, Streams: more are throttled)."""
+TIMEOUTS_OF_A_QUEUE = 6
+"""A queue hides a message for six times the function's timeout (Lambda Developer Guide, services-sqs-configure)."""
+LAG_SECONDS_MAX = 900
+"""As the alarm on the age of the stream."""
+LOOKED_BACK = timedelta(minutes=15)
+FAN_OUT_SECONDS_MAX = 3600
+"""A fan-out goes on within minutes; one that is open for longer has no function behind its queue, or fails."""
+FindArn = Callable[[], str | None]
+"""Gives the ARN of a resource, if anything names it."""
+MAKE_VISIBLE = "set VisibilityTimeout of the queue to {} or more"
+
+
+# With AWS.
+
+
+class Doctor:
+    """Looks at the functions of one application. ``now``: the time, in epoch seconds."""
+
+    def __init__(self, app: App, account: Account, functions: Sequence[LiveFunction], now: float) -> None:
+        self.app = app
+        self.account = account
+        self.functions = functions
+        self.now = now
+
+    def lines(self) -> Iterator[DoctorLine]:
+        """All lines: of each function and its mappings, then of the tables and the state."""
+        for function in self.functions:
+            yield from self._function_lines(function)
+        settings = [found for each in self.functions if (found := _readable(each)) is not None]
+        tables = TableDoctor(self.app, self.account, self.functions, self.now)
+        for name in self.app.source_tables:
+            yield from tables.table_lines(name, settings)
+        for location in sorted({each.park for each in settings if each.park is not None}):
+            yield from self._parked_lines(location)
+        for state in sorted({each.state_table or f"{self.app.name}-state" for each in settings}):
+            yield from tables.state_lines(state)
+
+    def _function_lines(self, function: LiveFunction) -> Iterator[DoctorLine]:
+        (line,) = judged(function.name, {"settings": lambda: settings_fit(self.app, function.settings)})
+        yield line
+        if line.state == BAD and _readable(function) is None:  # nothing else can be judged
+            return
+        yield from judged(
+            function.name,
+            {
+                "older code": lambda: older_code(function.settings),
+                "timeout": lambda: timeout(function),
+                "epoch": lambda: self._epoch(function),
+                "retention": lambda: self._retention(function),
+            },
+        )
+        mappings = _mappings(function)
+        if not mappings or _readable(function) is None:
+            yield from judged(function.name, {"mapping": lambda: count_of_mappings(function)})
+            return
+        kind = "queue" if all(each.service == SQS for each in mappings) else "stream"
+        yield from judged(function.name, {"permissions": lambda: self._permissions(function, kind)})
+        for mapping in mappings:
+            yield from judged(function.name, self._mapping_checks(function, mapping))
+
+    def _mapping_checks(self, function: LiveFunction, mapping: LiveMapping) -> Mapping[str, Diagnose]:
+        content = mapping.content
+        shared: dict[str, Diagnose] = {
+            "mapping": lambda: is_enabled(content),
+            "response type": lambda: response_type(content),
+        }
+        if mapping.service == SQS:
+            return shared | {
+                "queue visibility": lambda: self._visibility(function, mapping),
+                "dead letters": lambda: self._dead_letters(mapping),
+            }
+        return shared | {
+            "starting position": lambda: starting_position(content),
+            "bisect": lambda: bisect(content),
+            "limits": lambda: limits(content),
+            "failure destination": lambda: destination(mapping),
+            "filter": lambda: self._filter(function, mapping),
+            "readers": lambda: self._readers(mapping),
+            "lag": lambda: self._lag(function),
+            **({"failures waiting": lambda: self._failures(mapping)} if mapping.failures_to else {}),
+        }
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def _manifest(self, function: LiveFunction) -> Manifest:
+        return manifest_of(self.account, function.settings.state_table or f"{self.app.name}-state", self.app.name)
+
+    def _epoch(self, function: LiveFunction) -> Diagnosis:
+        own, others = function.settings.epoch, self._others("epoch")
+        highest = max(self._manifest(function).epoch, own, *others)
+        if own < highest:
+            return bad(
+                f"STREAMFOLD_EPOCH is {own}, and another function has or had {highest}: this one is refused",
+                f"set STREAMFOLD_EPOCH={highest} in all functions",
+            )
+        return good(f"{own}, the highest")
+
+    def _retention(self, function: LiveFunction) -> Diagnosis:
+        own, others = function.settings.retention_days, self._others("retention_days")
+        longest = max(self._manifest(function).retention_days, own, *others)
+        if own < longest:
+            return bad(
+                f"STREAMFOLD_RETENTION_DAYS is {own}, and another function has or had {longest}: claims of this one "
+                "expire before a late redrive",
+                f"set STREAMFOLD_RETENTION_DAYS={longest} in all functions",
+            )
+        return good(f"{own} days, the longest")
+
+    def _others(self, setting: str) -> list[int]:
+        return [getattr(found, setting) for each in self.functions if (found := _readable(each)) is not None]
+
+    def _permissions(self, function: LiveFunction, kind: Any) -> Diagnosis:
+        settings = function.settings
+        by_kinesis = any(each.service == KINESIS for each in function.mappings)
+        kinesis = [*self.app.source_tables] if by_kinesis else []
+        granted = permissions(self.app, Role(kind, settings.group), kinesis=kinesis)
+        by_arn: dict[str, set[str]] = {}
+        unknown: set[str] = set()
+        for action, place in granted:
+            if (arn := arn_of(self.app, self.account, function, place)) is None:
+                unknown.add(f"{action} on {place.kind}")
+            else:
+                by_arn.setdefault(arn, set()).add(action)
+        denied = [
+            f"{result['EvalActionName']} on {arn}"
+            for arn, actions in sorted(by_arn.items())
+            for result in self.account.pages(
+                "iam",
+                "simulate_principal_policy",
+                "EvaluationResults",
+                PolicySourceArn=function.described["Role"],
+                ActionNames=sorted(actions),
+                ResourceArns=[arn],
+            )
+            if result["EvalDecision"] != "allowed"
+        ]
+        if denied:
+            return bad(
+                f"its role may not {', '.join(sorted(denied))}",
+                f"grant these ({manual('permissions')}, or streamfold template prints the policy)",
+            )
+        unseen = f"; not simulated: {', '.join(sorted(unknown))}" if unknown else ""
+        return good(f"{sum(map(len, by_arn.values()))} actions are allowed{unseen}")
+
+    def _parked_lines(self, location: str) -> Iterator[DoctorLine]:
+        def count() -> int:
+            if location.startswith("s3://"):
+                return self.account.objects(*s3_location(location))
+            return self.account.messages(location)
+
+        yield from judged(location, {"parked records": lambda: self._waiting(count(), location)})
+
+    # --- its mappings -------------------------------------------------------------------------------------------------
+
+    def _failures(self, mapping: LiveMapping) -> Diagnosis:
+        to = mapping.failures_to or ""
+        if to.startswith("arn:aws:s3:::"):
+            bucket = to.removeprefix("arn:aws:s3:::")
+            return self._waiting(
+                self.account.objects(bucket, f"aws/lambda/{mapping.content['UUID']}/"),
+                f"s3://{bucket}/aws/lambda/{mapping.content['UUID']}",
+            )
+        if to.split(":")[2] == SQS:
+            return self._waiting(self.account.messages(queue_arn_url(to)), queue_arn_url(to))
+        service = to.split(":")[2]
+        return Diagnosis(UNSEEN, f"what {service} did with them cannot be read", "name a bucket as destination")
+
+    def _waiting(self, count: int, where: str) -> Diagnosis:
+        if count:
+            more = " or more" * (count >= LISTED_MAX)
+            return bad(
+                f"{count}{more} wait",
+                f"streamfold redrive {where} --apply; redriven objects stay until you delete them",
+            )
+        return good("none waits")
+
+    def _visibility(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
+        seconds = int(self.account.queue(queue_arn_url(mapping.source_arn))["VisibilityTimeout"])
+        timeout = int(function.described["Timeout"])
+        if seconds < (minimum := TIMEOUTS_OF_A_QUEUE * timeout):
+            return bad(
+                f"the queue hides a message for {seconds} seconds, and the function runs for up to {timeout}: segments "
+                "come twice at once",
+                MAKE_VISIBLE.format(minimum),
+            )
+        return good(f"{seconds} seconds")
+
+    def _dead_letters(self, mapping: LiveMapping) -> Diagnosis:
+        policy = self.account.queue(queue_arn_url(mapping.source_arn)).get("RedrivePolicy", "")
+        found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', policy)
+        if found is None:
+            return bad("the queue has no dead-letter queue: a failing segment comes for ever", "give it one")
+        if count := self.account.messages(queue_arn_url(found[1])):
+            return bad(f"{count} segments were given up", "streamfold jobs --ring queues them again")
+        return good("none waits")
+
+    def _filter(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
+        passes = Filters(mapping.patterns)
+        dropped = [
+            f"{event} of {template}"
+            for template, record in self._samples(function, mapping)
+            for event in ("INSERT", "MODIFY", "REMOVE")
+            if not passes({**record, "eventName": event} | ({"data": record} if mapping.service == KINESIS else {}))
+        ]
+        if dropped:
+            return bad(
+                f"it drops {', '.join(dropped)}, which a handler reads: these records are lost",
+                "let them through; then streamfold backfill for the items that changed meanwhile",
+            )
+        return good(f"{len(mapping.patterns)} patterns, no record of a handler is dropped")
+
+    def _samples(self, function: LiveFunction, mapping: LiveMapping) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """A record for each template that the code or the manifest reads from this mapping."""
+        settings = function.settings
+        logical = logical_name(self.app, settings, mapping.table)
+        entries = self._manifest(function).handlers.values()
+        known = {
+            name
+            for each in entries
+            if RETIRED not in each and settings.serves(each["group"])
+            for name in each["sources"]
+        }
+        routes = [route for route in self.app.routes if settings.serves(route.group)]
+        known |= {each.key.stored_name for route in routes for each in route.kind.subscriptions(route)}
+        for template in sorted(known):
+            table, _, text = template.partition(": ")
+            if logical in (table, None):
+                names = self.app.tables.get(table, MAIN).attributes
+                keys = {name: {"S": sample_value(each)} for name, each in zip(names, text.split(" / "), strict=False)}
+                yield template, {"eventSource": "aws:dynamodb", "dynamodb": {"Keys": keys}}
+
+    def _readers(self, mapping: LiveMapping) -> Diagnosis:
+        listed = self.account.pages(*LISTED_MAPPINGS, EventSourceArn=mapping.source_arn)
+        count = len([each for each in listed if each.get("State") != "Disabled"])
+        if mapping.service == DYNAMODB and count > READERS_MAX:
+            return bad(
+                f"{count} mappings read the stream, and DynamoDB serves {READERS_MAX}",
+                f"run several groups in one function, or read through Kinesis ({manual('sources')})",
+            )
+        return good(f"{count} of them")
+
+    def _lag(self, function: LiveFunction) -> Diagnosis:
+        until = datetime.fromtimestamp(self.now, UTC)
+        answer = self.account.ask(
+            "cloudwatch",
+            "get_metric_statistics",
+            Namespace="AWS/Lambda",
+            MetricName="IteratorAge",
+            Dimensions=[{"Name": "FunctionName", "Value": function.name}],
+            StartTime=until - LOOKED_BACK,
+            EndTime=until,
+            Period=60,
+            Statistics=["Maximum"],
+        )
+        newest = max(answer["Datapoints"], key=lambda point: point["Timestamp"], default=None)
+        if newest is None:
+            return good(f"it was not called in the last {LOOKED_BACK.seconds // 60} minutes")
+        seconds = newest["Maximum"] / 1000
+        if seconds > LAG_SECONDS_MAX:
+            return bad(f"it is {seconds:,.0f} seconds behind its stream", f"{manual('alarms')}, ProjectorAge")
+        return good(f"{seconds:,.0f} seconds")
+
+
+class TableDoctor:
+    """Looks at the tables of one application, and at its state."""
+
+    def __init__(self, app: App, account: Account, functions: Sequence[LiveFunction], now: float) -> None:
+        self.app = app
+        self.account = account
+        self.functions = functions
+        self.now = now
+
+    def table_lines(self, logical: str, settings: Iterable[Settings]) -> Iterator[DoctorLine]:
+        for real in sorted({real_name(each, logical) for each in settings}):
+            yield from judged(real, self._table_checks(logical, real))
+
+    def _table_checks(self, logical: str, real: str) -> Mapping[str, Diagnose]:
+        mappings = [mapping for each in self.functions for mapping in _mappings(each) or ()]
+        by_kinesis = any(each.service == KINESIS for each in mappings) and not any(
+            each.table == real for each in mappings
+        )
+        checks: dict[str, Diagnose] = {}
+        if not by_kinesis:  # or the table's own stream may be off
+            checks["stream"] = lambda: self._stream(logical, real)
+        if (attribute := self.app.source_tables[logical].ttl) is not None:
+            checks["time to live"] = lambda: self._time_to_live(real, attribute)
+        return {**checks, "recovery": lambda: self._recovery(real)}
+
+    def _stream(self, logical: str, real: str) -> Diagnosis:
+        found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"].get("StreamSpecification", {})
+        update = f"aws dynamodb update-table --table-name {real} --stream-specification StreamEnabled="
+        on = f"{update}true,StreamViewType={BOTH_IMAGES}"
+        if not found.get("StreamEnabled"):
+            return bad("the stream is off", f"{on}, then map its ARN to the function")
+        view = found["StreamViewType"]
+        for route in self.app.routes:
+            reads = any(each.key.table.name == logical for each in route.kind.subscriptions(route))
+            if reads and (why := lacking(route, view)):
+                off = f"{update}false && aws dynamodb wait table-exists --table-name {real}"
+                return bad(
+                    f"{route.kind} {route.name!r} {why}",
+                    f"when the function has read the stream to its end: {off} && {on}, then map the new ARN",
+                )
+        return good(f"on, {view}")
+
+    def _time_to_live(self, table: str, attribute: str) -> Diagnosis:
+        answer = self.account.ask(DYNAMODB, "describe_time_to_live", TableName=table)["TimeToLiveDescription"]
+        status, name = answer["TimeToLiveStatus"], answer.get("AttributeName")
+        is_on = status in ("ENABLED", "ENABLING")
+        if is_on and name == attribute:
+            return good(f"by {attribute}")
+        command = f"aws dynamodb update-time-to-live --table-name {table} --time-to-live-specification "
+        remedy = f"{command}Enabled=true,AttributeName={attribute}"
+        if is_on:  # DynamoDB changes the attribute of none that is on, and takes one change an hour
+            remedy = f"{command}Enabled=false,AttributeName={name}, and an hour later {remedy}"
+        return bad(f"it is {status}{f' on {name!r}' if name else ''}, and {attribute!r} has the times", remedy)
+
+    def _recovery(self, table: str) -> Diagnosis:
+        answer = self.account.ask(DYNAMODB, "describe_continuous_backups", TableName=table)
+        found = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+        if found.get("PointInTimeRecoveryStatus") != "ENABLED":
+            return bad(
+                "point-in-time recovery is off",
+                f"aws dynamodb update-continuous-backups --table-name {table} --point-in-time-recovery-specification "
+                "PointInTimeRecoveryEnabled=true",
+            )
+        return good("to any second")
+
+    def state_lines(self, table: str) -> Iterator[DoctorLine]:
+        yield from judged(
+            table,
+            {
+                "time to live": lambda: self._time_to_live(table, STATE.ttl or "ttl"),
+                "recovery": lambda: self._recovery(table),
+                "partial handlers": lambda: partial_handlers(manifest_of(self.account, table, self.app.name)),
+                "fan-outs": lambda: self._fan_outs(table),
+            },
+        )
+
+    def _fan_outs(self, table: str) -> Diagnosis:
+        answer = self.account.ask(
+            DYNAMODB,
+            "query",
+            TableName=table,
+            KeyConditionExpression="pk = :pk",
+            ExpressionAttributeValues={":pk": {"S": fan_outs_partition(self.app.name)}},
+            ProjectionExpression="s",
+            Limit=LISTED_MAX,
+        )
+        started = [int(found[1]) for item in answer["Items"] if (found := STARTED.search(item["s"]["S"]))]
+        old = [each for each in started if each < self.now - FAN_OUT_SECONDS_MAX]
+        if old:
+            return bad(
+                f"{len(old)} of {len(started)} are open for more than an hour",
+                f"streamfold jobs shows them, {manual('fan-outs')} says what stops them",
+            )
+        return good(f"{len(started)} are open, none for long")
+
+
+def real_name(settings: Settings, logical: str) -> str:
+    return settings.real_name(logical) or logical
+
+
+def logical_name(app: App, settings: Settings, real: str | None) -> str | None:
+    tables = app.source_tables
+    found = [name for name in tables if real_name(settings, name) == real]
+    return found[0] if found else next(iter(tables)) if real is not None and len(tables) == 1 else None
+
+
+def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> str | None:
+    """The resource of a place; None where neither settings nor mappings name it. Raises as ``Account.ask``."""
+    settings, mappings = function.settings, function.mappings
+
+    def table(real: str) -> str:
+        return str(account.ask(DYNAMODB, "describe_table", TableName=real)["Table"]["TableArn"])
+
+    def bucket(location: str | None, behind: str = "") -> str | None:
+        if location is None or not location.startswith("s3://"):
+            return None
+        name, prefix = s3_location(location)
+        return f"arn:aws:s3:::{name}" + (f"/{prefix}{behind}" if behind else "")
+
+    def stream(logical: str) -> str | None:
+        real = real_name(settings, logical)
+        return next((each.source_arn for each in mappings if each.table == real or each.service == KINESIS), None)
+
+    failures = next((each.failures_to for each in mappings if (each.failures_to or "").startswith("arn:aws:s3")), None)
+    found: Mapping[str, FindArn] = {
+        "table": lambda: table(real_name(settings, place.name)),
+        "state": lambda: table(settings.state_table or f"{app.name}-state"),
+        "stream": lambda: stream(place.name),
+        "failure bucket": lambda: failures,
+        "failures": lambda: failures and f"{failures}/aws/lambda/x",
+        "parking bucket": lambda: bucket(settings.park),
+        "parked": lambda: bucket(settings.park, "x"),
+        "archive": lambda: bucket(settings.archive or place.name, "x"),
+        "queue": lambda: next((each.source_arn for each in mappings if each.service == SQS), None),
+    }
+    return found[place.kind]() if place.kind in found else None
+
+
+def _readable(function: LiveFunction) -> Settings | None:
+    """Its settings; None where they are wrong or cannot be seen, which a line of its own says."""
+    try:
+        return function.settings
+    except (NotAllowed, NotThere, SettingsError):
+        return None
+
+
+def _mappings(function: LiveFunction) -> tuple[LiveMapping, ...] | None:
+    """Its mappings; None where nobody may list them."""
+    try:
+        return function.mappings
+    except (NotAllowed, NotThere):
+        return None

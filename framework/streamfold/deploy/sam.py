@@ -1,0 +1,574 @@
+"""A template of SAM for an application: functions, mappings, tables, buckets, queue, alarms, as template.yaml."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+from streamfold.deploy import alarms
+from streamfold.deploy.choices import CHOICES
+from streamfold.deploy.filters import Filter, filter_of
+from streamfold.deploy.functions import (
+    QUEUE,
+    RUNTIME,
+    STATE_TABLE,
+    STREAM,
+    DeployedFunction,
+    Deployment,
+    ExistingTable,
+    dimensions,
+)
+from streamfold.deploy.permissions import Place, Role, permissions, policy
+from streamfold.keys.table import STATE, Table
+from streamfold.lambda_entry.queue import RING
+from streamfold.routes.route import GROUP
+from streamfold.settings.readers import PREFIX
+
+TemplateValue = Any
+"""A value of a template: plain, or a function of CloudFormation as an object."""
+TIMEOUT_SECONDS = {STREAM: 60, QUEUE: 120}
+"""Of a function: well above STREAMFOLD_STOP_SECONDS, and long enough for some pages of a segment."""
+VERIFIER_SECONDS = 900
+QUEUE_TIMEOUTS, QUEUE_RECEIVES = 6, 5
+"""Of a queue (Lambda Developer Guide, services-sqs-configure)."""
+DAY_SECONDS = 86_400
+CUT_OFF = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
+CONCURRENCY = 10
+"""Segments of fan-outs side by side."""
+LIVES_ON = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
+GOES = {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
+VERSION = "2012-10-17"
+"""Of the language of policies."""
+
+
+def ref(name: str) -> TemplateValue:
+    return {"Ref": name}
+
+
+def att(name: str, attribute: str = "Arn") -> TemplateValue:
+    return {"Fn::GetAtt": [name, attribute]}
+
+
+def sub(text: str) -> TemplateValue:
+    return {"Fn::Sub": text}
+
+
+def if_(condition: str, one: TemplateValue, other: TemplateValue) -> TemplateValue:
+    return {"Fn::If": [condition, one, other]}
+
+
+NO_VALUE = ref("AWS::NoValue")
+LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": {"RetentionInDays": ref("LogDays")}}
+NOTIFIED = [if_("OwnTopic", ref("AlarmTopic"), ref("AlarmTopicArn"))]
+
+
+MAPPING = {
+    "StartingPosition": "TRIM_HORIZON",
+    "BatchSize": ref("BatchSize"),
+    "MaximumBatchingWindowInSeconds": ref("WindowSeconds"),
+    "ParallelizationFactor": ref("ParallelizationFactor"),
+    "FunctionResponseTypes": ["ReportBatchItemFailures"],
+    "BisectBatchOnFunctionError": True,
+    "MaximumRetryAttempts": ref("Retries"),
+    "MaximumRecordAgeInSeconds": ref("RecordAgeSeconds"),
+    "MetricsConfig": {"Metrics": ["EventCount"]},
+    "DestinationConfig": {"OnFailure": {"Type": "S3", "Destination": att("FailureBucket")}},
+}
+"""What the mappings of all streams have."""
+DAILY = {
+    "Daily": {
+        "Type": "Schedule",
+        "Properties": {"Schedule": "rate(1 day)", "Input": json.dumps({"sample": 2000, "tolerance": 60})},
+    }
+}
+PLACES: Mapping[str, TemplateValue] = {
+    "state": att("StateTable"),
+    "failure bucket": att("FailureBucket"),
+    "parking bucket": att("FailureBucket"),
+    "failures": sub("${FailureBucket.Arn}/aws/lambda/*"),
+    "parked": sub("${FailureBucket.Arn}/parked/*"),
+    "archive": sub("${ArchiveBucket.Arn}/*"),
+    "account": "*",
+}
+"""Places that an application has once."""
+
+
+class SamTemplate:
+    """The template of a deployment. ``existing``: tables that are there already, by logical name. ``filters``: those of
+    mappings in place of the generated ones, by function and table.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        existing: Mapping[str, ExistingTable] | None = None,
+        filters: Mapping[tuple[str, str], Filter] | None = None,
+        runtime: str = RUNTIME,
+    ) -> None:
+        self.deployment = deployment
+        self.existing = existing or {}
+        self.given_filters = filters or {}
+        self.runtime = runtime
+
+    @cached_property
+    def functions(self) -> Sequence[DeployedFunction]:
+        return self.deployment.functions
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The template as plain values."""
+        resources: dict[str, Any] = {}
+        for table in self.deployment.tables:
+            if table.name not in self.existing:
+                resources[self.resource_of(table.name)] = self._table(table)
+        resources["StateTable"] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
+        for each in self.functions:
+            resources |= self._with_function(each)
+        watched = {self.resource_of(table.name): self._real_name(table.name) for table in self.deployment.tables}
+        for name, real in {**watched, "StateTable": ref("StateTable")}.items():
+            for alarm in alarms.OF_TABLE:
+                resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
+        resources |= _dashboards(self.functions, resources)
+        resources |= _topic()
+        resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
+        if any(each.archives for each in self.functions):
+            resources |= _bucket("ArchiveBucket", {})
+        return {
+            "AWSTemplateFormatVersion": "2010-09-09",
+            "Transform": "AWS::Serverless-2016-10-31",
+            "Description": f"Rows of {self.deployment.app.name}, derived from a DynamoDB stream, exactly once.",
+            "Parameters": self._parameters(),
+            **({"Rules": SEARCH_RULES} if self.searches else {}),
+            "Conditions": {**(SEARCH_CONDITIONS if self.searches else {}), **CONDITIONS},
+            "Resources": resources,
+            "Outputs": _outputs(resources),
+        }
+
+    # Names.
+
+    def resource_of(self, logical: str) -> str:
+        """The name of a table's resource."""
+        if logical == "main" or len(self.deployment.tables) == 1:
+            return "Table"
+        return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", logical)) + "Table"
+
+    def table_arn(self, logical: str) -> TemplateValue:
+        """The ARN of a table of the application, or of the state."""
+        if logical == STATE.name:
+            return att("StateTable")
+        if logical in self.existing:
+            existing = self.existing[logical]
+            if existing.stream and not existing.on_kinesis:  # the ARN of its stream has its region and account
+                return existing.stream.partition("/stream/")[0]
+            return sub(f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{existing.name}")
+        region = self.deployment.app.tables[logical].region
+        if region is not None:
+            parameter = self.resource_of(logical) + "Name"
+            return sub(f"arn:${{AWS::Partition}}:dynamodb:{region}:${{AWS::AccountId}}:table/${{{parameter}}}")
+        return att(self.resource_of(logical))
+
+    def stream_arn(self, logical: str) -> TemplateValue:
+        """The ARN of a table's stream."""
+        existing = self.existing.get(logical)
+        return existing.stream if existing else att(self.resource_of(logical), "StreamArn")
+
+    def filter(self, function: DeployedFunction, logical: str) -> Filter:
+        """The filter of a function's mapping of a table."""
+        if found := self.given_filters.get((function.name, logical)):
+            return found
+        existing = self.existing.get(logical)
+        view = self.deployment.view(self.deployment.app.tables[logical])
+        return filter_of(
+            self.deployment.app,
+            function.group,
+            logical,
+            old_images=view in ("NEW_AND_OLD_IMAGES", "OLD_IMAGE"),
+            kinesis=existing is not None and existing.on_kinesis,
+        )
+
+    @cached_property
+    def searches(self) -> list[DeployedFunction]:
+        return [each for each in self.functions if each.sort == STREAM and each.searches]
+
+    def condition(self, function: DeployedFunction) -> str | None:
+        """The condition of a function that an application can do without: one of searches alone."""
+        only = function.sort == STREAM and all(route.kind.indexes(route) for route in function.routes)
+        return "Searches" if only and function.routes else None
+
+    # Functions.
+
+    def _with_function(self, function: DeployedFunction) -> dict[str, Any]:
+        """A function with its role, its log, its alarms, and its queue."""
+        name = function.name
+        found = {name: self._function(function), f"{name}Role": _role(self.statements(function)), f"{name}Log": {**LOG}}
+        for alarm in function.alarms:
+            for table in function.subscribed if alarm.of == alarms.MAPPING else [""]:
+                several = self._event_name(table) if table and len(function.subscribed) > 1 else ""
+                mapping = ref(f"{name}{self._event_name(table)}") if table else None
+                own = dimensions(alarm, service=ref("Application"), function=ref(name), mapping=mapping)
+                found[f"{name}{several}{alarm.name}"] = alarm.resource(name, own, NOTIFIED)
+        if (condition := self.condition(function)) is not None:
+            for resource in found.values():
+                resource["Condition"] = condition
+        return {**(_queue(function) if function.sort == QUEUE else {}), **found}
+
+    def _function(self, function: DeployedFunction) -> dict[str, Any]:
+        own: dict[str, Any] = {"RecursiveLoop": "Allow"} if function.sort == QUEUE else {}
+        return {
+            "Type": "AWS::Serverless::Function",
+            "Metadata": {"BuildMethod": "makefile"},
+            "Properties": {
+                "CodeUri": ".",
+                "Handler": function.handler,
+                "Runtime": self.runtime,
+                "Architectures": [ref("Architecture")],
+                "MemorySize": ref("MemorySize"),
+                "Timeout": TIMEOUT_SECONDS.get(function.sort, VERIFIER_SECONDS),
+                **own,
+                "Role": att(f"{function.name}Role"),
+                "LoggingConfig": {"LogGroup": ref(f"{function.name}Log")},
+                "Environment": {"Variables": self.environment(function)},
+                "Events": self._events(function),
+                **({} if function.sort in (STREAM, QUEUE) else {"EventInvokeConfig": {"MaximumRetryAttempts": 0}}),
+            },
+        }
+
+    def environment(self, function: DeployedFunction) -> dict[str, TemplateValue]:
+        """The variables of a function."""
+        found = {variable: self._real_name(name) for name, variable in self.deployment.environment_names.items()}
+        found |= {STATE_TABLE: ref("StateTable"), PREFIX + "OLDER_CODE": ref("OlderCode")}
+        if function.sort in (STREAM, QUEUE):
+            found |= {
+                PREFIX + "GROUP": function.group or GROUP,
+                PREFIX + "PARK": sub("s3://${FailureBucket}/parked"),
+                PREFIX + "RETENTION_DAYS": ref("RetentionDays"),
+            }
+            if function.fans_out:
+                found[PREFIX + "JOBS"] = ref(function.queue)
+            if function.archives:
+                found[PREFIX + "ARCHIVE"] = sub("s3://${ArchiveBucket}")
+            if function.searches:
+                found |= {PREFIX + "SEARCH": ref("SearchEndpoint"), PREFIX + "SEARCH_SERVICE": "es"}
+        return found
+
+    def _real_name(self, logical: str) -> TemplateValue:
+        if logical in self.existing:
+            return self.existing[logical].name
+        if self.deployment.app.tables[logical].region is not None:
+            return ref(self.resource_of(logical) + "Name")
+        return ref(self.resource_of(logical))
+
+    def _events(self, function: DeployedFunction) -> dict[str, Any]:
+        if function.sort == STREAM:
+            return {self._event_name(name): self._stream_event(function, name) for name in function.subscribed}
+        return _messages_of(function.queue) if function.sort == QUEUE else DAILY
+
+    def _event_name(self, logical: str) -> str:
+        return f"{self.resource_of(logical)}Stream"
+
+    def _stream_event(self, function: DeployedFunction, logical: str) -> dict[str, Any]:
+        existing = self.existing.get(logical)
+        criteria = self.filter(function, logical).criteria
+        return {
+            "Type": "Kinesis" if existing is not None and existing.on_kinesis else "DynamoDB",
+            "Properties": {
+                "Stream": self.stream_arn(logical),
+                **({} if criteria is None else {"FilterCriteria": criteria}),
+                **MAPPING,
+            },
+        }
+
+    def statements(self, function: DeployedFunction) -> list[TemplateValue]:
+        """What the role of a function allows: the calls that its handlers make, and those of its mapping."""
+        granted = self.deployment.permissions(function, **self._of_tables)
+        document = policy(granted, lambda place: self.resource_of_place(place, function))
+        use_key = {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}
+        return [*document["Statement"], if_("OwnKey", use_key, NO_VALUE)]
+
+    @property
+    def _of_tables(self) -> dict[str, list[str]]:
+        kinesis = [name for name, table in self.existing.items() if table.on_kinesis]
+        return {"kinesis": kinesis, "encrypted": [name for name, table in self.existing.items() if table.key]}
+
+    def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
+        """The policy of a person who operates the application, or reads only."""
+        return policy(permissions(self.deployment.app, Role(kind), **self._of_tables), self.resource_of_place)
+
+    def resource_of_place(self, place: Place, function: DeployedFunction | None = None) -> TemplateValue:
+        """The ARN of a place in this template."""
+        match place.kind:
+            case "table":
+                return self.table_arn(place.name)
+            case "stream":
+                return self.stream_arn(place.name)
+            case "key":
+                return self.existing[place.name].key
+            case "search":
+                domain = "arn:${AWS::Partition}:es:${AWS::Region}:${AWS::AccountId}:domain/${SearchDomain}"
+                return sub(f"{domain}/{place.name}")
+            case "queue" | "dead letters":
+                queues = [each for each in self.functions if each.sort == QUEUE]
+                own = [each for each in queues if function is None or each.group == function.group]
+                found = [att(each.queue + "Failures" * (place.kind != "queue")) for each in own]
+                return found[0] if len(found) == 1 else found
+            case "log":
+                names = [function.name] if function is not None else [each.name for each in self.functions]
+                found = [att(f"{name}Log") for name in names]
+                return found[0] if len(found) == 1 else found
+        return PLACES[place.kind]
+
+    # Tables, queues, buckets.
+
+    def _table(self, table: Table) -> dict[str, Any]:
+        types = self.deployment.key_types(table)
+        view = self.deployment.view(table)
+        is_read = any(table.name in each.subscribed for each in self.functions)
+        found = _stored(types, table.attributes, table.ttl)
+        if is_read:
+            found["Properties"]["StreamSpecification"] = {"StreamViewType": view}
+        if table.indexes:
+            found["Properties"]["GlobalSecondaryIndexes"] = [
+                {"IndexName": name, "KeySchema": _schema(list(keys)), "Projection": {"ProjectionType": "ALL"}}
+                for name, keys in table.indexes.items()
+            ]
+        return found
+
+    # What a person sees.
+
+    def _parameters(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "Application": {
+                "Type": "String",
+                "Default": self.deployment.app.name,
+                "Description": "The name of the App, by which its metrics are found",
+            }
+        }
+        if self.searches:
+            found |= SEARCH_PARAMETERS
+        for name, table in self.deployment.app.tables.items():
+            if table.region is not None:
+                text = f"The real name of table {name} in {table.region}"
+                found[self.resource_of(name) + "Name"] = {"Type": "String", "Default": name, "Description": text}
+        return found | ALARM_PARAMETERS | {choice.name: choice.parameter for choice in CHOICES}
+
+
+def _messages_of(queue: str) -> dict[str, Any]:
+    messages = {
+        "Queue": att(queue),
+        "BatchSize": 1,
+        "FunctionResponseTypes": ["ReportBatchItemFailures"],
+        "ScalingConfig": {"MaximumConcurrency": CONCURRENCY},
+    }
+    again = {"Schedule": "rate(5 minutes)", "Input": json.dumps(RING)}
+    return {
+        "Messages": {"Type": "SQS", "Properties": messages},
+        "QueueAgain": {"Type": "Schedule", "Properties": again},
+    }
+
+
+def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:
+    trusted = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    own = {"PolicyName": "own", "PolicyDocument": {"Version": VERSION, "Statement": list(statements)}}
+    trust = {"Version": VERSION, "Statement": [trusted]}
+    return {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": trust, "Policies": [own]}}
+
+
+def _queue(function: DeployedFunction) -> dict[str, Any]:
+    name, dead = function.queue, f"{function.queue}Failures"
+    kept = {"MessageRetentionPeriod": 14 * DAY_SECONDS, "SqsManagedSseEnabled": True}
+    properties = {
+        "VisibilityTimeout": QUEUE_TIMEOUTS * TIMEOUT_SECONDS[QUEUE],
+        "SqsManagedSseEnabled": True,
+        "RedrivePolicy": {"deadLetterTargetArn": att(dead), "maxReceiveCount": QUEUE_RECEIVES},
+    }
+    policy = {
+        "Queues": [ref(name), ref(dead)],
+        "PolicyDocument": _only_encrypted("sqs:*", [att(name), att(dead)]),
+    }
+    rising = {
+        f"{name}{alarm.name}": alarm.resource(name, {alarm.of: att(dead, "QueueName")}, NOTIFIED)
+        for alarm in alarms.OF_QUEUE
+    }
+    return {
+        name: {"Type": "AWS::SQS::Queue", "Properties": properties},
+        dead: {"Type": "AWS::SQS::Queue", "Properties": kept},
+        f"{name}Policy": {"Type": "AWS::SQS::QueuePolicy", "Properties": policy},
+        **rising,
+    }
+
+
+def _bucket(name: str, expiry: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
+    properties = {
+        "BucketEncryption": {
+            "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
+        },
+        "PublicAccessBlockConfiguration": dict.fromkeys(blocks, True),
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        "LifecycleConfiguration": {"Rules": [{"Id": "tidy", "Status": "Enabled", **expiry, **CUT_OFF}]},
+    }
+    policy = {
+        "Bucket": ref(name),
+        "PolicyDocument": _only_encrypted("s3:*", [att(name), sub(f"${{{name}.Arn}}/*")]),
+    }
+    return {
+        name: {"Type": "AWS::S3::Bucket", **LIVES_ON, "Properties": properties},
+        f"{name}Policy": {"Type": "AWS::S3::BucketPolicy", "Properties": policy},
+    }
+
+
+def _topic() -> dict[str, Any]:
+    subscription = {"TopicArn": ref("AlarmTopic"), "Protocol": "email", "Endpoint": ref("AlarmMail")}
+    return {
+        "AlarmTopic": {"Type": "AWS::SNS::Topic", "Condition": "OwnTopic"},
+        "AlarmSubscription": {
+            "Type": "AWS::SNS::Subscription",
+            "Condition": "Mails",
+            "Properties": subscription,
+        },
+    }
+
+
+def _dashboards(functions: Sequence[DeployedFunction], resources: Mapping[str, Any]) -> dict[str, Any]:
+    """The alarms, a row for each function, and one for tables; those with a condition on a board of their own."""
+    rows: dict[str | None, dict[str, list[str]]] = {}
+    for name, resource in resources.items():
+        if resource["Type"] == "AWS::CloudWatch::Alarm":
+            owner = max((each.name for each in functions if name.startswith(each.name)), key=len, default="")
+            owner = owner or ("Tables" if name.endswith("Throttles") else "Queues")
+            rows.setdefault(resource.get("Condition"), {}).setdefault(owner, []).append(name)
+    found = {}
+    for condition, own in rows.items():
+        board: dict[str, Any] = {
+            "Type": "AWS::CloudWatch::Dashboard",
+            "Properties": {"DashboardBody": sub(_dashboard(own))},
+        }
+        found["Dashboard" if condition is None else "SearchDashboard"] = {
+            **board,
+            **({} if condition is None else {"Condition": condition}),
+        }
+    return found
+
+
+def _outputs(resources: Mapping[str, Any]) -> dict[str, Any]:
+    nobody = sub("NOBODY: subscribe to ${AlarmTopic}, or deploy with AlarmMail or AlarmTopicArn")
+    by_topic = if_("OwnTopic", ref("AlarmMail"), ref("AlarmTopicArn"))
+    found = {
+        "AlarmsGoTo": {
+            "Description": "Who is notified of alarms",
+            "Value": if_("NobodyIsNotified", nobody, by_topic),
+        }
+    }
+    texts = {
+        "AWS::DynamoDB::Table": "A table, for --table or STREAMFOLD_STATE_TABLE",
+        "AWS::S3::Bucket": "A bucket of records or items",
+        "AWS::SQS::Queue": "A queue, for STREAMFOLD_JOBS",
+        "AWS::Serverless::Function": "A function",
+    }
+    for name, resource in resources.items():
+        if (text := texts.get(resource["Type"])) is not None:
+            condition = {"Condition": resource["Condition"]} if "Condition" in resource else {}
+            found[f"{name}Name"] = {**condition, "Description": text, "Value": ref(name)}
+    return found
+
+
+ALARM_PARAMETERS = {
+    "AlarmTopicArn": {
+        "Type": "String",
+        "Default": "",
+        "Description": "The SNS topic that alarms are sent to; empty, and the stack makes one",
+    },
+    "AlarmMail": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "^([^@ ]+@[^@ ]+)?$",
+        "Description": "A mail address that the stack's own topic sends alarms to",
+    },
+}
+SEARCH_PARAMETERS = {
+    "SearchEndpoint": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "^(https://[^/@?# ]+)?$",
+        "Description": "Where documents go, https://HOST of an OpenSearch domain; empty: no search function",
+    },
+    "SearchDomain": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "^([a-z][a-z0-9-]{2,27})?$",
+        "Description": "The name of that domain, in this account and region, for permissions",
+    },
+}
+
+
+def _is_empty(parameter: str) -> TemplateValue:
+    return {"Fn::Equals": [ref(parameter), ""]}
+
+
+CONDITIONS = {
+    "OwnKey": {"Fn::Not": [_is_empty("KeyArn")]},
+    "OwnTopic": _is_empty("AlarmTopicArn"),
+    "Mails": {"Fn::And": [{"Condition": "OwnTopic"}, {"Fn::Not": [_is_empty("AlarmMail")]}]},
+    "NobodyIsNotified": {"Fn::And": [{"Condition": "OwnTopic"}, _is_empty("AlarmMail")]},
+}
+SEARCH_CONDITIONS = {"Searches": {"Fn::Not": [_is_empty("SearchEndpoint")]}}
+SEARCH_RULES = {
+    "SearchHasDomain": {
+        "RuleCondition": {"Fn::Not": [_is_empty("SearchEndpoint")]},
+        "Assertions": [
+            {
+                "Assert": {"Fn::Not": [_is_empty("SearchDomain")]},
+                "AssertDescription": "SearchEndpoint needs SearchDomain, the name of the domain behind it",
+            }
+        ],
+    }
+}
+
+
+def _stored(types: Mapping[str, str], attributes: Sequence[str], ttl: str | None) -> dict[str, Any]:
+    """A table that outlives its stack and can be restored."""
+    own_key = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": ref("KeyArn")}
+    properties: dict[str, Any] = {
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": name, "AttributeType": tag} for name, tag in types.items()],
+        "KeySchema": _schema(attributes),
+        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
+        "SSESpecification": if_("OwnKey", own_key, NO_VALUE),
+    }
+    if ttl is not None:
+        properties["TimeToLiveSpecification"] = {"AttributeName": ttl, "Enabled": True}
+    return {"Type": "AWS::DynamoDB::Table", **LIVES_ON, "Properties": properties}
+
+
+def _schema(attributes: Iterable[str]) -> list[dict[str, str]]:
+    both = zip(attributes, ("HASH", "RANGE"), strict=False)
+    return [{"AttributeName": name, "KeyType": kind} for name, kind in both]
+
+
+def _only_encrypted(action: str, resources: Sequence[TemplateValue]) -> dict[str, Any]:
+    statement = {
+        "Sid": "OnlyEncryptedTransport",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": action,
+        "Resource": list(resources),
+        "Condition": {"Bool": {"aws:SecureTransport": False}},
+    }
+    return {"Version": VERSION, "Statement": [statement]}
+
+
+def _dashboard(rows: Mapping[str, Sequence[str]]) -> str:
+    widgets = [
+        {
+            "type": "alarm",
+            "x": 0,
+            "y": 4 * number,
+            "width": 24,
+            "height": 4,
+            "properties": {"title": title, "alarms": [f"${{{name}.Arn}}" for name in names]},
+        }
+        for number, (title, names) in enumerate(rows.items())
+    ]
+    return json.dumps({"widgets": widgets})

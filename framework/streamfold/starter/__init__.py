@@ -1,0 +1,1 @@
+"""A new application: its files, made of templates."""

@@ -1,0 +1,502 @@
+"""The shapes of a table's keys: which keys are of one template, which segments are literals, and which are fields.
+
+Nothing in a table shows what a segment is, so it is inferred from all keys. A word that recurs is a
+literal (``ORDER``), whatever has digits, or many values, is a field. A field of few words looks like literals: its
+shapes (``GAME#chess``, ``GAME#go``) are merged if their items have the same attributes. What is decided by a habit of
+writers, and not by the keys, becomes a note of the shape.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from streamfold.errors import SettingsError, shown
+from streamfold.keys.field import make_field
+from streamfold.keys.key_part import KeyValue
+from streamfold.records.values import RawImage
+
+SHAPES_MAX = 200
+"""Shapes of one table: more than any single-table design has, and as many as a person can read."""
+LEAVES_MAX = 5_000
+"""Combinations of literals that are compared, before those of one shape are merged."""
+ATTRIBUTES_MAX = 1_000
+"""Attributes of one shape."""
+WORDS_MAX = 24
+"""Words that one segment may have as literals. A segment with more words is a field."""
+DELIMITERS = "#|/:~$;,_.-+="
+"""Separators of key segments, those that no value has first."""
+DOUBTFUL_DELIMITERS = ",_.-+="
+"""Separators that are often inside of values: with one of them each shape has a note."""
+HEAD_LETTERS_MIN = 3
+"""Letters of a word before a delimiter: d-17 is an identifier."""
+DEFAULT_DELIMITER = "#"
+SURE_VALUES = 5
+"""Values of a field of few words: with fewer, the shape has a note."""
+SURE_ITEMS = 3
+"""Items of a shape: with fewer, the shape has a note, because its fields may be literals."""
+EQUAL_SHARE = 0.95
+"""Share of items in which an attribute equals a segment of the key, for the segment to be that attribute."""
+COMMON_SHARE = 0.8
+"""Share of items with an attribute, for the attribute to be typical of a shape."""
+ALIKE_SHARE = 0.5
+"""Attributes in common, of all attributes of two shapes, for the shapes to be one."""
+WORD = re.compile(r"[A-Za-z][A-Za-z_-]*")
+WORD_WITH_DIGITS = re.compile(r"(?=(?:.*[A-Za-z]){2})(?!(?:.*\d){3})[A-Za-z][A-Za-z0-9_-]*")
+"""A first segment of several may be ``I18N`` or ``OAUTH2``: two letters or more, and two digits at most."""
+CAPITALS = re.compile(r"[A-Z_-]{3,}\d*")
+TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:?\d\d)?")
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+ULID = make_field("x", "ulid", DEFAULT_DELIMITER)
+TYPE_NAMES = re.compile(
+    r"_*(et|(entity|item|object|record|row|model|doc|document)?_?(type|kind|class|entity|model|typename))_*",
+    re.IGNORECASE,
+)
+"""Attributes that name what an item is: they equal a literal of its key, not a field."""
+TENANTS = ("tenant", "org", "organization", "organisation", "workspace", "company")
+TENANT = "tenant"
+LOWER, UPPER, CAPITAL = "lower", "upper", "capital"
+LITERAL, TEXT, NUMBER, BINARY, REST = "literal", "text", "number", "binary", "rest"
+KINDS: tuple[tuple[str, Callable[[str], object]], ...] = (
+    ("time", TIME.fullmatch),
+    ("date", DATE.fullmatch),
+    ("ulid", lambda text: ULID is not None and ULID.reads(text)),
+)
+"""Texts that no other field of the same segment has: shapes with them are apart."""
+
+
+class SampledItem(NamedTuple):
+    """The key of an item, and its attributes."""
+
+    key: tuple[KeyValue, ...]  # partition, and sort if the table has one
+    image: RawImage  # without the attributes of the key
+
+
+class Column(NamedTuple):
+    """One segment of a shape's key."""
+
+    component: int  # 0 is the partition key, 1 the sort key
+    kind: str
+    text: str = ""  # of a literal
+
+    @property
+    def is_literal(self) -> bool:
+        return self.kind == LITERAL
+
+
+Columns = tuple[Column, ...]
+
+
+@dataclass
+class KeyShape:
+    """The items whose keys are of one template."""
+
+    columns: Columns
+    items: list[SampledItem]
+    segments: list[tuple[KeyValue, ...]]  # of each item, one for each column
+    notes: list[str] = field(default_factory=list)
+
+    @cached_property
+    def names(self) -> Mapping[str, int]:
+        """How many items have each attribute."""
+        return Counter(name for item in self.items for name in item.image)
+
+    @cached_property
+    def types(self) -> Mapping[str, frozenset[str]]:
+        """The types of each attribute; null is of every type."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for item in self.items:
+            for name, value in item.image.items():
+                found[name].update(tag for tag in value if tag != "NULL")
+        return {name: frozenset(tags) for name, tags in found.items()}
+
+    def values(self, column: int) -> list[KeyValue]:
+        """The distinct values of a segment, in their order."""
+        return list(dict.fromkeys(segments[column] for segments in self.segments))
+
+    @cached_property
+    def keys(self) -> int:
+        """The number of distinct items."""
+        return len({item.key for item in self.items})
+
+    def equal_attributes(self, column: int) -> set[str]:
+        """The attributes that equal a segment in nearly all items, without those that name what an item is."""
+        found: Counter[str] = Counter()
+        for item, segments in zip(self.items, self.segments, strict=True):
+            value = segments[column]
+            found.update(name for name, each in item.image.items() if value in (each.get("S"), each.get("N")))
+        enough = EQUAL_SHARE * len(self.items)
+        return {name for name, count in found.items() if count >= enough and not TYPE_NAMES.fullmatch(name)}
+
+    def is_numbered(self, column: int) -> bool:
+        """Whether a number of the items equals the digits of a segment."""
+        found: Counter[str] = Counter()
+        for item, segments in zip(self.items, self.segments, strict=True):
+            digits = str(segments[column]).lstrip("0") or "0"
+            found.update(name for name, each in item.image.items() if each.get("N") == digits)
+        return any(count >= EQUAL_SHARE * len(self.items) for count in found.values())
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def is_like(self, other: "KeyShape") -> bool:
+        """Whether the items of two shapes have the same attributes."""
+        few = min(self.keys, other.keys) < SURE_VALUES  # of few items an attribute may lack that most others have
+        share = EQUAL_SHARE if few else COMMON_SHARE
+        mine, theirs = self.names, other.names
+        common = {name for name, count in mine.items() if count >= share * len(self.items)}
+        typical = {name for name, count in theirs.items() if count >= share * len(other.items)}
+        if not (common <= theirs.keys() and typical <= mine.keys()):
+            return False
+        shared = mine.keys() & theirs.keys()
+        if any(self.types[name] and other.types[name] and not self.types[name] & other.types[name] for name in shared):
+            return False
+        return few or len(shared) >= ALIKE_SHARE * len(mine.keys() | theirs.keys())
+
+
+def delimiter_of(keys: Iterable[tuple[KeyValue, ...]]) -> str:
+    """The separator of a table's key segments: the first that is behind words which recur."""
+    texts = [value for key in keys for value in key if isinstance(value, str)]
+    best, best_count = DEFAULT_DELIMITER, 0
+    for delimiter in DELIMITERS:
+        heads = Counter(
+            found[0]
+            for text in texts
+            if delimiter in text
+            and len(found := segments_of(text, delimiter)) > 1
+            and WORD.fullmatch(found[0])
+            and (delimiter not in DOUBTFUL_DELIMITERS or len(found[0]) >= HEAD_LETTERS_MIN)
+        )
+        count = sum(heads.values())
+        if count > best_count and len(heads) <= max(WORDS_MAX, count // SURE_VALUES):
+            best, best_count = delimiter, count
+        if best_count * 5 >= len(texts):  # a fifth of all keys: the others have no separator, or one inside of values
+            return best
+    return best
+
+
+def segments_of(text: str, delimiter: str) -> list[str]:
+    """The segments of a key. Times and UUIDs are one segment, also with ``:`` or ``-`` as the delimiter."""
+    if delimiter == DEFAULT_DELIMITER:
+        return text.split(delimiter)
+    found: list[str] = []
+    start = 0
+    while True:
+        value = TIME.match(text, start) or UUID.match(text, start) or DATE.match(text, start)
+        end = value.end() if value and text[value.end() :][:1] in ("", delimiter) else text.find(delimiter, start)
+        if end < 0 or end == len(text):
+            return [*found, text[start:]]
+        found.append(text[start:end])
+        start = end + 1
+
+
+def shapes_of(items: Sequence[SampledItem], delimiter: str, source: str) -> list[KeyShape]:
+    """The shapes of a table's items, the most frequent first.
+
+    Raises ``SettingsError``, which names the source, for a table whose keys have no shapes.
+    """
+    groups: dict[tuple[tuple[type, int], ...], KeyShape] = {}
+    for item in items:
+        divided = [segments_of(value, delimiter) if isinstance(value, str) else [value] for value in item.key]
+        layout = tuple((type(value), len(segments)) for value, segments in zip(item.key, divided, strict=True))
+        if layout not in groups:
+            columns = tuple(
+                Column(number, TEXT if isinstance(value, str) else BINARY if isinstance(value, bytes) else NUMBER)
+                for number, (value, segments) in enumerate(zip(item.key, divided, strict=True))
+                for _ in segments
+            )
+            groups[layout] = KeyShape(columns, [], [])
+        groups[layout].items.append(item)
+        groups[layout].segments.append(tuple(segment for segments in divided for segment in segments))
+    leaves: list[KeyShape] = []
+    for group in groups.values():
+        leaves += _divided(group, 0)
+        if len(leaves) > LEAVES_MAX:
+            raise _too_many(source, leaves)
+    found = _with_rests(_absorbed(_merged(_without_tenants(leaves))), delimiter)
+    if len(found) > SHAPES_MAX:
+        raise _too_many(source, found)
+    for shape in found:
+        if _has_many_literals(shape):
+            raise _too_many(source, [shape])
+        _note_doubts(shape)
+        if delimiter in DOUBTFUL_DELIMITERS:
+            shape.note(f"divided at {delimiter!r}")
+    return sorted(found, key=lambda shape: -len(shape.items))
+
+
+def _too_many(source: str, shapes: Sequence[KeyShape]) -> SettingsError:
+    some = ", ".join(shown(" / ".join(map(str, shape.items[0].key))) for shape in shapes[:2])
+    return SettingsError(
+        f"{source} has over {SHAPES_MAX} shapes of keys, such as {some}: expected keys that say what an item is with a "
+        "few literals, ORDER#{order_id}. Give a recording of one application's items, or begin without --from."
+    )
+
+
+def _has_many_literals(shape: KeyShape) -> bool:
+    """Whether one shape is really many: each item has other attributes, or begins with another capital word."""
+    if len(shape.names) > ATTRIBUTES_MAX:
+        return True
+    first = shape.columns[0]
+    if first.kind != TEXT or len(_of_component(shape.columns, 0)) == 1 or shape.columns[1].is_literal:
+        return False
+    return sum(bool(CAPITALS.fullmatch(str(value))) for value in shape.values(0)) > SHAPES_MAX
+
+
+def _divided(group: KeyShape, column: int) -> list[KeyShape]:
+    """The shapes of a group whose keys have the same number of segments: one for each literal of each segment."""
+    if column == len(group.columns):
+        return [group]
+    if group.columns[column].kind != TEXT:
+        return _divided(group, column + 1)
+    counts = Counter(str(segments[column]) for segments in group.segments)
+    before = group.columns[column - 1] if _is_inside(group.columns, column) else None
+    is_first = before is None and column + 1 < len(group.columns) and _is_inside(group.columns, column + 1)
+    words = {text for text in counts if WORD.fullmatch(text) or (is_first and WORD_WITH_DIGITS.fullmatch(text))}
+    words = {text for text in words if _may_follow(text, before)}
+    if len(words) > WORDS_MAX and sum(counts[word] for word in words) < len(words) * len(words):
+        words = set()
+    branches: dict[Column, KeyShape] = {}
+    for item, segments in zip(group.items, group.segments, strict=True):
+        text = str(segments[column])
+        component = group.columns[column].component
+        if text in words or not text:
+            new = Column(component, LITERAL, text)
+        else:
+            new = Column(component, next((kind for kind, is_of in KINDS if is_of(text)), TEXT))
+        if new not in branches:
+            branches[new] = KeyShape((*group.columns[:column], new, *group.columns[column + 1 :]), [], [])
+        branches[new].items.append(item)
+        branches[new].segments.append(segments)
+    return [shape for branch in branches.values() for shape in _divided(branch, column + 1)]
+
+
+def _is_inside(columns: Columns, column: int) -> bool:
+    return column > 0 and columns[column - 1].component == columns[column].component
+
+
+def _may_follow(text: str, before: Column | None) -> bool:
+    """Whether a word may be a literal. Behind ``GAME`` the word ``chess`` is none: writers have one case for all."""
+    if before is None or not before.text or _case(before.text) == LOWER:
+        return True
+    return _case(text) == _case(before.text)
+
+
+def _case(text: str) -> str:
+    return LOWER if text.islower() else UPPER if text.isupper() else CAPITAL
+
+
+def _without_tenants(leaves: list[KeyShape]) -> list[KeyShape]:
+    """The shapes with the first segment as a field, where each of its words has the same literals behind it."""
+    candidates = [
+        leaf
+        for leaf in leaves
+        if leaf.columns[0].is_literal
+        and len(_of_component(leaf.columns, 0)) > 1
+        and leaf.columns[1].is_literal
+        and not (leaf.columns[0].text.isupper() and not leaf.columns[1].text.isupper())
+    ]
+    by_rest: dict[object, list[KeyShape]] = defaultdict(list)
+    for leaf in candidates:
+        sort = _of_component(leaf.columns, 1)
+        by_rest[leaf.columns[1], len(leaf.columns) - len(sort), len(sort), sort[:1]].append(leaf)
+    several = [each for each in by_rest.values() if len({leaf.columns[0] for leaf in each}) > 1]
+    tenants = {leaf.columns[0].text for each in several for leaf in each}
+    cases = {_case(leaf.columns[1].text) for leaf in candidates}
+    contrast = len(cases) == 1 and not cases & set(map(_case, tenants))
+    is_deep = any(len(_of_component(leaf.columns, 0)) > 2 for leaf in candidates)
+    likes = [leaf.is_like(max(each, key=lambda shape: shape.keys)) for each in several for leaf in each]
+    alike = sum(likes) >= COMMON_SHARE * len(likes)
+    if 2 * len(several) < max(len(by_rest), 1) or not alike or not (contrast or is_deep):
+        return leaves
+    merged = [leaf for leaf in leaves if leaf.columns[0].text not in tenants or not leaf.columns[0].is_literal]
+    found: dict[Columns, list[KeyShape]] = defaultdict(list)
+    for leaf in leaves:
+        if leaf.columns[0].is_literal and leaf.columns[0].text in tenants:
+            found[Column(0, TEXT), *leaf.columns[1:]].append(leaf)
+    for columns, same in found.items():
+        shape = _joined(columns, same)
+        if not contrast and len(tenants) < SURE_VALUES:
+            shape.note(f"the first segment has {len(tenants)} words, and may be a literal")
+        merged.append(shape)
+    return merged
+
+
+def _of_component(columns: Columns, component: int) -> Columns:
+    return tuple(column for column in columns if column.component == component)
+
+
+def _joined(columns: Columns, shapes: Sequence[KeyShape]) -> KeyShape:
+    notes = list(dict.fromkeys(note for shape in shapes for note in shape.notes))
+    items = [item for shape in shapes for item in shape.items]
+    return KeyShape(columns, items, [segments for shape in shapes for segments in shape.segments], notes)
+
+
+def _merged(leaves: list[KeyShape]) -> list[KeyShape]:
+    """The shapes after merging those that differ in one segment which is a field of few values."""
+    while True:
+        widest = max((len(leaf.columns) for leaf in leaves), default=0)
+        for column in reversed(range(widest)):
+            merged = _merged_at(leaves, column)
+            if len(merged) < len(leaves):
+                leaves = merged
+                break
+        else:
+            merged = _with_fields_behind_literals(leaves)
+            if merged == leaves:
+                return leaves
+            leaves = merged
+
+
+def _with_fields_behind_literals(leaves: list[KeyShape]) -> list[KeyShape]:
+    """The shapes with one more field: a segment behind a literal with several words, whatever differs in the others.
+
+    So ``COUNTRY#FR / PARIS#{id}`` and ``COUNTRY#DE / BONN#{id}`` become comparable.
+    """
+    groups: dict[tuple[Columns, int, tuple[int, ...]], list[KeyShape]] = defaultdict(list)
+    for leaf in leaves:
+        for column in range(1, len(leaf.columns)):
+            is_word = leaf.columns[column].is_literal and bool(leaf.columns[column].text)
+            if is_word and _is_inside(leaf.columns, column) and leaf.columns[column - 1].text:
+                layout = tuple(each.component for each in leaf.columns)
+                groups[leaf.columns[:column], column, layout].append(leaf)
+    for (before, column, _), group in sorted(groups.items(), key=lambda each: -len(each[1])):
+        words = {leaf.columns[column].text for leaf in group}
+        if len(words) > 1 and all(leaf.is_like(group[0]) for leaf in group):
+            found = [leaf for leaf in leaves if not any(leaf is each for each in group)]
+            for leaf in group:
+                new = Column(leaf.columns[column].component, TEXT)
+                made = _joined((*before, new, *leaf.columns[column + 1 :]), [leaf])
+                made.note(f"{len(words)} words in one segment: each may be a literal")
+                found.append(made)
+            return found
+    return leaves
+
+
+def _merged_at(leaves: Sequence[KeyShape], column: int) -> list[KeyShape]:
+    groups: dict[object, list[KeyShape]] = defaultdict(list)
+    for number, leaf in enumerate(leaves):
+        is_text = column < len(leaf.columns) and leaf.columns[column].kind in (LITERAL, TEXT)
+        is_text = is_text and (not leaf.columns[column].is_literal or bool(leaf.columns[column].text))
+        rest = (
+            (leaf.columns[:column], leaf.columns[column].component, leaf.columns[column + 1 :]) if is_text else number
+        )
+        groups[rest].append(leaf)
+    found: list[KeyShape] = []
+    for group in groups.values():
+        for same in _alike(group):
+            if len(same) > 1 and (why := _merge_note(same, column)) is not None:
+                columns = same[0].columns
+                new = Column(columns[column].component, TEXT)
+                shape = _joined((*columns[:column], new, *columns[column + 1 :]), same)
+                if why:
+                    shape.note(why)
+                found.append(shape)
+            else:
+                found += same
+    return found
+
+
+def _alike(group: Sequence[KeyShape]) -> list[list[KeyShape]]:
+    found: list[list[KeyShape]] = []
+    for shape in sorted(group, key=lambda shape: -len(shape.items)):
+        same = next((each for each in found if each[0].is_like(shape)), None)
+        if same is None:
+            found.append([shape])
+        else:
+            same.append(shape)
+    return found
+
+
+def _merge_note(shapes: Sequence[KeyShape], column: int) -> str | None:
+    """None where the segment of these shapes, which are equal in all else, has literals. Otherwise the note of the
+    merged shape, empty where the keys leave no doubt.
+    """
+    columns = shapes[0].columns
+    words = [shape.columns[column].text for shape in shapes if shape.columns[column].is_literal]
+    is_mixed = len(words) < len(shapes)  # some values are no words
+    is_inside = _is_inside(columns, column)
+    before = columns[column - 1] if is_inside else None
+    behind = columns[column + 1] if column + 1 < len(columns) and _is_inside(columns, column + 1) else None
+    shared = set.intersection(*(shape.equal_attributes(column) for shape in shapes))
+    is_many = columns[column].component > 0 and len(words) >= SURE_VALUES
+    if before is None and behind is not None and not behind.is_literal and not (is_mixed or shared or is_many):
+        return None  # the first segment of several says what an item is
+    if before is None and behind is not None and columns[column].component == 0 and not behind.is_literal:
+        return None
+    if before is not None and not before.is_literal and behind is not None and not behind.is_literal and not shared:
+        return None  # a word between two fields separates them
+    if shared or (is_mixed and before is not None):
+        return ""
+    few = f"{len(words)} words in one segment" if not is_mixed else "words and other values in one segment"
+    if before is None and behind is None and all(map(str.isupper, words)):
+        for shape in shapes:  # PROFILE and SETTINGS of a user, or sizes S and M
+            shape.note("another shape differs in one word, and has the same attributes")
+        return None
+    if before is not None and before.is_literal and len(words) >= SURE_VALUES:
+        return ""
+    return f"{few}: each may be a literal"
+
+
+def _absorbed(shapes: list[KeyShape]) -> list[KeyShape]:
+    """The shapes without those of few items that are of a more general one: their words are values of its fields."""
+    found: list[KeyShape] = []
+    for shape in sorted(shapes, key=lambda shape: -len(shape.items)):
+        general = next((each for each in found if _contains(each.columns, shape.columns) and each.is_like(shape)), None)
+        if general is None:
+            found.append(shape)
+            continue
+        found[found.index(general)] = _joined(general.columns, [general, shape])
+    return found
+
+
+def _contains(general: Columns, special: Columns) -> bool:
+    return len(general) == len(special) and all(
+        one == other or (one.component == other.component and one.kind == TEXT and other.is_literal)
+        for one, other in zip(general, special, strict=True)
+    )
+
+
+def _with_rests(shapes: list[KeyShape], delimiter: str) -> list[KeyShape]:
+    """The shapes after merging those that differ in the number of their last fields, as paths do."""
+    groups: dict[object, list[KeyShape]] = defaultdict(list)
+    for number, shape in enumerate(shapes):
+        last = shape.columns[-1].component
+        tail = _of_component(shape.columns, last)
+        begin = next((index for index, column in enumerate(tail) if not column.is_literal), len(tail))
+        rest = tail[begin:]
+        is_path = bool(rest) and all(column.kind == TEXT for column in rest) and (begin > 0 or last > 0)
+        head = shape.columns[: len(shape.columns) - len(rest)]
+        groups[(head, last) if is_path else number].append(shape)
+    found: list[KeyShape] = []
+    for key, group in groups.items():
+        for same in _alike(group):
+            if len(same) == 1 or not isinstance(key, tuple):
+                found += same
+                continue
+            head, last = key
+            merged = _joined((*head, Column(last, REST)), same)
+            merged.segments = [
+                (*segments[: len(head)], delimiter.join(map(str, segments[len(head) :])))
+                for segments in merged.segments
+            ]
+            merged.note("keys with more and with fewer segments have the same attributes")
+            found.append(merged)
+    return found
+
+
+def _note_doubts(shape: KeyShape) -> None:
+    """Adds notes where the keys do not show what a segment is."""
+    if shape.keys < SURE_ITEMS:
+        shape.note(f"{shape.keys} {'item' if shape.keys == 1 else 'items'} only")
+    for number, column in enumerate(shape.columns):
+        if column.kind == TEXT and len(shape.values(number)) == 1:
+            shape.note(f"one value of segment {number + 1}, which may be a literal")
+        if not column.is_literal or not column.text or not _is_inside(shape.columns, number):
+            continue
+        if shape.columns[number - 1].is_literal and shape.columns[number - 1].text:
+            shape.note(f"{column.text} may be a value")

@@ -1,0 +1,284 @@
+"""The texts of a new application's files. ``$package`` and ``$name`` are replaced when they are written."""
+
+PYPROJECT = """\
+[build-system]
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
+
+[project]
+name = "$project"
+version = "0.1.0"
+requires-python = ">=3.11"
+dependencies = ["streamfold"]
+
+[project.optional-dependencies]
+testing = ["streamfold[testing]"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["$package"]
+
+[tool.pytest.ini_options]
+testpaths = ["tests"]
+pythonpath = ["."]
+streamfold_app = "$package:app"
+"""
+MAKEFILE = """\
+# The application that streamfold's commands open.
+export STREAMFOLD_APP = $package:app
+
+test:
+	python -m pytest
+
+replay:
+	mkdir -p .streamfold
+	streamfold replay events/*.jsonl --state .streamfold/replay.db --fresh
+
+routes:
+	streamfold routes
+
+template:
+	streamfold template > template.yaml
+
+.PHONY: test replay routes template
+"""
+CI = """\
+name: test
+on: [push, pull_request]
+env:
+  STREAMFOLD_APP: $package:app
+jobs:
+  test:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
+      - run: pip install ".[testing]"
+      - run: python -m pytest
+      - run: make replay
+"""
+GITIGNORE = """\
+.hypothesis/
+.pytest_cache/
+.streamfold/
+.venv/
+__pycache__/
+"""
+README = """\
+# $project
+
+Views over a DynamoDB table, kept by streamfold.
+
+```sh
+pip install ".[testing]"
+make test      # a plain test, a twin and a proof of each handler
+make replay    # folds events/*.jsonl into a local file, and shows the rows
+make routes    # which handler reads and writes which keys
+make template  # writes template.yaml again, for sam deploy
+```
+
+The modules of `$package/` hold keys and handlers. `streamfold new handler NAME` adds another one, with its test and
+an event. Commands open the application that `STREAMFOLD_APP` names, as the Makefile sets it:
+`export STREAMFOLD_APP=$package:app`.
+"""
+APPLICATION = '''\
+"""The application: every handler's module is in the list of its routers."""
+
+from $package import $name
+from streamfold import App
+
+app = App("$package", routers=[$name]$tenant)
+lambda_handler = app.lambda_handler
+verify_handler = app.verify_handler
+'''
+HANDLER = '''\
+"""$Name: what the items of a day add up to."""
+
+from typing import TypedDict
+
+from streamfold import Count, Key, Router, Row, Sum
+
+$ITEM = Key("$ITEM#{item_id}", "META")
+$TOTAL = Key("$TOTAL#{day}", "TOTAL")
+
+router = Router()
+
+
+class $Item(TypedDict):
+    """An item of $ITEM, as the application writes it."""
+
+    day: str
+    amount: int
+
+
+@router.view($ITEM, into=$TOTAL)
+def $name(item: $Item) -> Row:
+    return Row(day=item["day"], amount=Sum(item["amount"]), items=Count())
+'''
+HANDLER_TEST = '''\
+"""Tests of $package.$name: the function by itself, single steps, and a proof."""
+
+from collections.abc import Callable
+
+from $package import app
+from $package.$name import $ITEM, $TOTAL, $name
+from streamfold import Count, Row, Sum
+from streamfold.testing import Proof, Twin
+
+
+def test_an_item_adds_its_amount_to_its_day() -> None:
+    assert $name({"day": "2026-03-01", "amount": 3}) == Row(day="2026-03-01", amount=Sum(3), items=Count())
+
+
+def test_the_total_follows_its_items() -> None:
+    twin = Twin(app)
+    twin.put($ITEM, item_id="1", day="2026-03-01", amount=3)
+    twin.put($ITEM, item_id="2", day="2026-03-01", amount=4)
+    assert twin.row($TOTAL, day="2026-03-01")["amount"] == 7
+    twin.put($ITEM, item_id="2", day="2026-03-02", amount=4)
+    assert twin.row($TOTAL, day="2026-03-01")["amount"] == 3
+    twin.delete($ITEM, item_id="2")
+    assert twin.row($TOTAL, day="2026-03-02") is None
+
+
+def test_totals_hold_under_every_fault(prove: Callable[..., Proof]) -> None:
+    prove(app, {$ITEM: [{"day": "2026-03-01", "amount": 3}, {"day": "2026-03-02", "amount": 4}]}, histories=100)
+'''
+SHOP = '''\
+"""Orders: the total of each order, an index of a customer's orders, and the history of every change."""
+
+from typing import TypedDict
+
+from streamfold import Count, Key, Router, Row, Sum
+
+ORDER = Key("ORDER#{order_id}", "METADATA")
+LINE = Key("ORDER#{order_id}", "LINE#{sku}")
+ORDER_TOTAL = Key("ORDER#{order_id}", "TOTAL")
+BY_CUSTOMER = Key("CUSTOMER#{customer_id}", "ORDER#{order_id}")
+
+router = Router()
+
+
+class Order(TypedDict):
+    """An item of ORDER."""
+
+    customer_id: str
+    status: str
+
+
+class Line(TypedDict):
+    """An item of LINE."""
+
+    price: int
+    quantity: int
+
+
+@router.view(LINE, into=ORDER_TOTAL)
+def order_total(line: Line) -> Row:
+    return Row(total=Sum(line["price"] * line["quantity"]), lines=Count())
+
+
+@router.index(ORDER, into=BY_CUSTOMER)
+def orders_by_customer(order: Order) -> Row:
+    return Row(customer_id=order["customer_id"], status=order["status"])
+
+
+router.audit(ORDER)
+'''
+SHOP_TEST = '''\
+"""Tests of $package.shop: the functions by themselves, single steps, and a proof."""
+
+from collections.abc import Callable
+
+from $package import app
+from $package.shop import BY_CUSTOMER, LINE, ORDER, ORDER_TOTAL, order_total
+from streamfold import Count, Row, Sum
+from streamfold.testing import Proof, Twin
+
+
+def test_a_line_adds_price_times_quantity() -> None:
+    assert order_total({"price": 2, "quantity": 3}) == Row(total=Sum(6), lines=Count())
+
+
+def test_the_total_follows_the_lines() -> None:
+    twin = Twin(app)
+    twin.put(LINE, order_id="1", sku="a", price=2, quantity=3)
+    twin.put(LINE, order_id="1", sku="b", price=5, quantity=1)
+    assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 11
+    twin.delete(LINE, order_id="1", sku="b")
+    assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 6
+
+
+def test_an_order_moves_to_another_customer() -> None:
+    twin = Twin(app)
+    twin.put(ORDER, order_id="1", customer_id="ada", status="placed")
+    twin.put(ORDER, order_id="1", customer_id="bob", status="paid")
+    assert twin.row(BY_CUSTOMER, customer_id="ada", order_id="1") is None
+    assert twin.row(BY_CUSTOMER, customer_id="bob", order_id="1")["status"] == "paid"
+
+
+def test_the_shop_holds_under_every_fault(prove: Callable[..., Proof]) -> None:
+    prove(
+        app,
+        {
+            ORDER: [{"customer_id": "ada", "status": "placed"}, {"customer_id": "bob", "status": "paid"}],
+            LINE: {"price": 2, "quantity": 3},
+        },
+        histories=100,
+    )
+'''
+KEYS = """\
+The keys of the table and the types of its items, as they were proposed from records.
+
+A comment ``# unsure`` names what the items do not show: look at it, then remove the comment. Attributes that not all
+items have are ``NotRequired``.
+"""
+TOTALS = '''\
+"""Totals: how many items of $key there are. A first view, to be replaced by your own."""
+
+from $package.keys import $imports
+from streamfold import $streamfold
+
+${tables}TOTALS = Key($given)
+
+router = Router()
+
+
+@router.view($key, into=TOTALS)
+def totals(item: $type) -> Row:
+    return Row(items=Count()$sums)
+'''
+TOTALS_TEST = '''\
+"""Tests of $package.totals: the function by itself, single steps, and a proof."""
+
+from collections.abc import Callable
+$${decimal}from typing import Any
+
+from $package import app
+from $package.keys import $key, $type
+from $package.totals import TOTALS, totals
+from streamfold import Count, Row$sum_import
+from streamfold.testing import Proof, Twin
+
+ITEM: $type = $item
+FIELDS: dict[str, Any] = $fields
+
+
+def test_an_item_is_counted() -> None:
+    assert totals(ITEM) == Row(items=Count()$sums)
+
+
+def test_the_totals_follow_the_items() -> None:
+    twin = Twin(app)
+    twin.put($key, attributes=ITEM, **FIELDS)
+    row = twin.row(TOTALS$tenant)
+    assert row is not None
+    assert row["items"] == 1
+    twin.delete($key, **FIELDS)
+    assert twin.row(TOTALS$tenant) is None
+
+
+def test_totals_hold_under_every_fault(prove: Callable[..., Proof]) -> None:
+    prove(app, {$key: ITEM}, histories=100)
+'''

@@ -1,0 +1,95 @@
+"""The drawn graph, read out of the page in Chromium, and used by mouse and by keyboard."""
+
+import pytest
+
+from handlers import app as shop
+from handlers.tenants import app as boards
+from streamfold.pages.graph import HANDLER, graph_of
+from streamfold.pages.page import page
+from tests.helpers.drawn_applications import drawn_application
+from tests.helpers.everything import app as everything
+
+APPLICATIONS = [shop, boards, everything, *map(drawn_application, range(30))]
+HANDLERS_OF_LARGE = 200
+IN_FRAME = """(id) => {
+    const box = [...document.querySelectorAll(".node")].find((one) => one.dataset.id === id).getBoundingClientRect();
+    const frame = document.querySelector("#frame").getBoundingClientRect();
+    const near = (one, other, size) => Math.abs(one - other) <= size / 2;
+    return near(box.x + box.width / 2, frame.x + frame.width / 2, frame.width)
+        && near(box.y + box.height / 2, frame.y + frame.height / 2, frame.height) && box.height >= 25;
+}"""
+
+
+def page_of(app):
+    return page("A page", {"graph": graph_of(app).as_json()})
+
+
+@pytest.mark.parametrize("app", APPLICATIONS, ids=lambda app: app.name)
+def test_the_drawn_page_holds_all_nodes_edges_and_groups(opened, app):
+    graph, shown = graph_of(app), opened(page_of(app))
+
+    nodes = shown.read(".node", "id", "kind", "name", "group")
+    assert nodes == [(node.id, node.kind, node.name, node.group) for node in graph.nodes]
+    edges = shown.read(".edge", "source", "target", "kind")
+    assert edges == [(edge.source, edge.target, edge.kind) for edge in graph.edges]
+    assert shown.read("#legend [data-group]", "group") == [(group,) for group in graph.groups]
+    shown.check()
+
+
+@pytest.mark.parametrize("app", [shop, boards, everything], ids=lambda app: app.name)
+def test_every_panel_opens_by_click_and_by_keyboard(opened, app):
+    graph, shown = graph_of(app), opened(page_of(app))
+    node, body = shown.page.locator(".node"), shown.page.locator("#panel-body")
+    for number, each in enumerate(graph.nodes):
+        for use in (lambda one: one.click(), lambda one: one.press("Enter")):
+            use(node.nth(number))
+            assert shown.read("#panel", "node") == [(each.id,)]
+            assert shown.page.locator("#panel-title").text_content() == each.name
+            shown.page.keyboard.press("Escape")
+            assert shown.read("#panel", "node") == [(None,)]
+        node.nth(number).press(" ")
+        text = body.text_content()
+        expected = ["guard", "declared_at", "write_units"] if each.kind == HANDLER else []
+        assert all(each.details[name] in text for name in expected)
+        assert each.details.get("kind", each.kind) in text
+    shown.check()
+
+
+def test_tab_reaches_every_node(opened):
+    shown, reached = opened(page_of(boards)), set()
+    shown.page.focus("#frame")
+    for _ in range(len(graph_of(boards).nodes)):
+        shown.page.keyboard.press("Tab")
+        reached.add(shown.page.evaluate("document.activeElement.dataset.id"))
+    assert reached == {node.id for node in graph_of(boards).nodes}
+
+
+def test_search_finds_and_centres_each_of_200_handlers(opened):
+    app = drawn_application(7, HANDLERS_OF_LARGE)
+    shown = opened(page_of(app))
+    for route in app.routes:
+        shown.page.fill("#search", route.name)
+        shown.page.press("#search", "Enter")
+        assert shown.read("#panel", "node") == [(f"handler {route.name}",)]
+        assert shown.page.evaluate(IN_FRAME, f"handler {route.name}"), route.name
+    shown.check()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_has_no_serious_fault_of_accessibility(opened, theme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    shown = opened(page_of(shop))
+    shown.page.emulate_media(color_scheme=theme)
+    shown.page.reload()
+    shown.page.locator(".node").first.press("Enter")
+    assert shown.page.evaluate("document.documentElement.dataset.theme") == theme
+    found = Axe().run(shown.page).response["violations"]
+    assert [(each["id"], each["impact"]) for each in found if each["impact"] in ("serious", "critical")] == []
+
+
+def test_the_theme_changes_by_a_button(opened):
+    shown = opened(page_of(boards))
+    before = shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    shown.page.click("#theme")
+    assert shown.page.evaluate("getComputedStyle(document.body).backgroundColor") != before

@@ -1,0 +1,379 @@
+"""The lines of ``streamfold doctor``: for each one a deployment in which that one thing is broken."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from streamfold import App, Count, Key, Router, Row, Table
+from streamfold.deploy.deployed import Account as Asked
+from streamfold.deploy.deployed import LiveFunction, functions_of_stack
+from streamfold.deploy.diagnosis import BAD, GOOD, UNSEEN, byte_code, settings_fit
+from streamfold.deploy.doctor import Doctor
+from streamfold.errors import EngineError, SettingsError
+from streamfold.settings import Settings
+from tests.helpers.account import UUID, Account
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MAIN = Table("main", ttl="expires")
+ORDER = Key("ORDER#{order_id}", "METADATA", MAIN)
+CUSTOMER = Key("CUSTOMER#{customer}", "TOTAL", MAIN)
+
+
+def application():
+    """A view that parks, a history that compares both images, and a cascade, which opens fan-outs."""
+    router = Router()
+
+    @router.view(ORDER, into=CUSTOMER, on_error="park")
+    def orders(order):
+        yield Row(customer=order["customer"], orders=Count())
+
+    router.audit(ORDER, name="history")
+    router.cascade(ORDER, children=[Key("ORDER#{order_id}", "LINE#{line}", MAIN)])
+    return App("shop", routers=[router])
+
+
+APP = application()
+
+
+@pytest.fixture
+def account():
+    return Account(now=NOW)
+
+
+def lines(account, *names):
+    asked = Asked(account.client)
+    functions = [LiveFunction(asked, name) for name in names or ("projector", "spreader")]
+    return list(Doctor(APP, asked, functions, NOW.timestamp()).lines())
+
+
+def of(state, found):
+    return {(line.subject, line.check) for line in found if line.state == state}
+
+
+def test_a_right_deployment_has_good_lines_only(account):
+    assert {(line.state, str(line)) for line in lines(account) if line.state != GOOD} == set()
+
+
+def variable(account, name, value, function="projector"):
+    account.functions[function]["Environment"]["Variables"][name] = value
+
+
+def mapping(account, number=0, **changes):
+    account.mappings[number].update(changes)
+
+
+def drop(account, name):
+    account.mappings[0].pop(name)
+
+
+def filtered(account, pattern):
+    mapping(account, FilterCriteria={"Filters": [{"Pattern": json.dumps(pattern)}]})
+
+
+def more_readers(account):
+    account.mappings += [{**account.mappings[0], "FunctionArn": "arn:of:another"} for _ in range(2)]
+
+
+def partial(account, **more):
+    entry = {"sources": [], "group": "main", "partial": "2026-02-28T10:00:00+00:00", **more}
+    account.manifest["handlers"]["orders"] = entry
+
+
+def no_dead_letters(account):
+    del account.queues["doorbell"]["RedrivePolicy"]
+
+
+BOTH = "projector spreader"
+UPDATE = "aws dynamodb update-table --table-name orders --stream-specification "
+BROKEN = [
+    ("mapping", "spreader", lambda it: it.mappings.pop(), "no event source mapping", "map the table's stream"),
+    ("settings", "projector", lambda it: variable(it, "STREAMFOLD_LANES", "0"), "a whole number from 1", "correct"),
+    ("settings", "projector", lambda it: variable(it, "STREAMFOLD_GROUP", "x"), "'x' is no group", "expected main"),
+    ("settings", "projector", lambda it: variable(it, "STREAMFOLD_TABLE_OTHER", "x"), "names no table", "the variable"),
+    ("settings", "spreader", lambda it: variable(it, "STREAMFOLD_HANDLERS_OFF", "x", "spreader"), "'x'", "correct"),
+    ("older code", "projector", lambda it: variable(it, "STREAMFOLD_OLDER_CODE", "on"), "is on", "OlderCode=off"),
+    (
+        "timeout",
+        "projector",
+        lambda it: it.functions["projector"].update(Timeout=20),
+        "in the last 12",
+        "to 23 or more",
+    ),
+    ("epoch", "spreader", lambda it: variable(it, "STREAMFOLD_EPOCH", "2"), "is 0, and", "STREAMFOLD_EPOCH=2 in all"),
+    ("epoch", BOTH, lambda it: it.manifest.update(epoch=1), "is 0, and", "STREAMFOLD_EPOCH=1 in all"),
+    ("retention", BOTH, lambda it: it.manifest.update(retention_days=90), "is 30, and", "RETENTION_DAYS=90"),
+    (
+        "parked records",
+        "s3://failures/parked",
+        lambda it: it.objects.update({"parked/": 3}),
+        "3 wait",
+        "redrive s3://failures/parked",
+    ),
+    ("permissions", BOTH, lambda it: it.denied.add("dynamodb:PutItem"), "dynamodb:PutItem on arn:aws:", "grant"),
+    ("permissions", "spreader", lambda it: it.denied.add("sqs:ReceiveMessage"), "sqs:ReceiveMessage on", "grant"),
+    ("mapping", "projector", lambda it: mapping(it, State="Disabled"), "it is Disabled", f"--uuid {UUID} --enabled"),
+    (
+        "response type",
+        "projector",
+        lambda it: drop(it, "FunctionResponseTypes"),
+        "are lost",
+        "[ReportBatchItemFailures]",
+    ),
+    ("response type", "spreader", lambda it: mapping(it, 1, FunctionResponseTypes=[]), "are lost", "FunctionResponse"),
+    ("starting position", "projector", lambda it: mapping(it, StartingPosition="LATEST"), "misses", "TRIM_HORIZON"),
+    ("bisect", "projector", lambda it: drop(it, "BisectBatchOnFunctionError"), "given up whole", "true on the mapping"),
+    (
+        "limits",
+        "projector",
+        lambda it: mapping(it, MaximumRetryAttempts=-1, MaximumRecordAgeInSeconds=-1),
+        "tried for ever",
+        "MaximumRetryAttempts: 20",
+    ),
+    ("failure destination", "projector", lambda it: drop(it, "DestinationConfig"), "are lost", "to a bucket"),
+    (
+        "filter",
+        "projector",
+        lambda it: filtered(it, {"dynamodb": {"Keys": {"PK": {"S": [{"prefix": "CART#"}]}}}}),
+        "INSERT of main: ORDER#{order_id} / METADATA",
+        "let them through",
+    ),
+    (
+        "filter",
+        "projector",
+        lambda it: filtered(it, {"eventName": ["INSERT", "MODIFY"]}),
+        "it drops REMOVE of main: ORDER#{order_id} / METADATA",
+        "backfill",
+    ),
+    ("readers", "projector", more_readers, "3 mappings read the stream", "one function"),
+    (
+        "lag",
+        "projector",
+        lambda it: it.ages_milliseconds.__setitem__(0, 3_600_000.0),
+        "3,600 seconds behind",
+        "streamfold docs alarms",
+    ),
+    (
+        "failures waiting",
+        "projector",
+        lambda it: it.objects.update({f"aws/lambda/{UUID}/": 1000}),
+        "1000 or more wait",
+        f"redrive s3://failures/aws/lambda/{UUID}",
+    ),
+    (
+        "queue visibility",
+        "spreader",
+        lambda it: it.queues["doorbell"].update(VisibilityTimeout="60"),
+        "for 60 seconds",
+        "VisibilityTimeout of the queue to 720",
+    ),
+    ("dead letters", "spreader", no_dead_letters, "no dead-letter queue", "give it one"),
+    (
+        "dead letters",
+        "spreader",
+        lambda it: it.queues["dead"].update(ApproximateNumberOfMessages="2"),
+        "2 segments",
+        "--ring",
+    ),
+    (
+        "stream",
+        "orders",
+        lambda it: it.streams["orders"].clear(),
+        "is off",
+        f"{UPDATE}StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES",
+    ),
+    (
+        "stream",
+        "orders",
+        lambda it: it.streams["orders"].update(StreamViewType="NEW_IMAGE"),
+        "view type NEW_IMAGE does not carry",
+        "StreamEnabled=false && aws dynamodb wait table-exists --table-name orders && aws dynamodb update-table",
+    ),
+    ("time to live", "orders", lambda it: it.expiring.update(orders=None), "'expires' has", "AttributeName=expires"),
+    (
+        "time to live",
+        "state",
+        lambda it: it.expiring.update(state="other"),
+        "on 'other'",
+        "=false,AttributeName=other, and an hour later",
+    ),
+    ("recovery", "orders", lambda it: it.recovered.remove("orders"), "is off", "--table-name orders"),
+    ("recovery", "state", lambda it: it.recovered.remove("state"), "is off", "PointInTimeRecoveryEnabled=true"),
+    ("partial handlers", "state", partial, "orders since 2026-02-28", "streamfold backfill orders"),
+    ("partial handlers", "state", lambda it: it.manifest.update(r=0), "knows no handler", "another state"),
+    (
+        "fan-outs",
+        "state",
+        lambda it: it.fan_outs_started.extend([int(NOW.timestamp()) - 7200, int(NOW.timestamp())]),
+        "1 of 2",
+        "streamfold docs fan-outs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("check", "subject", "breaks", "found", "remedy"), BROKEN)
+def test_one_broken_thing_is_one_bad_line_with_its_remedy(account, check, subject, breaks, found, remedy):
+    breaks(account)
+    lines_found = lines(account)
+    assert of(BAD, lines_found) == {(each, check) for each in subject.split()}
+    for line in lines_found:
+        assert line.state != BAD or (found in line.found and remedy in line.remedy)
+    assert of(UNSEEN, lines_found) == set()
+
+
+def test_every_line_was_seen_bad(account):
+    assert {check for _, check in of(GOOD, lines(account))} == {check for check, *_ in BROKEN}
+
+
+LOOKS = {
+    "list_event_source_mappings": {"mapping"},
+    "describe_table": {"stream", "permissions"},
+    "describe_time_to_live": {"time to live"},
+    "describe_continuous_backups": {"recovery"},
+    "get_item": {"epoch", "retention", "filter", "partial handlers"},
+    "query": {"fan-outs"},
+    "get_queue_attributes": {"queue visibility", "dead letters"},
+    "list_objects_v2": {"parked records", "failures waiting"},
+    "simulate_principal_policy": {"permissions"},
+    "get_metric_statistics": {"lag"},
+}
+"""By operation: the checks that cannot look without it."""
+
+
+@pytest.mark.parametrize(("operation", "checks"), LOOKS.items())
+def test_a_refused_permission_is_not_allowed_to_look_and_never_good(account, operation, checks):
+    account.refused.add(operation)
+    found = lines(account)
+    assert {check for _, check in of(UNSEEN, found)} == checks
+    assert not {check for _, check in of(GOOD, found)} & checks
+    assert of(BAD, found) == set()
+
+
+def test_a_function_that_nobody_may_describe_has_no_good_line(account):
+    account.refused.add("get_function_configuration")
+    found = lines(account, "projector")
+    assert of(BAD, found) == set()
+    assert {check for _, check in of(GOOD, found)} <= {"mapping"}
+    assert ("projector", "settings") in of(UNSEEN, found)
+
+
+def test_every_look_of_a_deployment_is_among_those_that_may_be_refused(account):
+    lines(account)
+    assert set(account.asked) == {*LOOKS, "get_function_configuration"}
+
+
+def test_nothing_but_reads_is_asked(account):
+    lines(account)
+    assert all(name.startswith(("describe_", "list_", "get_", "query", "simulate_")) for name in account.asked)
+
+
+def test_a_table_that_does_not_exist_is_bad(account):
+    account.absent.add("describe_time_to_live")
+    found = lines(account)
+    assert of(BAD, found) == {("orders", "time to live"), ("state", "time to live")}
+
+
+@pytest.mark.parametrize("member", ["Environment", "FilterCriteriaError"])
+def test_what_a_key_of_its_own_encrypts_is_not_allowed_to_look(account, member):
+    error = {"ErrorCode": "AccessDeniedException", "Message": "the key is not to be used"}
+    if member == "Environment":
+        account.functions["projector"]["Environment"] = {"Error": error}
+    else:
+        mapping(account, FilterCriteriaError=error)
+    found = lines(account)
+    (line,) = [each for each in found if each.check in ("settings", "filter") and each.state == UNSEEN]
+    assert line.found == "kms:Decrypt is not permitted"
+    assert of(BAD, found) == set()
+
+
+def test_no_key_and_no_message_of_a_refusal_is_in_a_line(account):
+    account.objects = dict.fromkeys(account.objects, 5)
+    account.refused.add("query")
+    assert "secret" not in " ".join(map(str, lines(account)))
+
+
+def test_a_handler_of_the_manifest_that_this_code_lacks_is_wanted_in_the_filter(account):
+    filtered(account, {"dynamodb": {"Keys": {"PK": {"S": [{"prefix": "ORDER#"}]}}}})
+    assert of(BAD, lines(account)) == set()
+    account.manifest["handlers"]["carts"] = {"sources": ["main: CART#{cart} / X"], "group": "main"}
+    (line,) = [each for each in lines(account) if each.state == BAD]
+    assert (line.check, "INSERT of main: CART#{cart} / X" in line.found) == ("filter", True)
+
+
+def test_a_function_that_a_schedule_calls_needs_no_mapping(account):
+    account.mappings.pop()
+    account.functions["spreader"]["Handler"] = "handlers.verify_handler"
+    assert of(BAD, lines(account)) == set()
+
+
+def test_a_retired_handler_may_be_partial(account):
+    partial(account, retired="2026-02-28T10:00:00+00:00")
+    assert of(BAD, lines(account)) == set()
+
+
+def test_a_function_that_reads_kinesis_needs_no_stream_of_the_table(account):
+    mapping(account, EventSourceArn="arn:aws:kinesis:us-east-1:123456789012:stream/changes")
+    account.streams["orders"].clear()
+    assert of(BAD, lines(account)) == set()
+
+
+def test_the_functions_of_a_stack_are_those_with_our_variables(account):
+    account.functions["other"] = {"FunctionName": "other", "Environment": {"Variables": {"X": "1"}}}
+    account.resources += [("AWS::Lambda::Function", "other"), ("AWS::DynamoDB::Table", "orders")]
+    found = functions_of_stack(Asked(account.client), "shop")
+    assert [each.name for each in found] == ["projector", "spreader"]
+
+
+def test_a_stack_without_our_functions_is_refused_with_the_names_that_it_has(account):
+    account.resources = [("AWS::Lambda::Function", "other")]
+    account.functions["other"] = {"FunctionName": "other"}
+    with pytest.raises(SettingsError, match=r"--stack 'shop' has no function with a STREAMFOLD_\* .* among: other"):
+        functions_of_stack(Asked(account.client), "shop")
+
+
+def test_a_stack_that_nobody_may_list_is_refused_with_the_other_way(account):
+    account.refused.add("list_stack_resources")
+    with pytest.raises(SettingsError, match="cloudformation:ListStackResources: name the functions"):
+        functions_of_stack(Asked(account.client), "shop")
+
+
+def test_another_error_of_a_service_ends_the_look(account):
+    asked = Asked(account.client)
+    account.answer = lambda stub, operation, params: stub.add_client_error(operation, "Throttling", "slow")
+    with pytest.raises(EngineError, match="cloudformation refused list_stack_resources with Throttling"):
+        functions_of_stack(asked, "shop")
+
+
+# Without AWS.
+
+
+def test_settings_that_fit_are_good():
+    assert settings_fit(APP, Settings.from_environment({"STREAMFOLD_PARK": "s3://failures/parked"})).state == GOOD
+
+
+def test_a_handler_that_parks_without_a_location_is_a_wrong_setting():
+    with pytest.raises(SettingsError, match='has on_error="park", but the function has no parking location'):
+        settings_fit(APP, Settings())
+
+
+@pytest.mark.parametrize(
+    ("files", "state", "found"),
+    [
+        ([], GOOD, "no byte code: the function starts slower"),
+        (["a.cpython-313.pyc"], GOOD, "of python3.13"),
+        (["a.cpython-311.pyc"], BAD, "of python3.11, which python3.13 cannot use"),
+        (["a.cpython-313.pyc", "b.cpython-312.opt-1.pyc"], BAD, "of python3.12, which"),
+    ],
+)
+def test_byte_code_of_another_python_is_bad(tmp_path, files, state, found):
+    folder = tmp_path / "package" / "__pycache__"
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).touch()
+    finding = byte_code(tmp_path, "python3.13")
+    assert (finding.state, found in finding.found) == (state, True)
+
+
+def test_a_build_that_is_not_there_is_bad():
+    assert byte_code(Path("no-such-build"), "python3.13").state == BAD
