@@ -3,6 +3,7 @@
 import functools
 import os
 import threading
+import time
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote_plus
@@ -56,6 +57,8 @@ WORDS = (  # what a newcomer types, the page that answers, where the word was re
     ("localstack", "sources", f"{GITHUB}/localstack/localstack/issues/5942"),
 )  # fmt: skip
 WIDTHS = {390: COLUMNS_MAX, 1280: 99}
+SECONDS_MAX = 10
+"""The site's script puts wide tables into boxes after the page is loaded, which may take a while."""
 SCROLLING = """(columns) => [...document.querySelectorAll('html, .md-typeset__scrollwrap, .md-content pre > code')]
   .filter((box) => box.scrollWidth > box.clientWidth + 1)
   .filter((box) => box.querySelectorAll('tr:first-child > *').length <= columns)
@@ -94,6 +97,14 @@ def test_the_search_finds_the_words_of_newcomers(chromium, address):
     assert len(WORDS) - len(missed) >= WORDS_FOUND_MIN, f"name these words in .site/words.yml: {missed}"
 
 
+def boxes_that_scroll(page, columns_max):
+    """The beginnings of their texts, once the page is laid out."""
+    until = time.monotonic() + SECONDS_MAX
+    while (boxes := page.evaluate(SCROLLING, columns_max)) and time.monotonic() < until:
+        page.wait_for_timeout(100)
+    return boxes
+
+
 def test_no_page_scrolls_sideways(chromium, address):
     page = chromium.new_page()
     scrolling = {}
@@ -101,7 +112,7 @@ def test_no_page_scrolls_sideways(chromium, address):
         page.goto(f"{address}/{name}")
         for width, columns_max in WIDTHS.items():
             page.set_viewport_size({"width": width, "height": 900})
-            if boxes := page.evaluate(SCROLLING, columns_max):
+            if boxes := boxes_that_scroll(page, columns_max):
                 scrolling[name, width] = boxes
     page.close()
     assert scrolling == {}
