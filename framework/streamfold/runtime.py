@@ -4,15 +4,18 @@ Application, settings, store, deadline, clock, and the process's knowledge of th
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.deadline import Deadline, Timed, no_end
+from streamfold.ledger.deltas import named
 from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.schema import Schema, SchemaByHandler
 from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
+from streamfold.writes.guarded import RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
@@ -46,6 +49,7 @@ class SendingPace:
         self._most = ACTIONS_MAX
         self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
         self._calm = True
+        self.sharing: Sharing = Sharing()
 
     def actions(self, most: int) -> int:
         """Writes of one transaction, where a store or a setting allows ``most``."""
@@ -56,6 +60,13 @@ class SendingPace:
         self.conflicts += 1
         self._calm = False
         self._most = min(self._most, max(actions // 2, ACTIONS_MIN))
+
+    def met_at_rows(self) -> None:
+        """Notes that a transaction met another process at rows, to which it adds by deltas from now on.
+
+        It need not be smaller then: it meets nobody at these rows again.
+        """
+        self.conflicts += 1
 
     def began(self) -> None:
         """Notes the start of a batch. If no end follows, the next batch may be the same one, redelivered."""
@@ -72,6 +83,139 @@ class SendingPace:
         """The writes of a transaction now, and the number of conflicts since the last call."""
         conflicts, self.conflicts = self.conflicts, 0
         return self._most, conflicts
+
+
+ROWS_SHARED_MAX = 10_000
+"""Rows that a process knows to be shared. Without a bound its memory would grow with every row that ever met."""
+SHARED_SECONDS = 60.0
+"""Time after which a row that no two processes met at is added to directly again."""
+HEADS_SECONDS = 3.0
+"""Time after which a process that met others reads again which rows others have met at."""
+SHARE_MET_MAX = 0.4
+"""Share of a batch's transactions that met others, from which the next batch puts all of its additions into deltas."""
+FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 1.0, 20
+"""The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
+SETTLED_MAX = 10_000
+"""Ledger items whose deltas a process knows to be gone."""
+DELTAS_AFTER_SECONDS = 900.0
+"""Deltas are put 15 minutes after the manifest says so: older code may be under way until then (Lambda quotas,
+function timeout)."""
+
+
+class Sharing:
+    """Which rows are shared, as a process learns it: additions to these go through deltas (``ledger.deltas``).
+
+    | row    | event                                           | next   | the failure that this prevents             |
+    | ------ | ----------------------------------------------- | ------ | ------------------------------------------ |
+    | own    | a transaction meets another one at the row      | shared | transactions of one row go one at a time   |
+    | own    | the head of its bucket names it                 | shared | each process meets others at each row      |
+    | own    | the batch before met others in many             | shared | hundreds of processes that start together  |
+    |        | transactions                                    |        | meet at every row first                    |
+    | shared | nobody met at it for ``SHARED_SECONDS``         | own    | a row pays for deltas for good             |
+    """
+
+    def __init__(self) -> None:
+        self.all = False  # all additions of this batch go through deltas
+        self.forced: Callable[[RowKey], bool] | None = None  # decides instead, in proofs
+        self.wait_seconds = FIRST_WAIT_SECONDS
+        self.heads_at = -inf  # when the heads of buckets were read
+        self.put = self.merged = 0  # deltas, since ``take_counts``
+        self.waited_seconds = 0.0
+        self._rows: dict[str, float] = {}  # when somebody met at a row, by its name
+        self._met: dict[str, float] = {}  # when this process did
+        self._sent = self._met_others = 0  # transactions of this batch
+        self._began = -inf
+
+    def __bool__(self) -> bool:
+        return self.forced is not None or self.all or bool(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def began(self, records: int, now: float) -> None:
+        """Notes the start of a batch."""
+        if self._sent:
+            self.all = self._met_others >= SHARE_MET_MAX * self._sent
+        self._sent = self._met_others = 0
+        seconds, self._began = now - self._began, now
+        self.wait_seconds = min(
+            max(FIRST_WAIT_RECORDS * seconds / max(records, 1), FIRST_WAIT_SECONDS), FIRST_WAIT_SECONDS_MAX
+        )
+        for known in (self._rows, self._met):
+            for row in [row for row, at in known.items() if at < now - SHARED_SECONDS]:
+                del known[row]
+
+    def sends(self) -> None:
+        """Notes that a transaction is sent for the first time."""
+        self._sent += 1
+
+    def met(self, rows: Iterable[RowKey], now: float, *, first: bool) -> None:
+        """Notes that a transaction met another one at these rows. ``first``: for the first time."""
+        names = dict.fromkeys(map(named, rows), now)
+        self._met_others += first and bool(names)
+        self._met |= names
+        self.learn(names)
+
+    def learn(self, rows: Mapping[str, float]) -> None:
+        """Notes that somebody met others at rows at these times."""
+        for row, at in rows.items():
+            self._rows[row] = max(at, self._rows.pop(row, at))  # the latest last
+        while len(self._rows) > ROWS_SHARED_MAX:
+            del self._rows[next(iter(self._rows))]
+
+    def wants_heads(self, now: float) -> bool:
+        """Whether it is time to read which rows others have met at."""
+        return bool(self._rows) and now >= self.heads_at + HEADS_SECONDS
+
+    def is_shared(self, row: RowKey) -> bool:
+        if self.forced is not None:
+            return self.forced(row)
+        return self.all or (bool(self._rows) and named(row) in self._rows)
+
+    def has_met(self, rows: Iterable[RowKey]) -> list[str]:
+        """The names of those rows at which this process itself met others."""
+        return [name for name in map(named, rows) if name in self._met] if self._met else []
+
+    def take_counts(self) -> tuple[int, int, float]:
+        """Deltas put and merged, and the seconds waited for deltas, since the last call."""
+        counts = self.put, self.merged, self.waited_seconds
+        self.put = self.merged = 0
+        self.waited_seconds = 0.0
+        return counts
+
+
+class Shared(NamedTuple):
+    """How one batch sends additions to shared rows."""
+
+    sharing: Sharing
+    known: "Knowledge"
+    may_put: bool  # deltas; otherwise steps only require that those of others are gone
+    takes_all: bool = False  # all additions, because a transaction met others a second time
+
+    @property
+    def takes_any(self) -> bool:
+        return self.may_put and (self.takes_all or bool(self.sharing))
+
+    def takes(self, row: RowKey) -> bool:
+        """Whether an addition to a row goes through a delta."""
+        return self.may_put and (self.takes_all or self.sharing.is_shared(row))
+
+    def met(self, rows: Iterable[RowKey]) -> list[str]:
+        return self.sharing.has_met(rows)
+
+    def settled(self, key: StateKey, handler: str) -> str:
+        """The names of deltas that a ledger item may have of its last step, because the process saw them gone."""
+        return self.known.settled.get((key, handler), "")
+
+
+class DeltasMark(NamedTuple):
+    """What the manifest says of deltas: since when code that does not know them has no place here."""
+
+    since: float  # epoch seconds
+    closed: bool = False  # nobody puts any more: the way back to older code
+
+    def may_put(self, now: float) -> bool:
+        return not self.closed and now >= self.since + DELTAS_AFTER_SECONDS
 
 
 class StoredSchema:
@@ -94,6 +238,16 @@ class Knowledge:
         self.sources: dict[str, Seen] = {}  # source tables that records have come from
         self.tables: frozenset[str] = frozenset()  # those of the manifest: of which any process had a record
         self.revision: int | None = None  # of the manifest; None: not read yet
+        self.deltas: DeltasMark | None = None  # of the manifest; None: nobody ever put one
+        self.may_put = False  # deltas, as the manifest said when this batch began
+        self.settled: dict[tuple[StateKey, str], str] = {}  # names of deltas that are gone, by ledger item and handler
+
+    def settle(self, key: StateKey, handler: str, names: str) -> None:
+        """Notes that the deltas that a ledger item names are gone."""
+        self.settled.pop((key, handler), None)
+        self.settled[key, handler] = names
+        if len(self.settled) > SETTLED_MAX:
+            del self.settled[next(iter(self.settled))]
 
     def learn_expiring(self) -> None:
         """Adds the targets whose rows expire according to the handlers of this process."""
@@ -151,6 +305,14 @@ class Runtime(Deadline):
     def chunk_actions(self) -> int:
         """The most writes that are planned for one transaction now."""
         return self.pace.actions(self.actions or self.settings.chunk_actions)
+
+    @property
+    def shared(self) -> Shared | None:
+        """How additions to shared rows are sent; None: no process of this application puts deltas."""
+        known, sharing = self.known, self.pace.sharing
+        if known.deltas is None and sharing.forced is None:
+            return None
+        return Shared(sharing, known, known.may_put or sharing.forced is not None)
 
     @property
     def expires_at(self) -> int:

@@ -5,7 +5,8 @@
 | taken                               |                           | the units are committed; next pages are planned |
 | a condition failed                  | up to round ``TRIES_MAX`` | ``Replanner.decide``; the rest is read once     |
 | a condition failed                  | after that                | the units fail with ``Contended``               |
-| nothing but conflicts or throttling | sends below ``SENDS_MAX`` | sent again after a pause                        |
+| nothing but conflicts or throttling | sends below ``SENDS_MAX`` | sent again after a pause; what it adds to       |
+|                                     |                           | shared rows goes through deltas                 |
 | throttling                          | after that                | all waiting fail with ``TableThrottled``        |
 | conflicts                           | after that                | split; one handler alone: ``EngineUnavailable`` |
 | a permanent reason                  | several units or handlers | split: units that the reason is about go alone  |
@@ -32,6 +33,7 @@ from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.buckets import settle
 from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import PendingWork, Progress
@@ -49,10 +51,22 @@ from streamfold.errors import (
     is_fatal,
     redacted,
 )
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.deltas import may_wait
 from streamfold.ledger.lives import Lives
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import CONDITION, CONFLICT, SURELY_FIT, LedgerWrite, Reason, Refused, StateKey, too_large
+from streamfold.writes.guarded import (
+    CONDITION,
+    CONFLICT,
+    SURELY_FIT,
+    AddRow,
+    LedgerWrite,
+    Reason,
+    Refused,
+    StateKey,
+    too_large,
+)
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record is retried."
 VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
@@ -229,6 +243,8 @@ class Committer:
         remove_empty(runtime, self.progress)
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
+        # Whoever carries out a plan says that it is done next: the deltas must be in their rows before.
+        self.progress.report(settle(runtime, self.progress.pending_work.deltas))
         return self.progress.outcome
 
     def _send_through(self, flight: Flight) -> None:
@@ -250,7 +266,7 @@ class Committer:
         units = self.progress.hold(attempt.transaction.units)
         if len(units) == len(attempt.transaction.units):
             return attempt
-        transactions = pack(units, self.runtime.chunk_actions)
+        transactions = pack(units, self.runtime.chunk_actions, self.runtime.shared)
         self.attempts.add_first([Attempt(transaction, attempt.rounds) for transaction in transactions[1:]])
         return attempt._replace(transaction=transactions[0] if transactions else Transaction((), ()))
 
@@ -261,6 +277,8 @@ class Committer:
             except EngineError as error:
                 self._fail(attempt, error)
             return
+        if not attempt.conflicts:
+            self.runtime.pace.sharing.sends()
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
         flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 
@@ -307,7 +325,7 @@ class Committer:
         elif passing and self.away is not None:
             self.progress.fail(attempt.transaction.units, self.away)
         elif passing and attempt.conflicts < self._sends_max(attempt):
-            self._send_again(attempt, throttled=is_throttled(refused))
+            self._send_again(attempt, refused)
         elif passing and is_throttled(refused):
             self._stop(attempt)
         else:
@@ -337,15 +355,44 @@ class Committer:
         # No redelivery repeats a visit, so alone it is tried longer.
         return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
-    def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
-        """Sends an attempt once more; after a conflict in smaller transactions, which meet others less often."""
+    def _send_again(self, attempt: Attempt, refused: Refused) -> None:
+        """Sends an attempt once more; after a conflict with deltas in place of the rows at which it met others, or in
+        smaller transactions, which meet others less often.
+        """
+        throttled = is_throttled(refused)
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
         transactions: Sequence[Transaction] = [attempt.transaction]
-        if not throttled:
+        if not throttled and self._met_at_rows(attempt, refused):
+            # At the second conflict all that it adds: then it meets nobody at a row any more.
+            shared = self.runtime.shared
+            assert shared is not None
+            shared = shared._replace(takes_all=attempt.conflicts > 0)
+            transactions = pack(attempt.transaction.units, self.runtime.chunk_actions, shared)
+        elif not throttled:
             self.runtime.pace.met(len(attempt.transaction.writes))
             if len(attempt.transaction.writes) > self.runtime.chunk_actions:
-                transactions = pack(attempt.transaction.units, self.runtime.chunk_actions)
+                transactions = pack(attempt.transaction.units, self.runtime.chunk_actions, self.runtime.shared)
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
+
+    def _met_at_rows(self, attempt: Attempt, refused: Refused) -> bool:
+        """Notes the rows at which an attempt met others; returns whether deltas may be put in their place.
+
+        A ledger item may be met by a redelivery or a visit, which makes no row shared.
+        """
+        runtime, writes = self.runtime, attempt.transaction.writes
+        rows = [
+            write.key
+            for write, reason in zip(writes, refused.reasons, strict=True)
+            if reason is not None and isinstance(write, AddRow) and not is_in_state(write.key) and may_wait(write)
+        ]
+        if not rows or runtime.store.is_local:
+            return False
+        runtime.pace.sharing.met(rows, runtime.clock(), first=not attempt.conflicts)
+        shared = runtime.shared
+        if shared is None or not shared.may_put:
+            return False
+        runtime.pace.met_at_rows()
+        return True
 
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
@@ -420,7 +467,7 @@ class Committer:
 
 def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> list[Transaction]:
     groups = [[unit] for unit in units] if apart else [units]
-    return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions)]
+    return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions, runtime.shared)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:

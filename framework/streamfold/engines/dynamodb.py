@@ -19,7 +19,7 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.values import decode, encode
-from streamfold.settings.limits import KEYS_MAX, STATEMENTS_MAX
+from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
@@ -79,6 +79,32 @@ class Reads(Calls):
                 key = StateKey(item.pop("pk")["S"], item.pop("sk")["S"])
                 found[key] = plain_item(item)
         return found
+
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        found: dict[StateKey, dict[str, Any]] = {}
+        for some in cut(dict.fromkeys(keys), ACTIONS_MAX):
+            gets = [{"Get": {"TableName": self.requests.state_table, "Key": self.requests.key(key)}} for key in some]
+            responses = self._get_together(gets)
+            found.update(
+                (key, plain_item({name: value for name, value in each["Item"].items() if name not in ("pk", "sk")}))
+                for key, each in zip(some, responses, strict=True)
+                if each.get("Item")
+            )
+        return found
+
+    def _get_together(self, gets: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Refused while a transaction with one of the items is under way, or the table is throttled: asked again."""
+        refused: Refused | None = None
+        for _ in self.deadline.tries():
+            try:
+                responses: Sequence[Mapping[str, Any]] = self._ask(self.client.transact_get_items, TransactItems=gets)[
+                    "Responses"
+                ]
+                return responses
+            except ClientError as error:
+                refused = self._refused(error, len(gets))
+        why = {reason.code for reason in refused.reasons if reason} if refused else ()
+        raise EngineUnavailable(f"State items could not be read together: {', '.join(why)}.")
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         return {key: plain_item(row) for key, row in self._stored(keys, self._call, consistent=consistent)}
@@ -140,7 +166,7 @@ class Reads(Calls):
                 ExpressionAttributeValues=values,
                 ScanIndexForward=not wanted.descending,
                 Limit=wanted.most - len(found) + (2 if wanted.before else 0),
-                ConsistentRead=True,
+                ConsistentRead=wanted.consistent,
                 **start,
             )
             entries = ((item["sk"]["S"], item["s"]["S"] if "s" in item else "") for item in page["Items"])

@@ -56,6 +56,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "archive": ("applied-twice", *WRITE_FAULTS),
     "bulk": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
+    "read_together": ("unavailable", "dies-before", "dies-after"),
     "read_rows": ("unavailable", "dies-before", "dies-after"),
     "read_entries": ("unavailable", "dies-before", "dies-after"),
     "read_source": ("unavailable", "dies-before"),
@@ -82,6 +83,7 @@ KEYED = {
     "count_up": "count of",
     "read_state": "read of",
     "read_consistently": "read of",
+    "read_together": "read of",
     "read_rows": "read of",
     "read_sources": "read of source items",
 }
@@ -156,6 +158,9 @@ class FaultyEngine:
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         name = "read_state" if not consistent else "read_consistently"
         return cast("dict[StateKey, dict[str, Any]]", self._call(name, list(keys)))
+
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        return cast("dict[StateKey, dict[str, Any]]", self._call("read_together", list(keys)))
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         return cast("bool", self._call("swap_state", key, attributes, revision))

@@ -1,0 +1,534 @@
+"""Waits for deltas, and moves them into their rows (``ledger.deltas``, docs/decisions/0080-deltas.md).
+
+Nothing says that work is done before the deltas that it put, and those that its ledger items and claims name, are gone.
+A process waits a moment for its deltas; if nobody has emptied their buckets by then, it does so for all.
+
+| bucket | event                                               | next   | the failure that this prevents              |
+| ------ | --------------------------------------------------- | ------ | ------------------------------------------- |
+| free   | a process finds deltas pending, and takes the lease | leased | all who wait read and move the same         |
+| leased | the process gives the lease back                    | rests  | the next one comes before there is more     |
+| leased | ``LEASE_SECONDS`` pass: the process died            | free   | everybody waits for it for good             |
+| rests  | ``REST_SECONDS`` pass                               | free   | nobody empties it again                     |
+
+The lease saves work and guards nothing: two who empty one bucket meet at a delta, which only one of them deletes.
+
+| delta   | event                                               | next | the failure that this prevents               |
+| ------- | --------------------------------------------------- | ---- | -------------------------------------------- |
+| pending | it is deleted and its rows are added to, in one     | gone | what it adds counts twice, or is lost        |
+|         | transaction that requires of it just what was read  |      |                                              |
+| pending | a row takes no addition for good                    | left | its other rows wait for good, or what it     |
+|         |                                                     |      | adds to that row is lost unseen              |
+| pending | a row counts fewer than it must: somebody removed   | gone | what new items add is lost with what is      |
+|         | it                                                  |      | withdrawn from the removed row               |
+| left    | a minute passed: whoever empties the bucket tries   | gone | it stays after the row was corrected         |
+|         | again                                               |      |                                              |
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import DecimalException
+from functools import partial
+from secrets import token_hex
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from streamfold.commit.outcome import Failed
+from streamfold.commit.plan import dropped
+from streamfold.commit.transactions import in_slots, is_throttled, read_state
+from streamfold.engines import Entries
+from streamfold.engines.deadline import TRIES_MAX
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    damaged,
+    is_fatal,
+    redacted,
+)
+from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
+from streamfold.ledger.contribution import LedgerItem, stored_rows
+from streamfold.ledger.deltas import (
+    BUCKETS,
+    STRIPES,
+    Additions,
+    Delta,
+    Refusal,
+    bucket_in,
+    delta_key,
+    head_key,
+    named,
+    names_in,
+    names_text,
+    stripe_partition,
+)
+from streamfold.ledger.lives import as_stored
+from streamfold.ledger.step import Step
+from streamfold.records.change import Change
+from streamfold.routes.route import Route
+from streamfold.runtime import SHARED_SECONDS, Runtime
+from streamfold.settings.limits import ACTIONS_MAX
+from streamfold.writes.guarded import (
+    CONDITION,
+    CONFLICT,
+    AbsentSource,
+    AddRow,
+    CorrectRow,
+    DeleteRow,
+    DeleteState,
+    GuardedWrite,
+    Reason,
+    RowKey,
+    StateKey,
+    SwapText,
+)
+
+LEASE_SECONDS = 2.0
+"""A transaction takes 20 ms: a process that does not answer for so long has died, or is slower than another one."""
+REST_SECONDS = 0.1
+"""Time until a bucket is emptied again: more deltas come meanwhile, and move together."""
+LOOKS_MAX = 200
+"""Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
+first."""
+AT_ONCE_MAX = 8
+"""Buckets that one process empties side by side."""
+FOUND_MAX = 100
+"""Deltas of one stripe that are read at once: their transactions take as long as a lease."""
+TRIED_AGAIN_SECONDS = 60
+"""Time after which what a row refused is tried again."""
+LOOKED_SECONDS = 600.0
+"""A new process looks into buckets that nobody has emptied for so long: a process may have died with deltas in them."""
+HEAD_ROWS_MAX = 400
+"""Shared rows that the head of a bucket names, the latest: 12 KB."""
+PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
+
+Cause = tuple[Sequence[Route], Sequence[Change]]
+Texts = dict[str, str]
+"""Deltas as they were read, by name."""
+
+
+class WaitingDeltas:
+    """The deltas that a batch, or another piece of work, waits for before it says that it is done."""
+
+    def __init__(self) -> None:
+        self.own: Texts = {}  # put by this process, in transactions that were answered
+        self.rows: dict[str, set[str]] = {}  # all that are waited for, with the names of the rows that matter
+        self.causes: dict[str, list[tuple[frozenset[str], Cause]]] = {}
+        self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have, by handler
+        self.gone: set[str] = set()  # seen absent
+        self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
+
+    def put(self, puts: Iterable[SwapText]) -> None:
+        """Adds deltas that were put."""
+        self.own.update((each.key.sk, each.text) for each in puts)
+
+    def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Adds the deltas that a ledger item or a claim names, with what is reported if they cannot be moved."""
+        for name, rows in names_in(names).items():
+            self.rows.setdefault(name, set()).update(rows)
+            self.causes.setdefault(name, []).append((rows, (routes, changes)))
+
+    def note(self, key: StateKey, handler: str, names: str) -> None:
+        """Notes what a ledger item has once this work is done."""
+        self.items[key, handler] = names
+
+    def failures(self, error: Exception) -> list[Failed]:
+        """The changes whose deltas are not gone, with the reason."""
+        failed: list[Failed] = []
+        for name, causes in self.causes.items():
+            if name in self.gone:
+                continue
+            refused = self.refused.get(name)
+            why = HandlerError(refused.refused.reason) if refused and refused.refused else error
+            for rows, (routes, changes) in causes:
+                if refused is None or rows & refused.rows:
+                    failed += [Failed(change, route, why) for route in routes for change in changes]
+        return failed
+
+
+def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
+    """Waits until all deltas that are waited for are in their rows; returns the failures of those that are not."""
+    pending = waiting.rows.keys() - waiting.gone
+    if not pending:
+        return []
+    sharing, begun = runtime.pace.sharing, monotonic()
+    error: EngineError = EngineUnavailable(PENDING)
+    try:
+        if all(name in waiting.own for name in pending):
+            runtime.wait(sharing.wait_seconds)
+        _settled(runtime, waiting, pending)
+    except EngineError as failed:
+        error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
+    sharing.waited_seconds += monotonic() - begun
+    for (key, handler), names in waiting.items.items():
+        if waiting.gone >= names_in(names).keys():
+            runtime.known.settle(key, handler, names)
+    return waiting.failures(error)
+
+
+def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[LedgerItem]) -> None:
+    """Moves the deltas that ledger items name into their rows, before steps are planned from these items.
+
+    While one is pending, a step that withdraws what it adds would find too few contributors, and be dropped. Raises
+    ``EngineUnavailable`` if that is not done in time.
+    """
+    names = {
+        name for item in found for each in item.contributions.values() if each.deltas for name in names_in(each.deltas)
+    }
+    if pending := names - waiting.gone:
+        _settled(runtime, waiting, pending)
+
+
+def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
+    """A ledger item whose deltas were settled, naming only what other rows refuse than those that its steps move.
+
+    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves.
+    """
+    contributions = dict(found.contributions)
+    moved = {step.route.name: _moved(step, found) for step in steps}
+    for handler, each in found.contributions.items():
+        if not each.deltas:
+            continue
+        left: dict[str, frozenset[str]] = {}
+        for name, rows in names_in(each.deltas).items():
+            refused = waiting.refused.get(name) if name not in waiting.gone else None
+            rows_left = rows & refused.rows if refused else frozenset()
+            if refused and refused.refused and rows_left & moved.get(handler, frozenset()):
+                raise HandlerError(refused.refused.reason)
+            if rows_left:
+                left[name] = rows_left
+        contributions[handler] = each._replace(deltas=names_text(left))
+    return found._replace(contributions=contributions)
+
+
+def _moved(step: Step, found: LedgerItem) -> frozenset[str]:
+    """The names of the rows that a step changes."""
+    stored = found.contributions.get(step.route.name)
+    before = stored_rows(stored.text) if stored else {}
+    after = as_stored(before, step.after)
+    return frozenset(named(row) for row in {**before, **after} if before.get(row) != after.get(row))
+
+
+def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
+    """Returns once deltas are gone, or only rows are left that refuse them. Raises ``EngineUnavailable`` before."""
+    emptied: set[int] = set()
+    for number in range(LOOKS_MAX):
+        if number:
+            runtime.wait(REST_SECONDS)
+        found = _still_there(runtime, waiting, names)
+        waiting.gone.update(name for name in names if name not in found)
+        waiting.refused = {name: delta for name, text in found.items() if (delta := Delta.of(text)).refused}
+        buckets = {bucket_in(name) for name in found if name not in waiting.refused}
+        # What a row refuses is tried again by whoever comes first in a minute: once here, and nobody waits for it.
+        now = runtime.clock()
+        due = {bucket_in(name) for name, delta in waiting.refused.items() if _is_due(delta, now)}
+        buckets |= due - emptied
+        if not buckets:
+            return
+        emptied |= empty_buckets(runtime, buckets, found)
+    raise Contended(f"Deltas were still pending after {LOOKS_MAX} looks.")
+
+
+def _still_there(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> Texts:
+    """Those of these deltas that are there, as they are.
+
+    Own deltas of an answered transaction can be asked for one by one. Of another call's transaction the ledger item may
+    be readable and its delta not yet: they are read as of one moment.
+    """
+    application = runtime.application.name
+    keys = {delta_key(application, name): name for name in sorted(names)}
+    own = [key for key, name in keys.items() if name in waiting.own]
+    found = read_state(runtime, own, consistent=True) if own else {}
+    if others := [key for key in keys if keys[key] not in waiting.own]:
+        found |= runtime.engine.read_together(others)
+    return {keys[key]: _text(item) for key, item in found.items()}
+
+
+def _text(item: Mapping[str, object]) -> str:
+    if not isinstance(text := item.get("s"), str):
+        raise damaged("A delta")
+    return text
+
+
+class Head(NamedTuple):
+    """The head of a bucket: who empties it, and which of its rows are shared."""
+
+    revision: int = 0
+    holder: str = ""
+    until: float = 0.0  # when the lease ends; with a holder
+    before: float = 0.0  # until then the bucket rests
+    looked: float = 0.0  # when it was emptied last
+    rows: Mapping[str, float] = MappingProxyType({})  # shared rows by name: when somebody met at each last
+
+    @classmethod
+    def of(cls, item: Mapping[str, object] | None) -> "Head":
+        """The head of a state item. Raises ``EngineError`` for one that is damaged."""
+        if not item:
+            return cls()
+        try:
+            rows = dict(each.split("@") for each in str(item.get("rows", "")).split())
+            until, before, looked = (float(str(item.get(name, 0))) for name in ("until", "before", "looked"))
+            met = {name: float(at) for name, at in rows.items()}
+            return cls(int(str(item["r"])), str(item.get("holder", "")), until, before, looked, met)
+        except (KeyError, TypeError, ValueError):
+            raise damaged("The head of a bucket") from None
+
+    def attributes(self) -> dict[str, object]:
+        """The attributes of the state item; the store keeps its revision. Times are texts, as no sum needs them."""
+        times = {name: f"{getattr(self, name):.3f}" for name in ("until", "before", "looked")}
+        latest = sorted(self.rows.items(), key=lambda each: -each[1])[:HEAD_ROWS_MAX]
+        return {"holder": self.holder, **times, "rows": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
+
+    def is_free(self, now: float) -> bool:
+        return now >= self.before and (not self.holder or now >= self.until)
+
+
+def learn_shared(runtime: Runtime) -> None:
+    """Reads which rows others have met at, if this process met others lately."""
+    sharing, now = runtime.pace.sharing, runtime.clock()
+    if sharing.wants_heads(now):
+        sharing.heads_at = now
+        for head in read_heads(runtime).values():
+            sharing.learn({row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS})
+
+
+def read_heads(runtime: Runtime) -> dict[int, Head]:
+    """The heads of all buckets, in one request."""
+    keys = {head_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
+    found = runtime.engine.read_state(keys)
+    return {bucket: Head.of(found.get(key)) for key, bucket in keys.items()}
+
+
+def empty_forgotten(runtime: Runtime) -> None:
+    """Empties buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
+    now = runtime.clock()
+    forgotten = [bucket for bucket, head in read_heads(runtime).items() if now >= head.looked + LOOKED_SECONDS]
+    empty_buckets(runtime, forgotten, {})
+
+
+def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True) -> Texts:
+    """The deltas of a bucket, as they were read."""
+    found: Texts = {}
+    for stripe in range(STRIPES):
+        partition = stripe_partition(runtime.application.name, bucket, stripe)
+        found.update(runtime.engine.read_entries(Entries(partition, FOUND_MAX, consistent=consistent)))
+    return found
+
+
+def empty_buckets(
+    runtime: Runtime, buckets: Collection[int], known: Mapping[str, str], *, always: bool = False
+) -> set[int]:
+    """Empties buckets that nobody else is at; returns these. ``known``: deltas that are there, as they were read.
+
+    ``always``: also what a row refused a moment ago.
+    """
+    emptied: set[int] = set()
+    chosen = sorted(buckets)[:AT_ONCE_MAX]
+    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
+    failed: EngineError | HandlerError | None = None
+    for bucket, merged in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
+        if isinstance(merged, EngineError | HandlerError):
+            failed = failed or merged
+        elif merged is not None:
+            emptied.add(bucket)
+            runtime.pace.sharing.merged += merged
+    if failed is not None:
+        raise failed
+    return emptied
+
+
+def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> int | None:
+    """Empties a bucket; returns how many deltas were moved, None where another process is at it."""
+    key, engine, now = head_key(runtime.application.name, bucket), runtime.engine, runtime.clock()
+    head = Head.of(engine.read_state([key], consistent=True).get(key))
+    if not head.is_free(now) and not always:
+        return None
+    leased = head._replace(holder=token_hex(4), until=now + LEASE_SECONDS, before=0.0)
+    if not engine.swap_state(key, leased.attributes(), head.revision):
+        return None
+    # A query that is not consistent may miss the newest; own deltas are added to what it finds.
+    found = pending_in(runtime, bucket, consistent=False)
+    found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
+    deltas = {name: Delta.of(text) for name, text in found.items()}
+    mover = Mover(runtime, found)
+    mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
+    rows = {row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS} | dict.fromkeys(_met(deltas), now)
+    rest = runtime.clock() + REST_SECONDS
+    given_back = Head(0, "", 0.0, rest, now, rows)
+    engine.swap_state(key, given_back.attributes(), head.revision + 1)  # refused if the lease was taken over
+    return mover.moved
+
+
+def _is_due(delta: Delta, now: float) -> bool:
+    return delta.refused is None or now >= delta.refused.tried + TRIED_AGAIN_SECONDS
+
+
+def _met(deltas: Mapping[str, Delta]) -> set[str]:
+    """The names of rows at which somebody met others, and of those of which two deltas are pending."""
+    once: set[str] = set()
+    found: set[str] = set()
+    for delta in deltas.values():
+        found |= {*delta.met} | (once & delta.rows)
+        once |= delta.rows
+    return found
+
+
+class Exceptions(NamedTuple):
+    """The rows of a merge that are not simply added to."""
+
+    refusing: dict[RowKey, str]  # rows that take no addition for good, with the reason
+    removed: dict[RowKey, Mapping[str, Any] | None]  # rows that somebody removed, as they were found
+
+
+class Mover:
+    """Moves deltas of one bucket into their rows, in transactions of up to 100 actions."""
+
+    def __init__(self, runtime: Runtime, texts: Mapping[str, str]) -> None:
+        self.runtime, self.engine = runtime, runtime.engine
+        self.texts = texts  # as they were read
+        self.moved = 0
+
+    def move_all(self, deltas: Mapping[str, Delta]) -> None:
+        """Moves all of these, as many together as a transaction takes."""
+        together: dict[str, Delta] = {}
+        rows: set[RowKey] = set()
+        for name, delta in sorted(deltas.items()):
+            more = {each.key for each in delta.additions}
+            if together and len(together) + 1 + len(rows | more) > ACTIONS_MAX:
+                self.move(together)
+                together, rows = {}, set()
+            together[name] = delta
+            rows |= more
+        if together:
+            self.move(together)
+
+    def move(self, deltas: Mapping[str, Delta]) -> None:
+        """Moves deltas in one transaction, or one by one where a row refuses them.
+
+        What others have moved meanwhile stays as it is. Raises ``Contended`` if rows refuse at every try.
+        """
+        try:
+            additions = Additions(each for delta in deltas.values() for each in delta.additions)
+            if self._is_moved(deltas, additions):
+                return
+        except DecimalException:  # of several deltas: the sum of one was made when it was put
+            pass
+        for name, delta in deltas.items() if len(deltas) > 1 else ():
+            self.move({name: delta})
+
+    def _is_moved(self, deltas: Mapping[str, Delta], additions: Additions) -> bool:
+        """Moves deltas in one transaction; False if one by one is needed, so that one row keeps no other waiting."""
+        exceptions, conflicts = Exceptions({}, {}), 0
+        for _ in range(TRIES_MAX):
+            try:
+                writes = self._merge(deltas, additions, exceptions)
+                refused = self.engine.transact(writes, self.runtime.expires_at)
+            except EngineError as error:
+                # The table of some row is missing or forbidden: the others must not wait for it.
+                if not is_fatal(error) or len(exceptions.refusing) == len(additions):
+                    raise
+                exceptions.refusing.update(dict.fromkeys(additions.rows, str(error)))
+                if len(deltas) > 1:
+                    return False
+                continue
+            if refused is None:
+                self.moved += len(deltas)
+                return True
+            reasons = {write.key: why for write, why in zip(writes, refused.reasons, strict=True) if why is not None}
+            if any(isinstance(key, StateKey) and why.code == CONDITION for key, why in reasons.items()):
+                return True  # others have moved some of these
+            if all(why.code in CONFLICT for why in reasons.values()):
+                self.runtime.back_off(conflicts, throttled=is_throttled(refused))
+                conflicts += 1
+                continue
+            for key, why in reasons.items():
+                if not isinstance(key, StateKey):
+                    _decide(additions.both(key), why, exceptions)
+            if len(deltas) > 1 and any(exceptions):
+                return False
+        raise Contended(f"Others are in the way: deltas were refused {TRIES_MAX} times in a row.")
+
+    def _merge(
+        self, deltas: Mapping[str, Delta], additions: Additions, exceptions: Exceptions
+    ) -> Sequence[GuardedWrite]:
+        """One transaction: deltas go, and each of their rows gets what they add.
+
+        A row is written also where the sum is 0: if somebody removed it, what new items add must not be lost.
+        """
+        refusing, removed = exceptions
+        marks = self._marked(additions, {*refusing, *removed})
+        rows = [row for row in additions.rows if row not in refusing]
+        writes: list[GuardedWrite] = []
+        for name, delta in deltas.items():
+            left = [each for each in delta.additions if each.key in refusing]
+            if not left:
+                writes.append(DeleteState(delta_key(self.runtime.application.name, name), self.texts[name]))
+                continue
+            # Under its own name: ledger items know it by that, and their records are reported.
+            now = int(self.runtime.clock())
+            kept = Delta(tuple(left), (), Refusal("; ".join(dict.fromkeys(refusing[each.key] for each in left)), now))
+            writes.append(SwapText(delta_key(self.runtime.application.name, name), kept.text(), self.texts[name]))
+        for row in rows:
+            if row in removed:
+                writes += _entering(additions, row, removed[row])
+            elif row in marks:
+                writes.append(DeleteRow(row, marks[row]))
+            else:
+                writes.append(additions.both(row))
+        return writes
+
+    def _marked(self, additions: Additions, but: Collection[RowKey]) -> dict[RowKey, str]:
+        """Marks rows that would count nobody then; returns the marks. The merge deletes such a row on its mark.
+
+        Without it the row would stay empty for good if this process died. Every addition takes the mark away, so no
+        addition goes with the row. The mark is in the owner attribute: the record of the deletion is known by it.
+        """
+        leaving = [row for row in additions.rows if row not in but and additions.both(row).contributors < 0]
+        marks: dict[RowKey, str] = {}
+        found = self.engine.read_rows(leaving) if leaving else {}
+        for row in leaving:
+            stored, addition = found.get(row, {}), additions.both(row)
+            counted = _counted(stored)
+            if VERSION in stored or not counted == addition.contributors_min == -addition.contributors:
+                continue
+            mark = MARK + token_hex(16)
+            known = {name: stored[name] for name in (CONTRIBUTORS, OWNER) if name in stored}
+            absent = () if OWNER in stored else (OWNER,)
+            if self.engine.transact([CorrectRow(row, known, absent, {OWNER: mark})], 0) is None:
+                marks[row] = mark
+        return marks
+
+
+def _decide(addition: AddRow, why: Reason, exceptions: Exceptions) -> None:
+    """Notes what a row's refusal means for the next try."""
+    row, item = addition.key, why.item or {}
+    if why.code != CONDITION:
+        if why.code not in CONFLICT:
+            exceptions.refusing[row] = f"The store refused the write with {why.code}: {redacted(why.message)}"
+    elif addition.unversioned and VERSION in item:
+        exceptions.refusing[row] = (
+            f"Row {redacted(_name(row))} is added to, and was put or deleted before: a row is put or added to, never "
+            "both. Give the additions a target of their own."
+        )
+    elif row in exceptions.removed:
+        del exceptions.removed[row]  # it counts enough again, or is there again: somebody corrected it
+    elif addition.contributors_min is not None and _counted(item) < addition.contributors_min:
+        exceptions.removed[row] = why.item
+
+
+def _entering(additions: Additions, row: RowKey, found: Mapping[str, Any] | None) -> Sequence[AddRow | AbsentSource]:
+    """What new items add to a row that somebody removed. It requires that the row counts too few still."""
+    entering, counted = additions.entering(row), additions.counted(row)
+    assert counted is not None, "only a row that must count somebody counts too few"
+    if entering is None:
+        return dropped(counted, found)
+    return [entering._replace(contributors_below=counted.contributors_min, removed=(OWNER,))]
+
+
+def _counted(row: Mapping[str, object]) -> int:
+    counted = row.get(CONTRIBUTORS, 0)
+    return int(str(counted)) if not isinstance(counted, bool) else 0
+
+
+def _name(row: RowKey) -> str:
+    return " / ".join(str(component) for component in row[1:] if component is not None)
