@@ -242,6 +242,10 @@ class Knowledge:
         self.may_put = False  # deltas, as the manifest said when this batch began
         self.settled: dict[tuple[StateKey, str], str] = {}  # names of deltas that are gone, by ledger item and handler
 
+    def note_may_put(self, now: float) -> None:
+        """Notes whether deltas may be put until the present batch or page ends."""
+        self.may_put = self.deltas is not None and self.deltas.may_put(now)
+
     def settle(self, key: StateKey, handler: str, names: str) -> None:
         """Notes that the deltas that a ledger item names are gone."""
         self.settled.pop((key, handler), None)

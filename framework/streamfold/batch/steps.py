@@ -9,6 +9,7 @@ from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.lookups import Looking, StepsWithReferents, look_for_expiry
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
+from streamfold.commit.buckets import ready, settle_items
 from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
@@ -17,7 +18,7 @@ from streamfold.commit.replanning import filled, read_lives
 from streamfold.commit.transactions import read_state
 from streamfold.derivations.derivation import contributing
 from streamfold.engines import StateItems
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.schema import Schema
@@ -171,12 +172,22 @@ class Steps:
             for work, _, steps in unread:
                 self._unread(work, [step.route for step in steps], error)
             return []
+        read = [
+            (work, key, steps, found)
+            for work, key, steps in unread
+            if (found := self._filled(work, key, [step.route for step in steps], items)) is not None
+        ]
+        self._settle([found for *_, found in read])
         units: list[Unit] = []
-        for work, key, steps in unread:
-            routes = [step.route for step in steps]
-            if (found := self._filled(work, key, routes, items)) is not None:
-                units += self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
+        for work, key, steps, found in read:
+            units += self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
         return units
+
+    def _settle(self, found: Sequence[LedgerItem]) -> None:
+        """Moves what ledger items name into rows, all at once. What fails now is tried again item by item."""
+        if any(each.waits for each in found):
+            with suppress(EngineError):
+                settle_items(self.runtime, self.pending_work.deltas, found)
 
     def _filled(self, work: ItemWork, key: StateKey, routes: Sequence[Route], items: StateItems) -> LedgerItem | None:
         """The ledger item of a read, with its large contributions; None if they cannot be read, which is reported."""
@@ -198,8 +209,19 @@ class Steps:
         self.pending_work.note_found(key, work.item, routes, found)
         if planned is None:
             self._note_applied([(work, routes)])
+            for route in routes:
+                self.pending_work.deltas.wait_for(found.deltas(route.name), [route], work.changes)
             return []
-        return [planned]
+        if found.waits:
+            try:
+                settle_items(self.runtime, self.pending_work.deltas, [found])
+                planned = self._unit(work, key, steps, ready(found, steps, self.pending_work.deltas))
+            except (EngineError, HandlerError) as error:
+                for route in routes:
+                    for change in work.changes:
+                        self.failing.fails(change, route, error)
+                return []
+        return [] if planned is None else [planned]
 
     def _look_up(self, looking: Sequence[ToLookUp], stored: StateItems | None) -> list[Unit]:
         """Units of items some of whose handlers look others up: ledger items are read first, then the referents."""
@@ -216,6 +238,7 @@ class Steps:
             if (found := self._filled(work, key, [route for route, _ in routed], items)) is not None
         ]
         try:
+            self._settle([each.found for each in read])
             steps = [self._in_order(each, made) for each, made in zip(read, self.with_referents.of(read), strict=True)]
         except EngineUnavailable as error:
             for each in read:

@@ -435,15 +435,13 @@ class Mover:
                 self.moved += len(deltas)
                 return True
             reasons = {write.key: why for write, why in zip(writes, refused.reasons, strict=True) if why is not None}
-            if any(isinstance(key, StateKey) and why.code == CONDITION for key, why in reasons.items()):
-                return True  # others have moved some of these
+            if _are_moved(reasons):
+                return True
             if all(why.code in CONFLICT for why in reasons.values()):
                 self.runtime.back_off(conflicts, throttled=is_throttled(refused))
                 conflicts += 1
                 continue
-            for key, why in reasons.items():
-                if not isinstance(key, StateKey):
-                    _decide(additions.both(key), why, exceptions)
+            _decide(additions, reasons, exceptions)
             if len(deltas) > 1 and any(exceptions):
                 return False
         raise Contended(f"Others are in the way: deltas were refused {TRIES_MAX} times in a row.")
@@ -499,8 +497,19 @@ class Mover:
         return marks
 
 
-def _decide(addition: AddRow, why: Reason, exceptions: Exceptions) -> None:
-    """Notes what a row's refusal means for the next try."""
+def _are_moved(reasons: Mapping[RowKey | StateKey, Reason]) -> bool:
+    """Whether others have moved some of the deltas: what is pending of them is found again."""
+    return any(isinstance(key, StateKey) and why.code == CONDITION for key, why in reasons.items())
+
+
+def _decide(additions: Additions, reasons: Mapping[RowKey | StateKey, Reason], exceptions: Exceptions) -> None:
+    """Notes what the refusals of rows mean for the next try."""
+    for row, why in reasons.items():
+        if not isinstance(row, StateKey):
+            _decide_row(additions.both(row), why, exceptions)
+
+
+def _decide_row(addition: AddRow, why: Reason, exceptions: Exceptions) -> None:
     row, item = addition.key, why.item or {}
     if why.code != CONDITION:
         if why.code not in CONFLICT:

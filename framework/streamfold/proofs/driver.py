@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import process_changes
@@ -47,6 +48,7 @@ from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.mapping import Died
 from streamfold.testing.twin import changes_items, reports_conflict
+from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
     from streamfold.app import App
@@ -98,6 +100,7 @@ class Invoker:
         proof: ProofStore,
         store: MemoryEngine,
         now: float = NOW,
+        deltas: int = 0,
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
@@ -115,7 +118,9 @@ class Invoker:
             OPENED: Documents(proof, self.engine.bulk),
         }
         self.known: dict[App, Knowledge] = {}
-        self.pace = SendingPace()
+        self._deltas = deltas
+        self._additions = 0  # that were asked for
+        self.pace = self._new_pace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
         self.now = now
@@ -153,7 +158,7 @@ class Invoker:
         except (Died, EngineUnavailable) as died:
             self.log(f"  the invocation ends: {type(died).__name__}")
             self.known.clear()
-            self.pace = SendingPace()
+            self.pace = self._new_pace()
             return None
         if self.writers:
             self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.delivered))
@@ -179,7 +184,7 @@ class Invoker:
             self.engine,
             self.settings._replace(handlers_off=tuple(self.handlers.off)),
             clock=lambda: self.now,
-            pause=lambda _: None,
+            pause=self._pause,
             opened=self.opened,
             known=self.known.setdefault(self.app, Knowledge()),
             parking=self._parking,
@@ -199,6 +204,22 @@ class Invoker:
             repairs = []
         self._running.pop()
         self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
+
+    def _new_pace(self) -> SendingPace:
+        """What a new process knows of sending: nothing, but for which additions go through deltas."""
+        pace = SendingPace()
+        if self._deltas:
+            pace.sharing.forced = self._goes_through_a_delta
+        return pace
+
+    def _pause(self, seconds: float) -> None:
+        if self._deltas:  # the lease of a process that died has an end
+            self.now += seconds
+
+    def _goes_through_a_delta(self, row: RowKey) -> bool:
+        # Half of the additions, others at each number: as if by chance, and the same in each run of a scenario.
+        self._additions += 1
+        return crc32(f"{self._deltas} {self._additions} {row}".encode()) % 2 == 0
 
     def _other_process(self) -> None:
         # Each call switches to the process that is not in use: its knowledge is older.
@@ -246,10 +267,11 @@ class Driver(Invoker):
         log: Callable[[str], None] = lambda _: None,
         store: MemoryEngine | None = None,
         pace: int = 0,
+        deltas: int = 0,
     ) -> None:
         self.given = [change for changes in shards for change in changes]
         proof = proof_store(handlers.app)
-        super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given))
+        super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given), deltas)
         if store is None and changes_items(self.app):
             self.shards = _writers([], shards)
             self.writers = Writers(proof, self.shards, choices, log, pace)
@@ -266,6 +288,8 @@ class Driver(Invoker):
         self._finish()
         if self._broken is not None:
             raise self._broken
+        if pending := [key for key in self.store.state if key.pk.startswith("delta#")]:
+            raise InvariantBroken(f"{len(pending)} deltas are pending at the end, first {pending[0].sk}.")
         rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[LOCATION])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
 

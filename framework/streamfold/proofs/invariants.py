@@ -23,6 +23,7 @@ from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
+from streamfold.ledger.deltas import Delta
 from streamfold.ledger.references import backlink_key, referrer
 from streamfold.ledger.state_keys import LedgerSource, source_of
 from streamfold.records.change import item_name
@@ -178,6 +179,7 @@ class Invariants:
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)
         self.backlinks = BacklinkInvariants(app.name, engine)
+        self.deltas: dict[StateKey, Delta] = {}  # that are pending
 
     def check(self) -> None:
         """Raises ``InvariantBroken`` if a touched item breaks an invariant."""
@@ -206,6 +208,8 @@ class Invariants:
     def _check_state(self, key: StateKey) -> set[RowKey]:
         """Checks one state item, and returns the rows that it names now or named before."""
         now, before = self.engine.state.get(key), self.state.get(key)
+        if key.pk.startswith("delta#"):
+            return self._pending(key, now)
         if key.pk.startswith("part#"):
             owner = _ledger_of(key)
             return self._check_state(owner) if owner in self.engine.state else set()
@@ -224,6 +228,20 @@ class Invariants:
             stored = [name for name, text in now.items() if name.endswith(".s") and text]
             _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
         return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
+
+    def _pending(self, key: StateKey, now: Mapping[str, Any] | None) -> set[RowKey]:
+        """Takes what waits in a delta off the sums of its rows: a row and what is pending are the ledger's sum."""
+        touched = set()
+        for delta, factor in ((self.deltas.pop(key, None), 1), (Delta.of(now["s"]) if now else None, -1)):
+            for each in delta.additions if delta else ():
+                self.expected[each.key][CONTRIBUTORS] += factor * each.contributors
+                for name, amount in each.amounts.items():
+                    sums = self.expected[each.key]
+                    sums[name] = WIDE.add(sums[name], WIDE.multiply(factor, Decimal(amount)))
+                touched.add(each.key)
+            if delta and factor < 0:
+                self.deltas[key] = delta
+        return touched
 
     def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
         """Replaces the earlier contributions of an item by the present ones; returns the rows of both."""
