@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.deadline import Deadline, Timed, no_end
-from streamfold.ledger.deltas import named
+from streamfold.ledger.deltas import named, new_token
 from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.schema import Schema, SchemaByHandler
 from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
@@ -117,6 +117,7 @@ class Sharing:
     def __init__(self) -> None:
         self.all = False  # all additions of this batch go through deltas
         self.forced: Callable[[RowKey], bool] | None = None  # decides instead, in proofs
+        self.token: Callable[[], str] = new_token  # names deltas; a proof needs the same names in each run
         self.wait_seconds = FIRST_WAIT_SECONDS
         self.heads_at = -inf  # when the heads of buckets were read
         self.put = self.merged = 0  # deltas, since ``take_counts``

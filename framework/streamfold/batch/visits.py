@@ -164,6 +164,7 @@ class Visits:
 
     def __post_init__(self) -> None:
         self.lives = Lives(self.runtime.known.lives)
+        self.pending_work.deltas.tries_all = True
 
     def read(self, wanted: Iterable[VisitedItem]) -> list[Visit]:
         """Reads ledger items, then their sources, and derives. Raises ``EngineError`` if one of them cannot be read."""

@@ -103,6 +103,7 @@ HEAD_ROWS_MAX = 400
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
 Cause = tuple[Sequence[Route], Sequence[Change]]
+LostRow = tuple[str, RowKey]
 Texts = dict[str, str]
 """Deltas as they were read, by name."""
 
@@ -116,7 +117,10 @@ class WaitingDeltas:
         self.causes: dict[str, list[tuple[frozenset[str], Cause]]] = {}
         self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have, by handler
         self.gone: set[str] = set()  # seen absent
+        self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
         self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
+        self.tries_all = False  # also what a row refused a moment ago: a person who repairs has removed the cause
+        self._tried: set[int] = set()  # buckets in which that was tried again
 
     def put(self, puts: Iterable[SwapText]) -> None:
         """Adds deltas that were put."""
@@ -131,6 +135,14 @@ class WaitingDeltas:
     def note(self, key: StateKey, handler: str, names: str) -> None:
         """Notes what a ledger item has once this work is done."""
         self.items[key, handler] = names
+
+    def due(self, now: float) -> set[int]:
+        """The buckets in which refused additions are tried again: once by each piece of work, and nobody waits."""
+        names = [name for name, delta in self.refused.items() if self.tries_all or _is_due(delta, now)]
+        return {bucket_in(name) for name in names} - self._tried
+
+    def tried(self, buckets: Iterable[int]) -> None:
+        self._tried.update(buckets)
 
     def failures(self, error: Exception) -> list[Failed]:
         """The changes whose deltas are not gone, with the reason."""
@@ -152,6 +164,7 @@ def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     if not pending:
         return []
     sharing, begun = runtime.pace.sharing, monotonic()
+    sharing.put += len(waiting.own)
     error: EngineError = EngineUnavailable(PENDING)
     try:
         if all(name in waiting.own for name in pending):
@@ -211,7 +224,6 @@ def _moved(step: Step, found: LedgerItem) -> frozenset[str]:
 
 def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
     """Returns once deltas are gone, or only rows are left that refuse them. Raises ``EngineUnavailable`` before."""
-    emptied: set[int] = set()
     for number in range(LOOKS_MAX):
         if number:
             runtime.wait(REST_SECONDS)
@@ -219,13 +231,12 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
         waiting.gone.update(name for name in names if name not in found)
         waiting.refused = {name: delta for name, text in found.items() if (delta := Delta.of(text)).refused}
         buckets = {bucket_in(name) for name in found if name not in waiting.refused}
-        # What a row refuses is tried again by whoever comes first in a minute: once here, and nobody waits for it.
-        now = runtime.clock()
-        due = {bucket_in(name) for name, delta in waiting.refused.items() if _is_due(delta, now)}
-        buckets |= due - emptied
+        buckets |= waiting.due(runtime.clock())
         if not buckets:
             return
-        emptied |= empty_buckets(runtime, buckets, found)
+        emptied = empty_buckets(runtime, buckets, found, always=waiting.tries_all)
+        waiting.tried(emptied)
+        waiting.lost.update(*emptied.values())
     raise Contended(f"Deltas were still pending after {LOOKS_MAX} looks.")
 
 
@@ -317,31 +328,31 @@ def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True) -> Tex
 
 def empty_buckets(
     runtime: Runtime, buckets: Collection[int], known: Mapping[str, str], *, always: bool = False
-) -> set[int]:
-    """Empties buckets that nobody else is at; returns these. ``known``: deltas that are there, as they were read.
+) -> dict[int, set[LostRow]]:
+    """Empties buckets that nobody else is at; returns these, with rows that somebody had removed.
 
-    ``always``: also what a row refused a moment ago.
+    known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
-    emptied: set[int] = set()
+    emptied: dict[int, set[LostRow]] = {}
     chosen = sorted(buckets)[:AT_ONCE_MAX]
     calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
     failed: EngineError | HandlerError | None = None
-    for bucket, merged in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
-        if isinstance(merged, EngineError | HandlerError):
-            failed = failed or merged
-        elif merged is not None:
-            emptied.add(bucket)
-            runtime.pace.sharing.merged += merged
+    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
+        if isinstance(mover, EngineError | HandlerError):
+            failed = failed or mover
+        elif mover is not None:
+            emptied[bucket] = mover.lost
+            runtime.pace.sharing.merged += mover.moved
     if failed is not None:
         raise failed
     return emptied
 
 
-def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> int | None:
-    """Empties a bucket; returns how many deltas were moved, None where another process is at it."""
+def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> "Mover | None":
+    """Empties a bucket; returns what was moved, None where another process is at it."""
     key, engine, now = head_key(runtime.application.name, bucket), runtime.engine, runtime.clock()
     head = Head.of(engine.read_state([key], consistent=True).get(key))
-    if not head.is_free(now) and not always:
+    if not head.is_free(now):
         return None
     leased = head._replace(holder=token_hex(4), until=now + LEASE_SECONDS, before=0.0)
     if not engine.swap_state(key, leased.attributes(), head.revision):
@@ -356,7 +367,7 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
     rest = runtime.clock() + REST_SECONDS
     given_back = Head(0, "", 0.0, rest, now, rows)
     engine.swap_state(key, given_back.attributes(), head.revision + 1)  # refused if the lease was taken over
-    return mover.moved
+    return mover
 
 
 def _is_due(delta: Delta, now: float) -> bool:
@@ -387,6 +398,7 @@ class Mover:
         self.runtime, self.engine = runtime, runtime.engine
         self.texts = texts  # as they were read
         self.moved = 0
+        self.lost: set[LostRow] = set()
 
     def move_all(self, deltas: Mapping[str, Delta]) -> None:
         """Moves all of these, as many together as a transaction takes."""
@@ -433,6 +445,8 @@ class Mover:
                 continue
             if refused is None:
                 self.moved += len(deltas)
+                handlers = {handler for delta in deltas.values() for handler in delta.handlers}
+                self.lost |= {(handler, row) for handler in handlers for row in exceptions.removed}
                 return True
             reasons = {write.key: why for write, why in zip(writes, refused.reasons, strict=True) if why is not None}
             if _are_moved(reasons):
@@ -464,7 +478,8 @@ class Mover:
                 continue
             # Under its own name: ledger items know it by that, and their records are reported.
             now = int(self.runtime.clock())
-            kept = Delta(tuple(left), (), Refusal("; ".join(dict.fromkeys(refusing[each.key] for each in left)), now))
+            reason = "; ".join(dict.fromkeys(refusing[each.key] for each in left))
+            kept = Delta(tuple(left), delta.handlers, (), Refusal(reason, now))
             writes.append(SwapText(delta_key(self.runtime.application.name, name), kept.text(), self.texts[name]))
         for row in rows:
             if row in removed:

@@ -33,7 +33,6 @@ from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
-from streamfold.commit.buckets import settle
 from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import PendingWork, Progress
@@ -244,7 +243,7 @@ class Committer:
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
         # Whoever carries out a plan says that it is done next: the deltas must be in their rows before.
-        self.progress.report(settle(runtime, self.progress.pending_work.deltas))
+        self.progress.settle(runtime)
         return self.progress.outcome
 
     def _send_through(self, flight: Flight) -> None:

@@ -430,9 +430,21 @@ class _TransactionBuilder:
         rows = [row for row in self.rows.values() if _is_written(row)]
         if self.shared is None:
             return Transaction(tuple(self.units), (*guards, *rows))
-        deltas = {new_name(bucket): additions for bucket, additions in self.waiting.items()}
+        deltas = {new_name(bucket, self.shared.sharing.token()): each for bucket, each in self.waiting.items()}
         guards = [_naming(unit, self.waits.get(unit.guard.key, ()), deltas, self.shared) for unit in self.units]
-        puts = [_put(self.units[0].guard.key, name, additions, self.shared) for name, additions in deltas.items()]
+        handlers: dict[str, set[str]] = {name: set() for name in deltas}
+        for unit, guard in zip(self.units, guards, strict=True):
+            for handler, name in _named_by(unit, guard):
+                handlers.get(name, set()).add(handler)
+        puts = [
+            SwapText(
+                # A name that was used would replace a delta that is pending: what that adds would be lost.
+                delta_key(_application(self.units[0].guard.key), name),
+                additions.delta(handlers[name], self.shared.met(additions.rows)).text(),
+                None,
+            )
+            for name, additions in deltas.items()
+        ]
         return Transaction(tuple(self.units), (*guards, *rows, *puts))
 
     def _takes(self, addition: AddRow, waiting: dict[int, Additions]) -> bool:
@@ -450,9 +462,12 @@ class _TransactionBuilder:
         return True
 
 
-def _put(key: StateKey, name: str, additions: Additions, shared: Shared) -> SwapText:
-    # A name that was used would replace a delta that is pending: what it adds would be lost.
-    return SwapText(delta_key(_application(key), name), additions.delta(shared.met(additions.rows)).text(), None)
+def _named_by(unit: Unit, guard: GuardedWrite) -> Iterator[tuple[str, str]]:
+    """The handlers of a unit, with the deltas that its guard names."""
+    if isinstance(guard, Claim):
+        yield from ((unit.routes[0].name, name) for name in names_in(guard.deltas))
+    elif isinstance(guard, LedgerWrite):
+        yield from ((each.handler, name) for each in guard.contributions for name in names_in(each.deltas or ""))
 
 
 def _application(key: StateKey) -> str:

@@ -52,9 +52,14 @@ def bucket_of(row: RowKey) -> int:
     return crc32(named(row).encode()) % BUCKETS
 
 
-def new_name(bucket: int) -> str:
-    """A name that no delta had: bucket, stripe, and a random number."""
-    return f"{bucket:x}{randbelow(STRIPES):x}{token_hex(ID_BYTES)}"
+def new_name(bucket: int, token: str) -> str:
+    """The name of a delta: its bucket, and a random token, of which the first digit is the stripe."""
+    return f"{bucket:x}{token}"
+
+
+def new_token() -> str:
+    """A token that no delta had."""
+    return f"{randbelow(STRIPES):x}{token_hex(ID_BYTES)}"
 
 
 def bucket_in(name: str) -> int:
@@ -121,6 +126,7 @@ class Delta(NamedTuple):
     """
 
     additions: tuple[AddRow, ...]
+    handlers: tuple[str, ...] = ()  # whose additions they are, for messages and counts
     met: tuple[str, ...] = ()  # names of the rows at which the process met others
     refused: Refusal | None = None  # what is left of a delta that some row takes no more
 
@@ -133,7 +139,8 @@ class Delta(NamedTuple):
         """The text of the state item. Equal deltas have equal texts."""
         refused = f',"refused":[{quoted(self.refused.reason)},{self.refused.tried}]' if self.refused else ""
         met = f',"met":[{",".join(map(quoted, self.met))}]' if self.met else ""
-        return f'{{"add":[{",".join(map(_addition_text, self.additions))}]{met}{refused}}}'
+        handlers = f',"by":[{",".join(map(quoted, self.handlers))}]'
+        return f'{{"add":[{",".join(map(_addition_text, self.additions))}]{handlers}{met}{refused}}}'
 
     @classmethod
     def of(cls, text: str) -> "Delta":
@@ -141,7 +148,8 @@ class Delta(NamedTuple):
         try:
             stored = json.loads(text)
             refused = Refusal(*stored["refused"]) if "refused" in stored else None
-            return cls(tuple(map(_addition, stored["add"])), tuple(stored.get("met", ())), refused)
+            met = tuple(stored.get("met", ()))
+            return cls(tuple(map(_addition, stored["add"])), tuple(stored["by"]), met, refused)
         except (AttributeError, KeyError, TypeError, ValueError, DecimalException):
             raise damaged("A delta") from None
 
@@ -204,6 +212,7 @@ class Additions:
         assert joined is not None, "only rows that are added to are asked for"
         return joined._replace(requires_contributor=True) if joined.contributors < 0 else joined
 
-    def delta(self, met: Iterable[str] = (), refused: Refusal | None = None) -> Delta:
+    def delta(self, handlers: Iterable[str], met: Iterable[str]) -> Delta:
+        """The delta of these additions."""
         additions = [self.halves[half] for half in sorted(self.halves, key=str)]
-        return Delta(tuple(additions), tuple(sorted(met)), refused)
+        return Delta(tuple(additions), tuple(sorted(handlers)), tuple(sorted(met)))

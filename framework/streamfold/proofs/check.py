@@ -154,15 +154,16 @@ def check(  # noqa: PLR0913 - one call with named options
     begin, remembered = time.perf_counter(), Remembered(app)
     shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
     keys = {each.key for each in (writes or shapes)}
-    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
+    handlers, proof, others = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
     probed = [change for shard in changes_of(app, writes or probes) for change in shard]
     with Elsewhere(app, probed, processes) as elsewhere:
         handlers.yielded |= check_deterministic(app, probed, remembered)
         for number in range(histories):
+            deltas = number if number % DELTAS_EACH == 0 else 0
+            random = Random(f"{seed} {number}") if deltas else others  # noqa: S311 - a seed
             history = tuple(writes or drawn(random, shapes, changes))
             shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
-            deltas = number if number % DELTAS_EACH == 0 else 0
             scenario = Scenario(history, shards, actions, source=source, pace=pace, deltas=deltas)
             choices = Drawn(random, random.choice(RATES), only)
             _run_and_count(handlers, scenario, choices, proof, remembered)

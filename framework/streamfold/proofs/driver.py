@@ -15,6 +15,7 @@ from zlib import crc32
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import process_changes
+from streamfold.commit.buckets import REST_SECONDS, TRIED_AGAIN_SECONDS
 from streamfold.commit.outcome import Failure, Held
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.engines.memory import MemoryEngine
@@ -22,6 +23,7 @@ from streamfold.errors import EngineUnavailable, NotStarted, RecordError, joined
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.ledger.deltas import ID_BYTES, STRIPES
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.faults import ChosenSlots, FaultyEngine
 from streamfold.proofs.handlers import FaultyHandlers, ProofParking
@@ -119,7 +121,7 @@ class Invoker:
         }
         self.known: dict[App, Knowledge] = {}
         self._deltas = deltas
-        self._additions = 0  # that were asked for
+        self._additions = self._tokens = 0  # that were asked for
         self.pace = self._new_pace()
         self._invariants = Invariants(self.app, self.store)
         self._broken: InvariantBroken | None = None
@@ -210,11 +212,16 @@ class Invoker:
         pace = SendingPace()
         if self._deltas:
             pace.sharing.forced = self._goes_through_a_delta
+            pace.sharing.token = self._token
         return pace
 
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"{self._tokens % STRIPES:x}{self._tokens:0{2 * ID_BYTES}x}"
+
     def _pause(self, seconds: float) -> None:
-        if self._deltas:  # the lease of a process that died has an end
-            self.now += seconds
+        if self._deltas:  # the lease of a process that died has an end; pauses are random, and runs must not be
+            self.now += max(REST_SECONDS, seconds // 1)
 
     def _goes_through_a_delta(self, row: RowKey) -> bool:
         # Half of the additions, others at each number: as if by chance, and the same in each run of a scenario.
@@ -412,6 +419,7 @@ class Driver(Invoker):
                 self.writers.write(writer, len(writer.waiting))
         self.engine.choices = self.choices = Choices()
         self.handlers.recover()
+        self._pause(TRIED_AGAIN_SECONDS)  # what rows refused by a fault is tried again
         if end != "late-writes-land-last":
             self.engine.land_all()
         given_up = [*(change for writer in self.shards for change in writer.given_up), *self._parking.parked]

@@ -180,6 +180,7 @@ class Invariants:
         self.entries = EntryInvariants(app.name, engine)
         self.backlinks = BacklinkInvariants(app.name, engine)
         self.deltas: dict[StateKey, Delta] = {}  # that are pending
+        self.waiting: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))  # what they add
 
     def check(self) -> None:
         """Raises ``InvariantBroken`` if a touched item breaks an invariant."""
@@ -230,16 +231,13 @@ class Invariants:
         return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
 
     def _pending(self, key: StateKey, now: Mapping[str, Any] | None) -> set[RowKey]:
-        """Takes what waits in a delta off the sums of its rows: a row and what is pending are the ledger's sum."""
+        """Notes what a delta adds: a row and what waits for it are the sum of the ledger. Returns its rows."""
         touched = set()
-        for delta, factor in ((self.deltas.pop(key, None), 1), (Delta.of(now["s"]) if now else None, -1)):
+        for delta, factor in ((self.deltas.pop(key, None), -1), (Delta.of(now["s"]) if now else None, 1)):
             for each in delta.additions if delta else ():
-                self.expected[each.key][CONTRIBUTORS] += factor * each.contributors
-                for name, amount in each.amounts.items():
-                    sums = self.expected[each.key]
-                    sums[name] = WIDE.add(sums[name], WIDE.multiply(factor, Decimal(amount)))
+                _count(self.waiting[each.key], each.contributors, each.amounts, factor)
                 touched.add(each.key)
-            if delta and factor < 0:
+            if delta and factor > 0:
                 self.deltas[key] = delta
         return touched
 
@@ -274,10 +272,7 @@ class Invariants:
                 yield name[:-2], self.engine.state[large]["s"] if text.startswith("@") else text
 
     def _count(self, row: RowKey, amounts: Mapping[str, str], factor: int) -> None:
-        expected = self.expected[row]
-        expected[CONTRIBUTORS] += factor
-        for name, amount in amounts.items():
-            expected[name] = WIDE.add(expected[name], WIDE.multiply(factor, Decimal(amount)))
+        _count(self.expected[row], 1, amounts, factor)
 
     def _check_row(self, key: RowKey) -> None:
         row = self.engine.rows.get(key)
@@ -293,18 +288,25 @@ class Invariants:
             _require(not empty or self.notes[key] > 0, f"row {key[1:]} is empty, and no ledger item says so")
 
     def _check_sums(self, key: RowKey, row: Mapping[str, Any]) -> None:
-        expected = self.expected[key]
+        expected, waiting = self.expected[key], self.waiting.get(key, {})
         is_put = key in self.digests and expected[CONTRIBUTORS] == 1
         for name, amount in expected.items():
             found = decode_number(row[name]["N"]) if name in row and "N" in row[name] else 0
-            if found != amount and not (is_put and name != CONTRIBUTORS):
+            if found != WIDE.subtract(amount, waiting.get(name, 0)) and not (is_put and name != CONTRIBUTORS):
                 raise InvariantBroken(
-                    f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it"
+                    f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it, of which "
+                    f"{waiting.get(name, 0)} waits"
                 )
         if is_put:
             names = self.engine.tables[key[0]].attributes
             own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
             _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item describes")
+
+
+def _count(sums: ContributedAmounts, contributors: int, amounts: Mapping[str, Any], factor: int) -> None:
+    sums[CONTRIBUTORS] += factor * contributors
+    for name, amount in amounts.items():
+        sums[name] = WIDE.add(sums[name], WIDE.multiply(factor, Decimal(amount)))
 
 
 def _is_ledger(key: StateKey) -> bool:
