@@ -22,7 +22,7 @@ from streamfold.commit.pending import PendingWork, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
-from streamfold.errors import EngineUnavailable, RecordError, SettingsError, SwitchedOff
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, SettingsError, SwitchedOff
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
@@ -222,14 +222,15 @@ def process_changes(
 
 
 def _begin_sharing(runtime: Runtime, records: int, *, is_new: bool) -> None:
-    """Decides how the batch sends additions to shared rows. Raises ``EngineUnavailable`` if heads cannot be read."""
+    """Decides how the batch sends additions to shared rows."""
     known, now = runtime.known, runtime.clock()
     known.note_may_put(now)
     runtime.pace.sharing.began(records, now)
     if known.deltas is not None:
-        learn_shared(runtime)
-        if is_new:
-            empty_forgotten(runtime)
+        with suppress(EngineError, HandlerError):  # a favour to others: what fails there fails no record of this batch
+            learn_shared(runtime)
+            if is_new:
+                empty_forgotten(runtime)
 
 
 def finish(

@@ -113,6 +113,7 @@ class WaitingDeltas:
 
     def __init__(self) -> None:
         self.own: Texts = {}  # put by this process, in transactions that were answered
+        self.uncounted = 0  # of these
         self.rows: dict[str, set[str]] = {}  # all that are waited for, with the names of the rows that matter
         self.causes: dict[str, list[tuple[frozenset[str], Cause]]] = {}
         self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have, by handler
@@ -124,7 +125,9 @@ class WaitingDeltas:
 
     def put(self, puts: Iterable[SwapText]) -> None:
         """Adds deltas that were put."""
+        before = len(self.own)
         self.own.update((each.key.sk, each.text) for each in puts)
+        self.uncounted += len(self.own) - before
 
     def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds the deltas that a ledger item or a claim names, with what is reported if they cannot be moved."""
@@ -164,13 +167,13 @@ def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     if not pending:
         return []
     sharing, begun = runtime.pace.sharing, monotonic()
-    sharing.put += len(waiting.own)
-    error: EngineError = EngineUnavailable(PENDING)
+    sharing.put, waiting.uncounted = sharing.put + waiting.uncounted, 0
+    error: EngineError | HandlerError = EngineUnavailable(PENDING)
     try:
         if all(name in waiting.own for name in pending):
             runtime.wait(sharing.wait_seconds)
         _settled(runtime, waiting, pending)
-    except EngineError as failed:
+    except (EngineError, HandlerError) as failed:
         error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
     sharing.waited_seconds += monotonic() - begun
     for (key, handler), names in waiting.items.items():
@@ -291,7 +294,10 @@ class Head(NamedTuple):
         return {"holder": self.holder, **times, "rows": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
 
     def is_free(self, now: float) -> bool:
-        return now >= self.before and (not self.holder or now >= self.until)
+        # A time further ahead is of a clock that is fast: nobody waits for it.
+        rests = now < self.before <= now + REST_SECONDS
+        leased = bool(self.holder) and now < self.until <= now + LEASE_SECONDS
+        return not (rests or leased)
 
 
 def learn_shared(runtime: Runtime) -> None:

@@ -410,7 +410,9 @@ class Committer:
             self.progress.fail(units_apart, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
-        for guilty, some in groupby(units_apart, lambda unit: writes_any(unit, reasons)):
+        # Of a delta that the store does not take each unit may be the cause.
+        unknown = not any(writes_any(unit, reasons) for unit in units_apart)
+        for guilty, some in groupby(units_apart, lambda unit: unknown or writes_any(unit, reasons)):
             transactions = _transactions([*some], self.runtime, apart=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
             attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 from streamfold.keys.table import CONTRIBUTORS, OWNER, is_in_state
 from streamfold.ledger.contribution import REFERENCE, LedgerItem, holds_row
 from streamfold.ledger.deltas import (
+    ADDITION_BYTES_MAX,
     ROWS_MAX,
     Additions,
     bucket_of,
@@ -312,9 +313,9 @@ def _alone(unit: Unit, shared: Shared | None) -> Transaction:
 
 def _waits(unit: Unit, effect: UnitWrite, shared: Shared) -> bool:
     """Whether an addition goes through a delta. Each page of a large step would have to wait for the one before."""
-    if not isinstance(effect, AddRow) or unit.partial or is_in_state(effect.key) or not may_wait(effect):
+    if not isinstance(effect, AddRow) or unit.partial or is_in_state(effect.key):
         return False
-    return shared.takes(effect.key)
+    return shared.takes(effect.key) and may_wait(effect)
 
 
 def _grouped(units: Sequence[Unit], shared: Shared | None) -> Iterator[Unit]:
@@ -395,7 +396,7 @@ class _TransactionBuilder:
                 written += _is_written(joined) - _is_written(present)
             is_small = type(effect) is AddRow and not effect.values  # as most are
             size += ACTION_BYTES if is_small else estimated_bytes(effect)
-        size += ACTION_BYTES * sum(map(len, waiting.values()))
+        size += ADDITION_BYTES_MAX * len(unit.effects) if waiting else 0
         put = len(waiting.keys() | self.waiting.keys())
         full = len(self.units) + 1 + written + put > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and full:

@@ -28,8 +28,9 @@ STRIPES = 16
 bp-partition-key-design)."""
 ROWS_MAX = 99
 """Rows of a delta: one transaction deletes the delta and adds to each of them."""
-ADDITION_LETTERS_MAX = 900
-"""Letters of one addition: so many additions, of four bytes a letter, fit the 400 KB of an item."""
+ADDITION_LETTERS_MAX = 450
+"""Letters of one addition: two for each row of a delta, of four bytes a letter, fit the 400 KB of an item."""
+ADDITION_BYTES_MAX = 4 * ADDITION_LETTERS_MAX
 ID_BYTES = 8
 """Random bytes of a name: 64 bits, so that no two deltas have one, also in a year of a thousand processes."""
 NAME_LETTERS = 2 + 2 * ID_BYTES
