@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 
 from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.lookups import Looking, StepsWithReferents, look_for_expiry
@@ -177,17 +178,11 @@ class Steps:
             for work, key, steps in unread
             if (found := self._filled(work, key, [step.route for step in steps], items)) is not None
         ]
-        self._settle([found for *_, found in read])
+        _settle(self.runtime, self.pending_work, [found for *_, found in read])
         units: list[Unit] = []
         for work, key, steps, found in read:
             units += self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
         return units
-
-    def _settle(self, found: Sequence[LedgerItem]) -> None:
-        """Moves what ledger items name into rows, all at once. What fails now is tried again item by item."""
-        if any(each.waits for each in found):
-            with suppress(EngineError):
-                settle_items(self.runtime, self.pending_work.deltas, found)
 
     def _filled(self, work: ItemWork, key: StateKey, routes: Sequence[Route], items: StateItems) -> LedgerItem | None:
         """The ledger item of a read, with its large contributions; None if they cannot be read, which is reported."""
@@ -209,17 +204,15 @@ class Steps:
         self.pending_work.note_found(key, work.item, routes, found)
         if planned is None:
             self._note_applied([(work, routes)])
-            for route in routes:
-                self.pending_work.deltas.wait_for(found.deltas(route.name), [route], work.changes)
+            self.pending_work.deltas.wait_for_item(found, routes, work.changes)
             return []
         if found.waits:
             try:
                 settle_items(self.runtime, self.pending_work.deltas, [found])
                 planned = self._unit(work, key, steps, ready(found, steps, self.pending_work.deltas))
             except (EngineError, HandlerError) as error:
-                for route in routes:
-                    for change in work.changes:
-                        self.failing.fails(change, route, error)
+                for route, change in product(routes, work.changes):
+                    self.failing.fails(change, route, error)
                 return []
         return [] if planned is None else [planned]
 
@@ -238,7 +231,7 @@ class Steps:
             if (found := self._filled(work, key, [route for route, _ in routed], items)) is not None
         ]
         try:
-            self._settle([each.found for each in read])
+            _settle(self.runtime, self.pending_work, [each.found for each in read])
             steps = [self._in_order(each, made) for each, made in zip(read, self.with_referents.of(read), strict=True)]
         except EngineUnavailable as error:
             for each in read:
@@ -306,6 +299,13 @@ class Steps:
             for parts in contributions:
                 known.add(self.runtime.application.name, route, item, parts)
         return known
+
+
+def _settle(runtime: Runtime, pending_work: PendingWork, found: Sequence[LedgerItem]) -> None:
+    """Moves what ledger items name into rows, all at once. What fails now is tried again item by item."""
+    if any(each.waits for each in found):
+        with suppress(EngineError, HandlerError):
+            settle_items(runtime, pending_work.deltas, found)
 
 
 def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:

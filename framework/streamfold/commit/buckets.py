@@ -53,7 +53,7 @@ from streamfold.ledger.deltas import (
     STRIPES,
     Additions,
     Delta,
-    Refusal,
+    RowRefusal,
     bucket_in,
     delta_key,
     head_key,
@@ -102,7 +102,8 @@ HEAD_ROWS_MAX = 400
 """Shared rows that the head of a bucket names, the latest: 12 KB."""
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
-Cause = tuple[Sequence[Route], Sequence[Change]]
+Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
+"""Rows by name, and whose changes wait for what a delta adds to them."""
 LostRow = tuple[str, RowKey]
 Texts = dict[str, str]
 """Deltas as they were read, by name."""
@@ -115,7 +116,7 @@ class WaitingDeltas:
         self.own: Texts = {}  # put by this process, in transactions that were answered
         self.uncounted = 0  # of these
         self.rows: dict[str, set[str]] = {}  # all that are waited for, with the names of the rows that matter
-        self.causes: dict[str, list[tuple[frozenset[str], Cause]]] = {}
+        self.waiters: dict[str, list[Waiters]] = {}
         self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have, by handler
         self.gone: set[str] = set()  # seen absent
         self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
@@ -133,7 +134,12 @@ class WaitingDeltas:
         """Adds the deltas that a ledger item or a claim names, with what is reported if they cannot be moved."""
         for name, rows in names_in(names).items():
             self.rows.setdefault(name, set()).update(rows)
-            self.causes.setdefault(name, []).append((rows, (routes, changes)))
+            self.waiters.setdefault(name, []).append((rows, routes, changes))
+
+    def wait_for_item(self, found: LedgerItem, routes: Iterable[Route], changes: Sequence[Change]) -> None:
+        """Adds the deltas that a ledger item names of these handlers."""
+        for route in routes:
+            self.wait_for(found.deltas(route.name), [route], changes)
 
     def note(self, key: StateKey, handler: str, names: str) -> None:
         """Notes what a ledger item has once this work is done."""
@@ -150,12 +156,12 @@ class WaitingDeltas:
     def failures(self, error: Exception) -> list[Failed]:
         """The changes whose deltas are not gone, with the reason."""
         failed: list[Failed] = []
-        for name, causes in self.causes.items():
+        for name, waiters in self.waiters.items():
             if name in self.gone:
                 continue
             refused = self.refused.get(name)
             why = HandlerError(refused.refused.reason) if refused and refused.refused else error
-            for rows, (routes, changes) in causes:
+            for rows, routes, changes in waiters:
                 if refused is None or rows & refused.rows:
                     failed += [Failed(change, route, why) for route in routes for change in changes]
         return failed
@@ -485,7 +491,7 @@ class Mover:
             # Under its own name: ledger items know it by that, and their records are reported.
             now = int(self.runtime.clock())
             reason = "; ".join(dict.fromkeys(refusing[each.key] for each in left))
-            kept = Delta(tuple(left), delta.handlers, (), Refusal(reason, now))
+            kept = Delta(tuple(left), delta.handlers, (), RowRefusal(reason, now))
             writes.append(SwapText(delta_key(self.runtime.application.name, name), kept.text(), self.texts[name]))
         for row in rows:
             if row in removed:

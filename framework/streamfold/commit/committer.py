@@ -53,7 +53,7 @@ from streamfold.errors import (
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.deltas import may_wait
 from streamfold.ledger.lives import Lives
-from streamfold.runtime import Runtime
+from streamfold.runtime import Runtime, Shared
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
@@ -355,43 +355,18 @@ class Committer:
         return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
     def _send_again(self, attempt: Attempt, refused: Refused) -> None:
-        """Sends an attempt once more; after a conflict with deltas in place of the rows at which it met others, or in
-        smaller transactions, which meet others less often.
+        """Sends an attempt once more; after a conflict with deltas, or in smaller transactions, which meet others less
+        often.
         """
-        throttled = is_throttled(refused)
+        throttled, transaction = is_throttled(refused), attempt.transaction
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
-        transactions: Sequence[Transaction] = [attempt.transaction]
-        if not throttled and self._met_at_rows(attempt, refused):
-            # At the second conflict all that it adds: then it meets nobody at a row any more.
-            shared = self.runtime.shared
-            assert shared is not None
-            shared = shared._replace(takes_all=attempt.conflicts > 0)
-            transactions = pack(attempt.transaction.units, self.runtime.chunk_actions, shared)
-        elif not throttled:
-            self.runtime.pace.met(len(attempt.transaction.writes))
-            if len(attempt.transaction.writes) > self.runtime.chunk_actions:
-                transactions = pack(attempt.transaction.units, self.runtime.chunk_actions, self.runtime.shared)
+        transactions: Sequence[Transaction] = [transaction]
+        shared = None if throttled else _sharing_since(self.runtime, attempt, refused)
+        if shared is None and not throttled:
+            self.runtime.pace.met(len(transaction.writes))
+        if shared is not None or (not throttled and len(transaction.writes) > self.runtime.chunk_actions):
+            transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.runtime.shared)
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
-
-    def _met_at_rows(self, attempt: Attempt, refused: Refused) -> bool:
-        """Notes the rows at which an attempt met others; returns whether deltas may be put in their place.
-
-        A ledger item may be met by a redelivery or a visit, which makes no row shared.
-        """
-        runtime, writes = self.runtime, attempt.transaction.writes
-        rows = [
-            write.key
-            for write, reason in zip(writes, refused.reasons, strict=True)
-            if reason is not None and isinstance(write, AddRow) and not is_in_state(write.key) and may_wait(write)
-        ]
-        if not rows or runtime.store.is_local:
-            return False
-        runtime.pace.sharing.met(rows, runtime.clock(), first=not attempt.conflicts)
-        shared = runtime.shared
-        if shared is None or not shared.may_put:
-            return False
-        runtime.pace.met_at_rows()
-        return True
 
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
@@ -464,6 +439,25 @@ class Committer:
         self.attempts.add_first(
             [Attempt(transaction, rounds) for transaction in _transactions(units, self.runtime, apart=apart)]
         )
+
+
+def _sharing_since(runtime: Runtime, attempt: Attempt, refused: Refused) -> Shared | None:
+    """Notes the rows at which an attempt met others; returns how it is sent with deltas in their place.
+
+    None where none may be put, or no row was met: a redelivery or a visit may meet a ledger item, which makes no row
+    shared. At the second conflict all additions go through deltas: then it meets nobody at a row any more.
+    """
+    writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
+    met = [write for write, reason in writes if reason is not None and isinstance(write, AddRow)]
+    rows = [write.key for write in met if not is_in_state(write.key) and may_wait(write)]
+    if not rows or runtime.store.is_local:
+        return None
+    runtime.pace.sharing.met(rows, runtime.clock(), first=not attempt.conflicts)
+    shared = runtime.shared
+    if shared is None or not shared.may_put:
+        return None
+    runtime.pace.met_at_rows()
+    return shared._replace(takes_all=attempt.conflicts > 0)
 
 
 def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> list[Transaction]:

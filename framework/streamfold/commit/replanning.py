@@ -443,8 +443,7 @@ class Replanner:
         deltas, planned = self.progress.pending_work.deltas, again(unit, found, self.retired)
         if planned is None:
             self.progress.done(unit)
-            for route in unit.routes:
-                deltas.wait_for(found.deltas(route.name), [route], unit.changes)
+            deltas.wait_for_item(found, unit.routes, unit.changes)
             return []
         if found.waits:
             try:

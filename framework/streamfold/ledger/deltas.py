@@ -37,7 +37,7 @@ NAME_LETTERS = 2 + 2 * ID_BYTES
 ROWS_KEPT_MAX = 10_000
 """Rows whose names are cached: each addition asks for the name of its row."""
 
-Names = Mapping[str, frozenset[str]]
+DeltaNames = Mapping[str, frozenset[str]]
 """Deltas by their names, each with the names of the rows that an item adds to by it."""
 
 
@@ -81,13 +81,13 @@ def head_key(application: str, bucket: int) -> StateKey:
     return StateKey(f"bucket#{application}", f"{bucket:x}")
 
 
-def names_text(names: Names) -> str:
+def names_text(names: DeltaNames) -> str:
     """The names of deltas as a ledger item or a claim has them."""
     return " ".join(name + "".join(sorted(rows)) for name, rows in sorted(names.items()))
 
 
 @lru_cache(ROWS_KEPT_MAX)
-def names_in(text: str) -> Names:
+def names_in(text: str) -> DeltaNames:
     """The deltas that a ledger item or a claim names."""
     found = {}
     for each in text.split():
@@ -112,7 +112,7 @@ def may_wait(write: object) -> bool:
     )
 
 
-class Refusal(NamedTuple):
+class RowRefusal(NamedTuple):
     """Why a row takes no addition of a delta, and when that was tried last."""
 
     reason: str
@@ -129,7 +129,7 @@ class Delta(NamedTuple):
     additions: tuple[AddRow, ...]
     handlers: tuple[str, ...] = ()  # whose additions they are, for messages and counts
     met: tuple[str, ...] = ()  # names of the rows at which the process met others
-    refused: Refusal | None = None  # what is left of a delta that some row takes no more
+    refused: RowRefusal | None = None  # what is left of a delta that some row takes no more
 
     @property
     def rows(self) -> frozenset[str]:
@@ -148,7 +148,7 @@ class Delta(NamedTuple):
         """The delta of a stored text. Raises ``EngineError`` for one that is damaged."""
         try:
             stored = json.loads(text)
-            refused = Refusal(*stored["refused"]) if "refused" in stored else None
+            refused = RowRefusal(*stored["refused"]) if "refused" in stored else None
             met = tuple(stored.get("met", ()))
             return cls(tuple(map(_addition, stored["add"])), tuple(stored["by"]), met, refused)
         except (AttributeError, KeyError, TypeError, ValueError, DecimalException):
