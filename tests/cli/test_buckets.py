@@ -80,7 +80,7 @@ class Shop:
             runtime = self.runtime()
             runtime.pace.sharing.forced = lambda row: True
             died = patch("streamfold.commit.pending.settle", side_effect=KeyboardInterrupt)
-            helps_nobody = patch("streamfold.batch.process.note_forgotten")
+            helps_nobody = patch("streamfold.batch.process.note_unvisited")
             record = self.source.put(f"ORDER#{self.orders}", customer=customer, total=5)
             with died, helps_nobody, pytest.raises(KeyboardInterrupt):
                 process_event(runtime, [record])

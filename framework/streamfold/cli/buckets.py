@@ -1,4 +1,4 @@
-"""``streamfold buckets`` shows what waits for shared rows, and leads a state back to code that does not know deltas."""
+"""``streamfold buckets`` shows what waits for shared rows, and makes a state ready for code before deltas."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -78,13 +78,13 @@ def buckets(opened: Session) -> Report:
         open_again(runtime)
         found = read_buckets(runtime)
         return Report(_lines(found), _object(opened.app, found), bool(found.refusing))
-    problem = _lead_back(opened)
+    problem = _emptied(opened)
     found = read_buckets(runtime)
     lines = _lines(found) if problem is None else [*_lines(found), Note(problem)]
     return Report(lines, {**_object(opened.app, found), "problem": problem}, problem is not None)
 
 
-def _lead_back(opened: Session) -> str | None:
+def _emptied(opened: Session) -> str | None:
     """Closes the mark, waits, empties the buckets and takes the mark away; returns why it is still there, or None."""
     way = WayBack(opened.runtime, _note_seconds)
     mark = way.close()
@@ -122,8 +122,8 @@ def _state(mark: DeltasMark | None) -> str:
 def _lines(found: Buckets) -> Iterator[Printed]:
     yield _mark_line(found.mark)
     total = sum(found.pending.values())
-    places = ", ".join(f"{count:,} in {bucket:x}" for bucket, count in found.pending.items())
-    yield f"Pending: {counted(total, 'delta')}{f' ({places})' if places else ''}."
+    counts = ", ".join(f"{count:,} in {bucket:x}" for bucket, count in found.pending.items())
+    yield f"Pending: {counted(total, 'delta')}{f' ({counts})' if counts else ''}."
     yield from first_lines(found.refusing, _refusing_line)
     for bucket, lease in found.leases.items():
         yield f"Bucket {bucket:x} is emptied by {printable(lease.holder)} until {_time(lease.until)}."

@@ -322,18 +322,18 @@ def read_heads(runtime: Runtime) -> dict[int, Head]:
     return {bucket: Head.of(found.get(key)) for key, bucket in keys.items()}
 
 
-def note_forgotten(runtime: Runtime) -> None:
+def note_unvisited(runtime: Runtime) -> None:
     """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
     now = runtime.clock()
     looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
-    runtime.pace.sharing.forgotten = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
+    runtime.pace.sharing.unvisited = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
 
 
-def empty_forgotten(runtime: Runtime) -> None:
+def empty_unvisited(runtime: Runtime) -> None:
     """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
-    forgotten = runtime.pace.sharing.forgotten
-    chosen = sorted(forgotten)[:AT_ONCE_MAX]
-    forgotten.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    unvisited = runtime.pace.sharing.unvisited
+    chosen = sorted(unvisited)[:AT_ONCE_MAX]
+    unvisited.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
     if chosen:
         empty_buckets(runtime, chosen, {})
 

@@ -10,8 +10,8 @@ The mark in the manifest says whether deltas may be put (``batch.manifest``, doc
 | closed | every batch that read the open mark has ended, and  | none   | older code withdraws what is still pending  |
 |        | nothing is pending                                  |        |                                             |
 
-The mark has the time when it was closed. So two marks differ if somebody opened one in between, and whoever stopped
-waiting goes on where the time is by now.
+The mark has the time when it was closed. So two marks differ if somebody opened one in between, and a
+command that was stopped waits only for the rest of the time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ ROUNDS_MAX = 100
 """Rounds over all buckets. Nobody puts deltas by then, so a few rounds empty them unless others hold their leases."""
 PENDING_MAX = 1_000_000
 """Deltas of one stripe that are listed: all of them."""
-TOLD_EVERY_SECONDS = 60.0
+SHOWN_EVERY_SECONDS = 60.0
 
 
 class RefusingRow(NamedTuple):
@@ -79,7 +79,7 @@ def open_again(runtime: Runtime) -> DeltasMark | None:
 
 
 class WayBack:
-    """Leads a state back to code that does not know deltas."""
+    """Makes a state ready for code that does not know deltas."""
 
     def __init__(self, runtime: Runtime, show: Callable[[float], None]) -> None:
         """``show`` gets the seconds for which batches that began before may still put deltas, from time to time."""
@@ -98,7 +98,7 @@ class WayBack:
         """Waits until every batch has ended that may put deltas. False if somebody changed the mark meanwhile."""
         while (seconds := mark.quiet_at - self.runtime.clock()) > 0:
             self.show(seconds)
-            self.runtime.wait(min(seconds, TOLD_EVERY_SECONDS))
+            self.runtime.wait(min(seconds, SHOWN_EVERY_SECONDS))
             if deltas_mark(self.runtime) != mark:
                 return False
         return True
@@ -112,8 +112,8 @@ class WayBack:
         tried: set[int] = set()  # buckets in which also what a row refused was tried
         for _ in range(ROUNDS_MAX):
             pending, failed = _all_pending(self.runtime), None
-            unfinished = {bucket_in(name) for name, text in pending.items() if not Delta.of(text).refused}
-            buckets = sorted(unfinished | {bucket_in(name) for name in pending} - tried)
+            movable = {bucket_in(name) for name, text in pending.items() if not Delta.of(text).refused}
+            buckets = sorted(movable | {bucket_in(name) for name in pending} - tried)
             if not buckets:
                 return len(pending)
             for start in range(0, len(buckets), AT_ONCE_MAX):
