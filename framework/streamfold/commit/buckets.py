@@ -27,7 +27,7 @@ The lease saves work and guards nothing: two who empty one bucket meet at a delt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import DecimalException
 from functools import partial
-from secrets import token_hex
+from os import urandom
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -204,7 +204,8 @@ def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Ledge
 def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
     """A ledger item whose deltas were settled, naming only what other rows refuse than those that its steps move.
 
-    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves.
+    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, and ``EngineUnavailable`` if
+    a delta is pending.
     """
     contributions = dict(found.contributions)
     moved = {step.route.name: _moved(step, found) for step in steps}
@@ -213,9 +214,12 @@ def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> L
             continue
         left: dict[str, frozenset[str]] = {}
         for name, rows in names_in(each.deltas).items():
-            refused = waiting.refused.get(name) if name not in waiting.gone else None
-            rows_left = rows & refused.rows if refused else frozenset()
-            if refused and refused.refused and rows_left & moved.get(handler, frozenset()):
+            if name in waiting.gone:
+                continue
+            if (refused := waiting.refused.get(name)) is None or refused.refused is None:
+                raise EngineUnavailable(PENDING)
+            rows_left = rows & refused.rows
+            if rows_left & moved.get(handler, frozenset()):
                 raise HandlerError(refused.refused.reason)
             if rows_left:
                 left[name] = rows_left
@@ -238,7 +242,9 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
             runtime.wait(REST_SECONDS)
         found = _still_there(runtime, waiting, names)
         waiting.gone.update(name for name in names if name not in found)
-        waiting.refused = {name: delta for name, text in found.items() if (delta := Delta.of(text)).refused}
+        for name in names:
+            waiting.refused.pop(name, None)
+        waiting.refused.update((name, each) for name, text in found.items() if (each := Delta.of(text)).refused)
         buckets = {bucket_in(name) for name in found if name not in waiting.refused}
         buckets |= waiting.due(runtime.clock())
         if not buckets:
@@ -366,7 +372,7 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
     head = Head.of(engine.read_state([key], consistent=True).get(key))
     if not head.is_free(now):
         return None
-    leased = head._replace(holder=token_hex(4), until=now + LEASE_SECONDS, before=0.0)
+    leased = head._replace(holder=urandom(4).hex(), until=now + LEASE_SECONDS, before=0.0)
     if not engine.swap_state(key, leased.attributes(), head.revision):
         return None
     # A query that is not consistent may miss the newest; own deltas are added to what it finds.
@@ -516,7 +522,7 @@ class Mover:
             counted = _counted(stored)
             if VERSION in stored or not counted == addition.contributors_min == -addition.contributors:
                 continue
-            mark = MARK + token_hex(16)
+            mark = MARK + urandom(16).hex()
             known = {name: stored[name] for name in (CONTRIBUTORS, OWNER) if name in stored}
             absent = () if OWNER in stored else (OWNER,)
             if self.engine.transact([CorrectRow(row, known, absent, {OWNER: mark})], 0) is None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from decimal import DecimalException
 from functools import lru_cache
 from json.encoder import encode_basestring as quoted
-from secrets import randbelow, token_hex
+from os import urandom
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -60,7 +60,7 @@ def new_name(bucket: int, token: str) -> str:
 
 def new_token() -> str:
     """A token that no delta had."""
-    return f"{randbelow(STRIPES):x}{token_hex(ID_BYTES)}"
+    return urandom(ID_BYTES + 1).hex()[1:]
 
 
 def bucket_in(name: str) -> int:
