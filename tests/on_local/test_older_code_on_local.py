@@ -167,7 +167,9 @@ AT_NIGHT = [pytest.param(seed, 1 + seed % 2, 2, marks=pytest.mark.nightly) for s
 
 
 @pytest.mark.parametrize(("seed", "share", "rounds"), [(0, 2, 1), *AT_NIGHT])
-def test_older_code_and_this_code_take_turns(runtime, dynamodb, dynamodb_endpoint, access_key, older_code, seed, share):
+def test_older_code_and_this_code_take_turns(
+    runtime, dynamodb, dynamodb_endpoint, access_key, older_code, seed, share, rounds
+):
     def process(framework, share=0):
         return closing(Process(framework, dynamodb_endpoint, access_key, share))
 
