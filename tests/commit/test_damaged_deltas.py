@@ -11,7 +11,7 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.deltas import Delta, bucket_of, delta_key, head_key
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
-from streamfold.writes.guarded import DeleteState, PutRow, PutState, StateKey, SwapText
+from streamfold.writes.guarded import CorrectRow, DeleteState, PutRow, PutState, StateKey, SwapText
 from tests.helpers.source import Source
 
 NOW = 1_800_000_000.0
@@ -58,7 +58,11 @@ class Store:
 
     def transact(self, writes, expires_at):
         puts = any(isinstance(write, SwapText) and write.expected is None for write in writes)
-        if not self.merges and any(is_delta(write.key) for write in writes) and not puts:
+        if (
+            not self.merges
+            and any(is_delta(write.key) or isinstance(write, CorrectRow) for write in writes)
+            and not puts
+        ):
             raise KeyboardInterrupt
         if any(write.key[0] == self.missing for write in writes):
             raise EngineError(f"Table {self.missing} is missing.")
@@ -80,11 +84,13 @@ class Shop:
         self.known, self.pace = Knowledge(), SendingPace()
         self.pace.sharing.forced = lambda row: True
 
-    def deliver(self, *records):
-        runtime = Runtime(
+    def runtime(self):
+        return Runtime(
             APP, self.store, Settings(), clock=lambda: self.now, pause=self.pause, known=self.known, pace=self.pace
         )
-        return [failure.error for failure in process_event(runtime, list(records)).failures]
+
+    def deliver(self, *records):
+        return [failure.error for failure in process_event(self.runtime(), list(records)).failures]
 
     def deliver_and_die(self, *records):
         """Delivers records to a process that dies before it merges."""

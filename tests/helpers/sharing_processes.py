@@ -1,13 +1,14 @@
 """Processes that add to shared rows of one table, and are killed, stopped and sent back at random.
 
-``python -m tests.helpers.sharing_processes FOLDER ENDPOINT SEED KILLS STOPS RECORDS`` begins a process for each shard,
-and begins it again after each kill. Processes inherit what was imported here: a kill costs no second of imports.
+``python -m tests.helpers.sharing_processes FOLDER ENDPOINT SEED KILLS STOPS REMOVALS RECORDS`` begins a process for
+each shard, and begins it again after each kill. Processes inherit what was imported here: a kill costs no second of imports.
 
 - Each shard has its own items, whose records follow from the seed: it goes on until enough processes were killed, and
   ends behind the last record that was ever tried. A process goes back to earlier records now and then.
-- Half of the processes put all additions, or those to half of the rows, into deltas; the others only if they meet
-  others. All wait for the deltas that ledger items name.
-- The clocks of the processes differ by minutes, answers of the store are lost, and processes stand still for seconds.
+- Half of the processes put all additions, or those to half of the rows, into deltas; the others those to rows at which
+  somebody met others. All wait for the deltas that ledger items name.
+- The clocks of the processes differ by minutes, answers of the store are lost, transactions are refused, and
+  processes stand still for seconds. Rows are removed by hand.
 """
 
 import json
@@ -29,7 +30,7 @@ from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import EngineUnavailable
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.writes.guarded import AddRow, DeleteRow, DeleteState, SwapText
+from streamfold.writes.guarded import CONFLICT, AddRow, DeleteRow, DeleteState, Reason, Refused, SwapText
 from tests.helpers.source import Source
 
 SHARDS = 8
@@ -43,6 +44,9 @@ WAIT_SECONDS = 0.5
 """How long a process that is through waits before it goes back."""
 LOST = 0.01
 """The share of calls whose answer is lost, half of them before they are made."""
+MET, THROTTLED = 0.1, 0.01
+"""The shares of transactions that DynamoDB would refuse because others are at their rows, or because too much is
+written: DynamoDB Local makes one wait for the other."""
 CLOCKS = (0, 0, -240, 240)
 STOPPED_SECONDS = (2.5, 5.0)
 """Longer than a lease."""
@@ -120,7 +124,10 @@ class Lossy:
         def call(*arguments, **options):
             if (lost := self.random.random()) < LOST / 2:
                 raise EngineUnavailable(f"{name} was not made.")
-            answer = found(*arguments, **options)
+            if name == "transact" and (refused := self._refused(arguments[0])) is not None:
+                answer = refused
+            else:
+                answer = found(*arguments, **options)
             if name == "transact":
                 self._count(arguments[0], answer)
             if lost < LOST:
@@ -128,6 +135,15 @@ class Lossy:
             return answer
 
         return call
+
+    def _refused(self, writes):
+        """A refusal for a transaction of the kind that DynamoDB Local never gives."""
+        draw, rows = self.random.random(), [isinstance(write, AddRow) for write in writes]
+        if draw < MET and any(rows):
+            return Refused(tuple(Reason(CONFLICT[0]) if is_row else None for is_row in rows))
+        if MET <= draw < MET + THROTTLED:
+            return Refused((Reason("ThrottlingError"),) * len(writes))
+        return None
 
     def _count(self, writes, refused):
         self.counts["transactions"] += 1
@@ -228,9 +244,9 @@ def ended(processes):
     return found
 
 
-def supervise(folder, endpoint, seed, kills, stops, records):
+def supervise(folder, endpoint, seed, kills, stops, removals, records):
     """Kills and stops processes at random, and begins them again, until all shards are done."""
-    make_client(endpoint_url=endpoint).close()  # what it loads is there for all processes then
+    client = make_client(endpoint_url=endpoint)  # what it loads is there for all processes then
     chance, lives = random.Random(seed), Counter()
     processes = {begin(folder, endpoint, seed, records, shard, 0): shard for shard in range(SHARDS)}
     stopped = {}
@@ -247,7 +263,7 @@ def supervise(folder, endpoint, seed, kills, stops, records):
             process = chance.choice(going)
             os.kill(process, signal.SIGSTOP)
             stopped[process] = time.monotonic() + chance.uniform(*STOPPED_SECONDS)
-        elif kills:
+        elif kills and (not removals or chance.random() < 0.5):
             kills -= 1
             process = chance.choice(going)
             os.kill(process, signal.SIGKILL)
@@ -255,18 +271,23 @@ def supervise(folder, endpoint, seed, kills, stops, records):
             shard = processes.pop(process)
             lives[shard] += 1
             processes[begin(folder, endpoint, seed, records, shard, lives[shard])] = shard
+        elif removals:
+            removals -= 1
+            row = f"CUSTOMER#c{chance.randrange(CUSTOMERS // 8)}" if removals else "TOTAL#all"
+            client.delete_item(TableName="main", Key={"PK": {"S": row}, "SK": {"S": "TOTAL"}})
         elif not stops and not stopped and all(read(folder, shard, "tried") >= records for shard in range(SHARDS)):
             (folder / "enough").touch()
 
 
 def folded(folder, seed):
-    """The rows that the shards' records lead to."""
-    rows, tried = {}, 0
+    """The rows that the shards' records lead to, and the items."""
+    rows, items, tried = {}, [], 0
     for shard in range(SHARDS):
         records = Records(seed, shard)
         count = read(folder, shard, "tried")
         records.until(count)
         tried += count
+        items += records.source.items.values()
         for item in records.source.items.values():
             for key in (("TOTAL#all", "TOTAL"), (f"CUSTOMER#{item['customer']}", "TOTAL")):
                 row = rows.setdefault(key, Counter())
@@ -276,7 +297,7 @@ def folded(folder, seed):
                     row["size_sum"] += item["size"]
                     row["size_count"] += 1
     rows["CHANGES#all", "TOTAL"] = Counter(changes=tried)
-    return rows
+    return rows, items
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from streamfold.batch.manifest import change_deltas
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER
+from streamfold.lifecycle.row_repair import reconcile_rows
+from streamfold.records.values import encode
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, environment
@@ -36,7 +38,7 @@ def runtime(dynamodb):
     return runtime
 
 
-def play(folder, endpoint, access_key, seed, kills, stops, records):
+def play(folder, endpoint, access_key, *numbers):
     """Plays all processes; returns what they counted, as far as they were not killed."""
     variables = {
         "AWS_ACCESS_KEY_ID": access_key,
@@ -45,7 +47,7 @@ def play(folder, endpoint, access_key, seed, kills, stops, records):
         "AWS_ACCOUNT_ID_ENDPOINT_MODE": "disabled",
         "PYTHONWARNINGS": "default",
     }
-    command = [sys.executable, "-m", "tests.helpers.sharing_processes", folder, endpoint, seed, kills, stops, records]
+    command = [sys.executable, "-m", "tests.helpers.sharing_processes", folder, endpoint, *numbers]
     process = subprocess.Popen(
         [*map(str, command)],
         cwd=ROOT,
@@ -76,34 +78,48 @@ def rows_of(client):
     }
 
 
-def check_sharing(runtime, dynamodb, folder, endpoint, access_key, *, seed, kills, stops, records):
-    counts = play(folder, endpoint, access_key, seed, kills, stops, records)
-    print(dict(counts))
-    expected, found = folded(folder, seed), rows_of(dynamodb)
-    for row in found.values():
-        row.pop(CONTRIBUTORS, None)
-    assert {key: +Counter(row) for key, row in found.items()} == {key: +row for key, row in expected.items()}
-    assert not [row for row in dynamodb.scan(TableName="main")["Items"] if OWNER in row]
-    assert not [item for item in runtime.engine.state_items() if item["pk"]["S"].startswith("delta#")]
-    return counts
+@pytest.fixture
+def check(runtime, dynamodb, dynamodb_endpoint, access_key, tmp_path):
+    """Plays processes, and checks rows and state in the end."""
+
+    def check(seed, *, kills, stops, records, removals=0):
+        counts = play(tmp_path, dynamodb_endpoint, access_key, seed, kills, stops, removals, records)
+        print(dict(counts))
+        rows, items = folded(tmp_path, seed)
+        if removals:
+            for each in items:
+                dynamodb.put_item(TableName="main", Item=encode(each)["M"])
+            found = reconcile_rows(runtime, ["total", "by_customer"])
+            assert found.corrected.corrected
+            assert not found.corrected.remaining
+            for each in items:
+                dynamodb.delete_item(TableName="main", Key={name: {"S": each[name]} for name in ("PK", "SK")})
+        found = rows_of(dynamodb)
+        for row in found.values():
+            row.pop(CONTRIBUTORS, None)
+        assert {key: +Counter(row) for key, row in found.items()} == {key: +row for key, row in rows.items()}
+        assert not [row for row in dynamodb.scan(TableName="main")["Items"] if OWNER in row]
+        assert not [item for item in runtime.engine.state_items() if item["pk"]["S"].startswith("delta#")]
+        return counts
+
+    return check
 
 
-def test_processes_that_are_killed_leave_every_row_the_fold(runtime, dynamodb, dynamodb_endpoint, access_key, tmp_path):
-    counts = check_sharing(
-        runtime, dynamodb, tmp_path, dynamodb_endpoint, access_key, seed=1, kills=14, stops=1, records=60
-    )
+def test_processes_that_are_killed_leave_every_row_the_fold(check):
+    counts = check(1, kills=14, stops=1, records=60)
     assert counts["put"] > 50
-    assert counts["merged"] > 50
-    assert counts["merged"] > counts["merges"]
+    assert counts["merged"] > counts["merges"] > 25
     assert counts["emptied"] > 0
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_processes_that_are_killed_a_hundred_times_leave_every_row_the_fold(
-    runtime, dynamodb, dynamodb_endpoint, access_key, tmp_path, seed
-):
-    counts = check_sharing(
-        runtime, dynamodb, tmp_path, dynamodb_endpoint, access_key, seed=seed, kills=100, stops=10, records=300
-    )
+def test_processes_that_are_killed_a_hundred_times_leave_every_row_the_fold(check, seed):
+    counts = check(seed, kills=100, stops=10, records=300)
     assert counts["emptied"] > 10
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(200, 203))
+def test_rows_that_are_removed_by_hand_meanwhile_are_the_fold_once_they_are_corrected(check, seed):
+    check(seed, kills=10, stops=2, records=60, removals=8)

@@ -503,6 +503,7 @@ class Mover:
                 return True
             reasons = {write.key: why for write, why in zip(writes, refused.reasons, strict=True) if why is not None}
             if _are_moved(reasons):
+                self._unmark(writes)
                 return True
             if all(why.code in CONFLICT for why in reasons.values()):
                 self.runtime.back_off(conflicts, throttled=is_throttled(refused))
@@ -567,6 +568,12 @@ class Mover:
             if self.engine.transact([CorrectRow(row, known, absent, {OWNER: mark})], 0) is None:
                 marks[row] = mark
         return marks
+
+    def _unmark(self, writes: Iterable[GuardedWrite]) -> None:
+        """Takes the marks of a merge away that others have made meanwhile: it may have marked a row that is new."""
+        for write in writes:
+            if isinstance(write, DeleteRow) and write.owner:
+                self.engine.transact([CorrectRow(write.key, {OWNER: write.owner}, removed=(OWNER,))], 0)
 
 
 def _are_moved(reasons: Mapping[RowKey | StateKey, Reason]) -> bool:
