@@ -435,8 +435,9 @@ class Mover:
             additions = Additions(each for delta in deltas.values() for each in delta.additions)
             if self._is_moved(deltas, additions):
                 return
-        except DecimalException:  # of several deltas: the sum of one was made when it was put
-            pass
+        except (DecimalException, HandlerError):  # of several deltas: the sum of one was made when it was put
+            if len(deltas) == 1:
+                raise
         for name, delta in deltas.items() if len(deltas) > 1 else ():
             self.move({name: delta})
 

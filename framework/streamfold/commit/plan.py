@@ -11,6 +11,7 @@ from decimal import DecimalException
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from streamfold.errors import HandlerError
 from streamfold.keys.table import CONTRIBUTORS, OWNER, is_in_state
 from streamfold.ledger.contribution import REFERENCE, LedgerItem, holds_row
 from streamfold.ledger.deltas import (
@@ -457,7 +458,7 @@ class _TransactionBuilder:
         try:
             additions.add(addition)
             additions.both(addition.key)
-        except DecimalException:
+        except (DecimalException, HandlerError):
             return False
         waiting[bucket] = additions
         return True

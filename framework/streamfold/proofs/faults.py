@@ -170,6 +170,9 @@ class FaultyEngine:
         return cast("dict[RowKey, dict[str, Any]]", self._call("read_rows", list(keys)))
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
+        if wanted.partition.startswith("delta#") and not (found := self.engine.read_entries(wanted)):
+            # No choice at the stripes of a bucket that are empty: of ten times as many choices most would be at these.
+            return found
         return cast("list[tuple[str, str]]", self._call("read_entries", wanted))
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
