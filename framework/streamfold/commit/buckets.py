@@ -204,7 +204,8 @@ def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Ledge
 def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
     """A ledger item whose deltas were settled, naming only what other rows refuse than those that its steps move.
 
-    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves.
+    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, and ``EngineUnavailable`` if
+    a delta is pending.
     """
     contributions = dict(found.contributions)
     moved = {step.route.name: _moved(step, found) for step in steps}
@@ -213,9 +214,12 @@ def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> L
             continue
         left: dict[str, frozenset[str]] = {}
         for name, rows in names_in(each.deltas).items():
-            refused = waiting.refused.get(name) if name not in waiting.gone else None
-            rows_left = rows & refused.rows if refused else frozenset()
-            if refused and refused.refused and rows_left & moved.get(handler, frozenset()):
+            if name in waiting.gone:
+                continue
+            if (refused := waiting.refused.get(name)) is None or refused.refused is None:
+                raise EngineUnavailable(PENDING)
+            rows_left = rows & refused.rows
+            if rows_left & moved.get(handler, frozenset()):
                 raise HandlerError(refused.refused.reason)
             if rows_left:
                 left[name] = rows_left
@@ -238,7 +242,9 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
             runtime.wait(REST_SECONDS)
         found = _still_there(runtime, waiting, names)
         waiting.gone.update(name for name in names if name not in found)
-        waiting.refused = {name: delta for name, text in found.items() if (delta := Delta.of(text)).refused}
+        for name in names:
+            waiting.refused.pop(name, None)
+        waiting.refused.update((name, each) for name, text in found.items() if (each := Delta.of(text)).refused)
         buckets = {bucket_in(name) for name in found if name not in waiting.refused}
         buckets |= waiting.due(runtime.clock())
         if not buckets:
