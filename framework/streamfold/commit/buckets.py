@@ -90,8 +90,6 @@ REST_SECONDS = 0.1
 LOOKS_MAX = 200
 """Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
 first."""
-AT_ONCE_MAX = 8
-"""Buckets that one process empties side by side."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
@@ -352,8 +350,7 @@ def empty_buckets(
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
     emptied: dict[int, set[LostRow]] = {}
-    chosen = sorted(buckets)[:AT_ONCE_MAX]
-    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
+    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
     failed: EngineError | HandlerError | None = None
     for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
         if isinstance(mover, EngineError | HandlerError):
