@@ -463,6 +463,16 @@ def test_each_handler_names_the_rows_that_it_adds_to():
     assert rows == {"one": {named(group("a")), named(group("b"))}, "two": {named(group("b"))}}
 
 
+def test_a_unit_names_a_row_of_which_one_handler_adds_directly_what_cannot_wait():
+    unit = ledger(1, (ONE, {}, shared(a=1)), (TWO, {}, shared(a=2)))
+    one, two = unit.effects
+    unit = replace(unit, effects=(replace(one, values={"name": "x"}), two))
+    (transaction,) = pack([unit], 25, sharing())
+    (name,) = puts(transaction)
+    assert [write.key for write in transaction.writes if isinstance(write, AddRow)] == [group("a")]
+    assert names_of(transaction.guards[0])["two"] == {name: {named(group("a"))}}
+
+
 def test_only_shared_rows_go_through_deltas():
     units = [ledger(number, (ONE, {}, shared(hot=1, **{f"g{number}": 1}))) for number in range(3)]
     (transaction,) = pack(units, 25, sharing(["hot"]))

@@ -1,14 +1,16 @@
 """A transaction that meets another one at a row: what it adds goes through deltas, and what that costs."""
 
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
 
 from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
+from streamfold.batch import manifest
 from streamfold.batch.manifest import CLOSED, DELTAS, DELTAS_TARGET, read_manifest
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, ManifestError
 from streamfold.ledger.deltas import named, names_in
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
@@ -269,6 +271,19 @@ def test_no_deltas_are_put_while_the_manifest_says_that_none_may_be(shop):
     assert shop.first.deliver(shop.order(1), trouble=at(1, EVERYTHING)) == []
     assert shop.first.puts == set()
     assert shop.manifest().deltas.closed
+
+
+def test_code_that_knows_no_deltas_stops(shop):
+    """Such code knows no target of this name: what a stored entry has more than its own is refused."""
+    with patch.object(manifest, "DELTAS_TARGET", "another"), pytest.raises(ManifestError, match="targets"):
+        shop.process().deliver(shop.order(1))
+
+
+def test_code_that_knows_deltas_keeps_the_mark_that_it_finds(shop):
+    before = shop.manifest().deltas
+    other = shop.process()
+    other.deliver(shop.order(1))
+    assert shop.manifest().deltas == before == other.known.deltas
 
 
 # Items that change afterwards: what they cost.

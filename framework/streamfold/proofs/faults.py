@@ -121,6 +121,7 @@ class FaultyEngine:
         self.meanwhile = meanwhile
         self.checked = checked
         self.log = log
+        self.committed: Callable[[Sequence[GuardedWrite]], None] = lambda _: None  # takes transactions that were taken
         self.calls = 0
         self.late: list[Late] = []
         self.is_local = engine.is_local
@@ -221,6 +222,8 @@ class FaultyEngine:
             self._remember(arguments)
         answer = getattr(self.engine, "read_state" if name == "read_consistently" else name)(*arguments)
         self.checked()
+        if name == "transact" and answer is None:
+            self.committed(arguments[0])
         return answer
 
     def _remember(self, arguments: tuple[Any, ...]) -> None:
