@@ -91,8 +91,6 @@ REST_SECONDS = 0.1
 LOOKS_MAX = 200
 """Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
 first."""
-AT_ONCE_MAX = 8
-"""Buckets that one process empties side by side."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
@@ -371,8 +369,7 @@ def empty_buckets(
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
     emptied: dict[int, set[LostRow]] = {}
-    chosen = sorted(buckets)[:AT_ONCE_MAX]
-    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
+    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
     failed: EngineError | HandlerError | None = None
     for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
         if isinstance(mover, EngineError | HandlerError):
@@ -467,8 +464,9 @@ class Mover:
             additions = Additions(each for delta in deltas.values() for each in delta.additions)
             if self._is_moved(deltas, additions):
                 return
-        except DecimalException:  # of several deltas: the sum of one was made when it was put
-            pass
+        except (DecimalException, HandlerError):  # of several deltas: the sum of one was made when it was put
+            if len(deltas) == 1:
+                raise
         contended: Contended | None = None
         for name, delta in deltas.items() if len(deltas) > 1 else ():
             try:
