@@ -20,6 +20,8 @@ PURPOSES = {
     "part": "large contributions",
     "entries": "values below ordered attributes, and claims of unique rows",
     "claim": "changes that were processed once",
+    "delta": "additions to shared rows that are pending",
+    "bucket": "who moves pending additions, and which rows are shared",
     "attempt": "attempts of records that failed",
     "external": "calls of external handlers",
     "cascade": "how far removals of children are",
