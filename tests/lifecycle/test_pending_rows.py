@@ -168,17 +168,6 @@ def test_what_waits_behind_more_deltas_than_are_read_at_once_is_seen():
     assert sum(1 for _ in deltas_in("shop", beside.engine, bucket)) == FOUND_MAX * 2 + 1
 
 
-def test_a_new_process_empties_all_buckets_that_nobody_comes_to():
-    beside = BesideDeltas()
-    for bucket in ALL_BUCKETS:
-        row = next(row for row in (("main", f"R{n}", "S") for n in range(999)) if bucket_of(row) == bucket)
-        key = delta_key("shop", new_name(bucket, "0" * 17))
-        beside.engine.transact([SwapText(key, Delta((AddRow(row, {"n": 1}, 1),)).text(), None)], 0)
-    assert len(pending_rows("shop", beside.engine, ALL_BUCKETS)) == BUCKETS
-    beside.toggle(1)
-    assert pending_rows("shop", beside.engine, ALL_BUCKETS) == set()
-
-
 class LateDeltas(MemoryEngine):
     """A store whose transactions become readable item by item: deltas come after their ledger items."""
 

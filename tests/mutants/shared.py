@@ -4,18 +4,17 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import order, process, steps
+from streamfold.batch import order, steps
 from streamfold.batch.manifest import Manifest
 from streamfold.cli import backfill
 from streamfold.commit import after_commit, pending, replanning, transactions
-from streamfold.commit.buckets import FOUND_MAX, empty_buckets
+from streamfold.commit.buckets import FOUND_MAX
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
 from streamfold.engines import Entries, MemoryEngine
 from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
-from streamfold.ledger.deltas import BUCKETS
 from streamfold.lifecycle import pending_additions, row_repair
 from streamfold.lifecycle.row_repair import RowsCorrected, RowsReconciled
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
@@ -495,17 +494,4 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(RowsVerifier, "_without_pending", lambda _, found: found):
-        yield
-
-
-@mutant(
-    "a new process empties half of the buckets that nobody comes to",
-    None,
-    tests=PENDING + "test_a_new_process_empties_all_buckets_that_nobody_comes_to",
-)
-def _() -> Iterator[None]:
-    def half(runtime: Any) -> None:
-        empty_buckets(runtime, range(BUCKETS), {})
-
-    with patch.object(process, "empty_forgotten", half):
         yield

@@ -332,8 +332,7 @@ def empty_forgotten(runtime: Runtime) -> None:
     """Empties buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
     now = runtime.clock()
     forgotten = [bucket for bucket, head in read_heads(runtime).items() if now >= head.looked + LOOKED_SECONDS]
-    for first in range(0, len(forgotten), AT_ONCE_MAX):
-        empty_buckets(runtime, forgotten[first : first + AT_ONCE_MAX], {})
+    empty_buckets(runtime, forgotten, {})
 
 
 def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True) -> Texts:
