@@ -16,6 +16,7 @@ from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
 from streamfold.lifecycle import pending_additions, row_repair
+from streamfold.lifecycle.retire import Retirement
 from streamfold.lifecycle.row_repair import RowsCorrected, RowsReconciled
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
 from streamfold.routes.application import Application
@@ -494,4 +495,20 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(RowsVerifier, "_without_pending", lambda _, found: found):
+        yield
+
+
+RETIRE = "tests/lifecycle/test_retire.py::"
+
+
+@mutant(
+    "a handler is retired before what waits of it is in the rows",
+    None,
+    tests=(
+        RETIRE + "test_what_waits_in_deltas_is_moved_before_a_handler_is_retired",
+        RETIRE + "test_a_part_of_which_a_row_takes_no_more_is_kept_until_the_row_is_corrected",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Retirement, "_settle", lambda *_: {}):
         yield
