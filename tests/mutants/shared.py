@@ -103,7 +103,7 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_a_new_contributor_makes_a_row_again_beside_one_that_leaves",
 )
 def _() -> Iterator[None]:
-    with patch.object(replanning, "without_row", lambda effects, key, there: effects):
+    with patch.object(replanning, "without_row", lambda effects, key, found: effects):
         yield
 
 
@@ -385,8 +385,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     without_row = replanning.without_row
 
-    def untouched(effects: Any, key: Any, *, there: bool) -> Any:
-        return tuple(effect for effect in without_row(effects, key, there=there) if effect.key != key)
+    def untouched(effects: Any, key: Any, found: Any) -> Any:
+        return tuple(effect for effect in without_row(effects, key, found) if effect.key != key)
 
     with patch.object(replanning, "without_row", untouched):
         yield

@@ -27,7 +27,7 @@ The lease saves work and guards nothing: two who empty one bucket meet at a delt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import DecimalException
 from functools import partial
-from secrets import token_hex
+from os import urandom
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -372,7 +372,7 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
     head = Head.of(engine.read_state([key], consistent=True).get(key))
     if not head.is_free(now):
         return None
-    leased = head._replace(holder=token_hex(4), until=now + LEASE_SECONDS, before=0.0)
+    leased = head._replace(holder=urandom(4).hex(), until=now + LEASE_SECONDS, before=0.0)
     if not engine.swap_state(key, leased.attributes(), head.revision):
         return None
     # A query that is not consistent may miss the newest; own deltas are added to what it finds.
@@ -522,7 +522,7 @@ class Mover:
             counted = _counted(stored)
             if VERSION in stored or not counted == addition.contributors_min == -addition.contributors:
                 continue
-            mark = MARK + token_hex(16)
+            mark = MARK + urandom(16).hex()
             known = {name: stored[name] for name in (CONTRIBUTORS, OWNER) if name in stored}
             absent = () if OWNER in stored else (OWNER,)
             if self.engine.transact([CorrectRow(row, known, absent, {OWNER: mark})], 0) is None:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from decimal import DecimalException
 from functools import lru_cache
 from json.encoder import encode_basestring as quoted
-from secrets import randbelow, token_hex
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -56,11 +55,6 @@ def bucket_of(row: RowKey) -> int:
 def new_name(bucket: int, token: str) -> str:
     """The name of a delta: its bucket, and a random token, of which the first digit is the stripe."""
     return f"{bucket:x}{token}"
-
-
-def new_token() -> str:
-    """A token that no delta had."""
-    return f"{randbelow(STRIPES):x}{token_hex(ID_BYTES)}"
 
 
 def bucket_in(name: str) -> int:

@@ -295,7 +295,7 @@ class Driver(Invoker):
         self._finish()
         if self._broken is not None:
             raise self._broken
-        if pending := [key for key in self.store.state if key.pk.startswith("delta#")]:
+        if pending := [*self._invariants.deltas]:
             raise InvariantBroken(f"{len(pending)} deltas are pending at the end, first {pending[0].sk}.")
         rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[LOCATION])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
