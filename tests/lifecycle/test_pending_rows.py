@@ -8,10 +8,11 @@ import pytest
 from streamfold.batch.manifest import change_deltas
 from streamfold.commit.buckets import FOUND_MAX, empty_buckets
 from streamfold.engines import MemoryEngine
-from streamfold.ledger.deltas import BUCKETS, STRIPES, Delta, bucket_of, delta_key, new_name
+from streamfold.ledger.deltas import BUCKETS, STRIPES, Delta, bucket_of, delta_key, named, names_text, new_name
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.pending_additions import deltas_in, pending_of, pending_rows
-from streamfold.lifecycle.row_repair import PENDING, READABLE_SECONDS
+from streamfold.lifecycle.row_repair import PENDING
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.runtime import DeltasMark, Runtime
@@ -181,7 +182,7 @@ def test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for():
     beside = BesideDeltas()
     wrong_count(beside)
     beside.toggle_in_deltas(0)
-    until, beside.engine.__class__ = beside.now + READABLE_SECONDS - 0.5, LateDeltas
+    until, beside.engine.__class__ = beside.now + 4.5, LateDeltas
     beside.engine.hides = lambda _: beside.now < until
     found = beside.correct([ROW], {})
     assert [each.why for each in found.remaining] == [PENDING]
@@ -189,7 +190,7 @@ def test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for():
 
 
 def test_a_correction_waits_once_for_all_rows_and_only_where_deltas_are_put():
-    for noted, pauses in ((True, [READABLE_SECONDS]), (False, [])):
+    for noted, pauses in ((True, [5.0]), (False, [])):
         beside = BesideDeltas(noted=noted)
         wrong_count(beside)
         assert beside.correct([ROW], {}).corrected == [ROW]
@@ -200,6 +201,18 @@ def test_a_row_that_is_put_whole_waits_for_nothing():
     beside, own = BesideDeltas(), ("main", "OWN#1", "OWN")
     beside.engine.rows[own] |= {"amount": {"N": "9"}}
     assert (beside.correct([own], {}).corrected, beside.pauses) == ([own], [])
+
+
+def test_a_whole_row_that_refuses_what_its_item_has_in_a_delta_is_left():
+    beside, own = BesideDeltas(), ("main", "OWN#1", "OWN")
+    name = new_name(bucket_of(own), "0" * 17)
+    delta = Delta((AddRow(own, {"amount": 5}, 1),))
+    beside.engine.transact([SwapText(delta_key("shop", name), delta.text(), None)], 0)
+    beside.engine.state[ledger_key("shop", "main", ITEM_1)]["own.p"] = names_text({name: frozenset([named(own)])})
+    whole = beside.engine.rows[own]
+    beside.engine.rows[own] = whole | {"amount": {"BOOL": True}}
+    found = beside.correct([own], {})
+    assert ([each.why for each in found.remaining], beside.engine.rows[own]["amount"]) == ([PENDING], {"BOOL": True})
 
 
 @pytest.mark.parametrize("moment", range(30))

@@ -61,7 +61,6 @@ STATE_NAME = "state"
 NEXT_ROWS = (
     "Next: streamfold explain shows the sources of one; verify --full --repair, then --rows --repair, corrects them."
 )
-PENDING_ROWS = "{} not compared: additions to them are pending in deltas. Next: streamfold buckets shows these."
 NEXT_ITEMS = "Next: streamfold explain --item shows one of them; the same command with --repair corrects them."
 UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; rows of histories are not changed."
 
@@ -411,7 +410,7 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
         f"on {counted(len(found.failed), 'item')}."
     )
     if found.pending:
-        yield PENDING_ROWS.format(counted(found.pending, "row"))
+        yield _pending_line(found)
 
 
 def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
@@ -425,7 +424,7 @@ def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
     """The comparison and the corrections of rows at the end of a rebuild."""
     yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
     if rows.compared.pending:
-        yield PENDING_ROWS.format(counted(rows.compared.pending, "row"))
+        yield _pending_line(rows.compared)
     yield from _corrected_lines(rows.corrected)
 
 
@@ -452,6 +451,12 @@ def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows)
     failed = [failed_object(app, each) for each in found.failed]
     counts = {"rows": found.rows, "moving": found.moving, **_pending_object(found)}
     return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
+
+
+def _pending_line(found: VerifiedRows) -> str:
+    them = "it" if found.pending == 1 else "them"
+    rows = counted(found.pending, "row")
+    return f"{rows} not compared: additions to {them} are pending. Next: streamfold buckets shows them."
 
 
 def _pending_object(found: VerifiedRows) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from streamfold.commit.buckets import FOUND_MAX
 from streamfold.engines import Engine, Entries
+from streamfold.errors import plain
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import STRIPES, Delta, bucket_of, delta_key, names_in, stripe_partition
 from streamfold.records.values import WIDE, Number
@@ -70,7 +71,7 @@ def pending_of(application: str, engine: Engine, row: RowKey) -> PendingAddition
             for name, amount in each.amounts.items():
                 amounts[name] = WIDE.add(amounts.get(name, 0), amount)
         if own and delta.refused is not None:
-            refused[delta.refused.reason] = None
+            refused[plain(delta.refused.reason)] = None
     return PendingAdditions(deltas, contributors, amounts, tuple(refused)) if deltas else None
 
 
@@ -93,4 +94,4 @@ def _status(stored: Mapping[str, object] | None, rows: frozenset[str]) -> tuple[
     if delta.refused is None:
         return PENDING, None
     # What other rows of the delta take no more is not of this item.
-    return (REFUSED, delta.refused.reason) if rows & delta.rows else (GONE, None)
+    return (REFUSED, plain(delta.refused.reason)) if rows & delta.rows else (GONE, None)

@@ -18,7 +18,7 @@ from streamfold.commit.buckets import WaitingDeltas, settle_items
 from streamfold.derivations import kept_words
 from streamfold.engines import StoredItem
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, plain
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.contribution import LedgerItem, elsewhere
@@ -175,7 +175,7 @@ class Retirement(TakenOut):
             for name, rows in names_in(item.deltas(self.handler)).items():
                 refused = waiting.refused.get(name)
                 if refused is not None and refused.refused is not None and rows & refused.rows:
-                    failed[key] = f"{REFUSED} {refused.refused.reason}"
+                    failed[key] = f"{REFUSED} {plain(refused.refused.reason)}"
         return failed
 
     def _take_back(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:

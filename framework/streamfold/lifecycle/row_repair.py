@@ -9,7 +9,7 @@ from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.engines import StoredItem
-from streamfold.errors import EngineError
+from streamfold.errors import EngineError, HandlerError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION, is_in_state
 from streamfold.ledger.contribution import NOTHING, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
@@ -241,7 +241,7 @@ class RowCorrection:
                 self.found.corrected.append(row)
             except Changed:
                 again.append(row)
-            except EngineError as error:
+            except (EngineError, HandlerError) as error:
                 self._leave(row, str(error))
         return again
 
