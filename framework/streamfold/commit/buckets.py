@@ -63,6 +63,7 @@ from streamfold.ledger.deltas import (
     names_text,
     stripe_partition,
 )
+from streamfold.ledger.difference import differs
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change
@@ -235,7 +236,10 @@ def _moved(step: Step, found: LedgerItem) -> frozenset[str]:
     stored = found.contributions.get(step.route.name)
     before = stored_rows(stored.text) if stored else {}
     after = as_stored(before, step.after)
-    return frozenset(named(row) for row in {**before, **after} if before.get(row) != after.get(row))
+    rows = {**before, **after}
+    return frozenset(
+        named(row) for row in rows if not (row in before and row in after) or differs(before[row], after[row])
+    )
 
 
 def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
