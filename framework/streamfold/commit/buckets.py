@@ -349,19 +349,28 @@ def read_heads(runtime: Runtime) -> dict[int, Head]:
     return heads
 
 
-def empty_forgotten(runtime: Runtime) -> None:
-    """Empties buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
+def note_forgotten(runtime: Runtime) -> None:
+    """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
     now = runtime.clock()
-    forgotten = [bucket for bucket, head in read_heads(runtime).items() if now >= head.looked + LOOKED_SECONDS]
-    empty_buckets(runtime, forgotten, {})
+    looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
+    runtime.pace.sharing.forgotten = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
 
 
-def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True) -> Texts:
-    """The deltas of a bucket, as they were read."""
+def empty_forgotten(runtime: Runtime) -> None:
+    """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
+    forgotten = runtime.pace.sharing.forgotten
+    chosen = sorted(forgotten)[:AT_ONCE_MAX]
+    forgotten.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    if chosen:
+        empty_buckets(runtime, chosen, {})
+
+
+def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True, most: int = FOUND_MAX) -> Texts:
+    """The deltas of a bucket, as they were read. most: of one stripe."""
     found: Texts = {}
     for stripe in range(STRIPES):
         partition = stripe_partition(runtime.application.name, bucket, stripe)
-        found.update(runtime.engine.read_entries(Entries(partition, FOUND_MAX, consistent=consistent)))
+        found.update(runtime.engine.read_entries(Entries(partition, most, consistent=consistent)))
     return found
 
 

@@ -95,10 +95,13 @@ def names_in(text: str) -> DeltaNames:
 def may_wait(write: object) -> bool:
     """Whether an addition may go through a delta: it has amounts and contributors alone.
 
-    Entries, plain attributes and rows that expire stay in the transaction of their ledger item.
+    Entries, plain attributes and rows that expire stay in the transaction of their ledger item. So do additions without
+    amounts: the code of their handlers names no aggregate that is added up, so their function has no permissions for
+    deltas (``Derivation.delta_keys``).
     """
     return (
         type(write) is AddRow
+        and bool(write.amounts)
         and not (write.stamp or write.changed_entries or write.values or write.removed or write.born)
         and write.life is None
         and write.contributors_below is None
