@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.deadline import Deadline, Timed, no_end
-from streamfold.ledger.deltas import named, new_token
+from streamfold.ledger.deltas import ID_BYTES, named
 from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.schema import Schema, SchemaByHandler
 from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
@@ -102,6 +103,11 @@ DELTAS_AFTER_SECONDS = 900.0
 function timeout)."""
 CLOCKS_APART_SECONDS = 600.0
 """How far the clocks of two processes may be apart, at the most: a person's machine may be minutes behind AWS."""
+
+
+def new_token() -> str:
+    """A token that no delta had: the first digit is the stripe."""
+    return urandom(ID_BYTES + 1).hex()[1:]
 
 
 class Sharing:

@@ -79,7 +79,7 @@ class Steps:
         if self.schema.expiring:
             self.runtime.known.learn_expiring()  # also of the rows that the handlers have just yielded
         if self.lives.matter:
-            known, more = self._by_lives(known)
+            known, more = _by_lives(self.lives, known)
             unread += more
             self._read_lives(step for _, _, some in (*known, *unread) for step in some)
         for work, key, steps in known:
@@ -91,17 +91,6 @@ class Steps:
         with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
             coming = ((step.route, step.before or {}, step.after) for step in steps)
             read_lives(self.runtime.engine, self.lives, coming)
-
-    def _by_lives(self, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
-        """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
-
-        Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
-        """
-        found: tuple[list[Unread], list[Unread]] = [], []
-        for each in known:
-            is_in_one = any(self.lives.counts(step.route, step.before) for step in each[2] if step.before)
-            found[is_in_one].append(each)
-        return found
 
     def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
         """The rows that an item's images and its ledger item name, by handler: a crash may have left pending work."""
@@ -179,10 +168,11 @@ class Steps:
             if (found := self._filled(work, key, [step.route for step in steps], items)) is not None
         ]
         _settle(self.runtime, self.pending_work, [found for *_, found in read])
-        units: list[Unit] = []
-        for work, key, steps, found in read:
-            units += self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
-        return units
+        return [
+            unit
+            for work, key, steps, found in read
+            for unit in self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
+        ]
 
     def _filled(self, work: ItemWork, key: StateKey, routes: Sequence[Route], items: StateItems) -> LedgerItem | None:
         """The ledger item of a read, with its large contributions; None if they cannot be read, which is reported."""
@@ -208,7 +198,6 @@ class Steps:
             return []
         if found.waits:
             try:
-                settle_items(self.runtime, self.pending_work.deltas, [found])
                 planned = self._unit(work, key, steps, ready(found, steps, self.pending_work.deltas))
             except (EngineError, HandlerError) as error:
                 for route, change in product(routes, work.changes):
@@ -301,8 +290,20 @@ class Steps:
         return known
 
 
+def _by_lives(lives: Lives, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
+    """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
+
+    Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
+    """
+    found: tuple[list[Unread], list[Unread]] = [], []
+    for each in known:
+        is_in_one = any(lives.counts(step.route, step.before) for step in each[2] if step.before)
+        found[is_in_one].append(each)
+    return found
+
+
 def _settle(runtime: Runtime, pending_work: PendingWork, found: Sequence[LedgerItem]) -> None:
-    """Moves what ledger items name into rows, all at once. What fails now is tried again item by item."""
+    """Moves what ledger items name into rows, all at once. Where that fails, ``ready`` says so item by item."""
     if any(each.waits for each in found):
         with suppress(EngineError, HandlerError):
             settle_items(runtime, pending_work.deltas, found)

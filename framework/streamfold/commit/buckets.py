@@ -25,9 +25,10 @@ The lease saves work and guards nothing: two who empty one bucket meet at a delt
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from decimal import DecimalException
+from contextlib import suppress
+from decimal import Decimal, DecimalException
 from functools import partial
-from secrets import token_hex
+from os import urandom
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -62,6 +63,7 @@ from streamfold.ledger.deltas import (
     names_text,
     stripe_partition,
 )
+from streamfold.ledger.difference import differs
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change
@@ -121,6 +123,7 @@ class WaitingDeltas:
         self.gone: set[str] = set()  # seen absent
         self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
         self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
+        self.damaged: dict[str, str] = {}  # deltas that cannot be read, with what to do about it
         self.tries_all = False  # also what a row refused a moment ago: a person who repairs has removed the cause
         self._tried: set[int] = set()  # buckets in which that was tried again
 
@@ -160,7 +163,8 @@ class WaitingDeltas:
             if name in self.gone:
                 continue
             refused = self.refused.get(name)
-            why = HandlerError(refused.refused.reason) if refused and refused.refused else error
+            reason = refused.refused.reason if refused and refused.refused else self.damaged.get(name)
+            why = HandlerError(reason) if reason else error
             for rows, routes, changes in waiters:
                 if refused is None or rows & refused.rows:
                     failed += [Failed(change, route, why) for route in routes for change in changes]
@@ -204,7 +208,8 @@ def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Ledge
 def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
     """A ledger item whose deltas were settled, naming only what other rows refuse than those that its steps move.
 
-    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves.
+    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, or for a delta that is damaged,
+    and ``EngineUnavailable`` if one is pending.
     """
     contributions = dict(found.contributions)
     moved = {step.route.name: _moved(step, found) for step in steps}
@@ -213,9 +218,14 @@ def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> L
             continue
         left: dict[str, frozenset[str]] = {}
         for name, rows in names_in(each.deltas).items():
-            refused = waiting.refused.get(name) if name not in waiting.gone else None
-            rows_left = rows & refused.rows if refused else frozenset()
-            if refused and refused.refused and rows_left & moved.get(handler, frozenset()):
+            if name in waiting.gone:
+                continue
+            if name in waiting.damaged:
+                raise HandlerError(waiting.damaged[name])
+            if (refused := waiting.refused.get(name)) is None or refused.refused is None:
+                raise EngineUnavailable(PENDING)
+            rows_left = rows & refused.rows
+            if rows_left & moved.get(handler, frozenset()):
                 raise HandlerError(refused.refused.reason)
             if rows_left:
                 left[name] = rows_left
@@ -228,7 +238,10 @@ def _moved(step: Step, found: LedgerItem) -> frozenset[str]:
     stored = found.contributions.get(step.route.name)
     before = stored_rows(stored.text) if stored else {}
     after = as_stored(before, step.after)
-    return frozenset(named(row) for row in {**before, **after} if before.get(row) != after.get(row))
+    rows = {**before, **after}
+    return frozenset(
+        named(row) for row in rows if not (row in before and row in after) or differs(before[row], after[row])
+    )
 
 
 def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
@@ -238,8 +251,12 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
             runtime.wait(REST_SECONDS)
         found = _still_there(runtime, waiting, names)
         waiting.gone.update(name for name in names if name not in found)
-        waiting.refused = {name: delta for name, text in found.items() if (delta := Delta.of(text)).refused}
-        buckets = {bucket_in(name) for name in found if name not in waiting.refused}
+        for name in names:
+            waiting.refused.pop(name, None)
+        deltas, damaged = read_deltas(runtime.application.name, found)
+        waiting.damaged |= damaged
+        waiting.refused.update((name, each) for name, each in deltas.items() if each.refused)
+        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused}
         buckets |= waiting.due(runtime.clock())
         if not buckets:
             return
@@ -261,13 +278,22 @@ def _still_there(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str
     found = read_state(runtime, own, consistent=True) if own else {}
     if others := [key for key in keys if keys[key] not in waiting.own]:
         found |= runtime.engine.read_together(others)
-    return {keys[key]: _text(item) for key, item in found.items()}
+    return {keys[key]: str(item.get("s", "")) for key, item in found.items()}
 
 
-def _text(item: Mapping[str, object]) -> str:
-    if not isinstance(text := item.get("s"), str):
-        raise damaged("A delta")
-    return text
+def read_deltas(application: str, texts: Mapping[str, str]) -> tuple[dict[str, Delta], dict[str, str]]:
+    """The deltas of stored texts, and what to do about those that cannot be read: these keep no others waiting."""
+    deltas: dict[str, Delta] = {}
+    unread: dict[str, str] = {}
+    for name, text in texts.items():
+        try:
+            deltas[name] = Delta.of(text)
+        except EngineError:
+            unread[name] = (
+                f"A delta cannot be read, so what it adds is in no row: {delta_key(application, name).pk} / {name} in "
+                "the state table. Remove it, then run streamfold verify --rows --repair, which corrects its rows."
+            )
+    return deltas, unread
 
 
 class Head(NamedTuple):
@@ -316,10 +342,13 @@ def learn_shared(runtime: Runtime) -> None:
 
 
 def read_heads(runtime: Runtime) -> dict[int, Head]:
-    """The heads of all buckets, in one request."""
+    """The heads of all buckets, in one request. One that is damaged is as one that there never was."""
     keys = {head_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
-    found = runtime.engine.read_state(keys)
-    return {bucket: Head.of(found.get(key)) for key, bucket in keys.items()}
+    found, heads = runtime.engine.read_state(keys), dict.fromkeys(range(BUCKETS), Head())
+    for key, bucket in keys.items():
+        with suppress(EngineError):
+            heads[bucket] = Head.of(found.get(key))
+    return heads
 
 
 def note_unvisited(runtime: Runtime) -> None:
@@ -355,10 +384,10 @@ def empty_buckets(
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
     emptied: dict[int, set[LostRow]] = {}
-    chosen = sorted(buckets)[:AT_ONCE_MAX]
-    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
+    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
     failed: EngineError | HandlerError | None = None
-    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
+    count = min(runtime.slots.count, AT_ONCE_MAX)
+    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket), count=count):
         if isinstance(mover, EngineError | HandlerError):
             failed = failed or mover
         elif mover is not None:
@@ -372,16 +401,22 @@ def empty_buckets(
 def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> "Mover | None":
     """Empties a bucket; returns what was moved, None where another process is at it."""
     key, engine, now = head_key(runtime.application.name, bucket), runtime.engine, runtime.clock()
-    head = Head.of(engine.read_state([key], consistent=True).get(key))
+    try:
+        head = Head.of(engine.read_state([key], consistent=True).get(key))
+    except EngineUnavailable:
+        raise
+    except EngineError:  # it guards nothing, so it is made anew
+        engine.transact([DeleteState(key)], 0)
+        head = Head()
     if not head.is_free(now):
         return None
-    leased = head._replace(holder=token_hex(4), until=now + LEASE_SECONDS, before=0.0)
+    leased = head._replace(holder=urandom(4).hex(), until=now + LEASE_SECONDS, before=0.0)
     if not engine.swap_state(key, leased.attributes(), head.revision):
         return None
     # A query that is not consistent may miss the newest; own deltas are added to what it finds.
     found = pending_in(runtime, bucket, consistent=False)
     found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
-    deltas = {name: Delta.of(text) for name, text in found.items()}
+    deltas, _ = read_deltas(runtime.application.name, found)
     mover = Mover(runtime, found)
     mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
     rows = {row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS} | dict.fromkeys(_met(deltas), now)
@@ -392,7 +427,8 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
 
 
 def _is_due(delta: Delta, now: float) -> bool:
-    return delta.refused is None or now >= delta.refused.tried + TRIED_AGAIN_SECONDS
+    # A time ahead is of a clock that is fast: nobody waits for it.
+    return delta.refused is None or not delta.refused.tried <= now < delta.refused.tried + TRIED_AGAIN_SECONDS
 
 
 def _met(deltas: Mapping[str, Delta]) -> set[str]:
@@ -444,15 +480,23 @@ class Mover:
             additions = Additions(each for delta in deltas.values() for each in delta.additions)
             if self._is_moved(deltas, additions):
                 return
-        except DecimalException:  # of several deltas: the sum of one was made when it was put
-            pass
+        except (DecimalException, HandlerError):  # of several deltas: the sum of one was made when it was put
+            if len(deltas) == 1:
+                raise
+        contended: Contended | None = None
         for name, delta in deltas.items() if len(deltas) > 1 else ():
-            self.move({name: delta})
+            try:
+                self.move({name: delta})
+            except Contended as error:
+                contended = error
+        if contended is not None:  # by one row, which keeps no other waiting
+            raise contended
 
     def _is_moved(self, deltas: Mapping[str, Delta], additions: Additions) -> bool:
         """Moves deltas in one transaction; False if one by one is needed, so that one row keeps no other waiting."""
         exceptions, conflicts = Exceptions({}, {}), 0
-        for _ in range(TRIES_MAX):
+        tables = [*dict.fromkeys(row[0] for row in additions.rows)]
+        for _ in range(TRIES_MAX + len(tables)):
             try:
                 writes = self._merge(deltas, additions, exceptions)
                 refused = self.engine.transact(writes, self.runtime.expires_at)
@@ -460,9 +504,11 @@ class Mover:
                 # The table of some row is missing or forbidden: the others must not wait for it.
                 if not is_fatal(error) or len(exceptions.refusing) == len(additions):
                     raise
-                exceptions.refusing.update(dict.fromkeys(additions.rows, str(error)))
                 if len(deltas) > 1:
                     return False
+                suspects = {tables.pop()} if len(tables) > 1 else {row[0] for row in additions.rows}
+                exceptions.refusing.clear()
+                exceptions.refusing.update((row, str(error)) for row in additions.rows if row[0] in suspects)
                 continue
             if refused is None:
                 self.moved += len(deltas)
@@ -471,6 +517,7 @@ class Mover:
                 return True
             reasons = {write.key: why for write, why in zip(writes, refused.reasons, strict=True) if why is not None}
             if _are_moved(reasons):
+                self._unmark(writes)
                 return True
             if all(why.code in CONFLICT for why in reasons.values()):
                 self.runtime.back_off(conflicts, throttled=is_throttled(refused))
@@ -523,14 +570,24 @@ class Mover:
         for row in leaving:
             stored, addition = found.get(row, {}), additions.both(row)
             counted = _counted(stored)
-            if VERSION in stored or not counted == addition.contributors_min == -addition.contributors:
+            if (
+                VERSION in stored
+                or counted is None
+                or not counted == addition.contributors_min == -addition.contributors
+            ):
                 continue
-            mark = MARK + token_hex(16)
+            mark = MARK + urandom(16).hex()
             known = {name: stored[name] for name in (CONTRIBUTORS, OWNER) if name in stored}
             absent = () if OWNER in stored else (OWNER,)
             if self.engine.transact([CorrectRow(row, known, absent, {OWNER: mark})], 0) is None:
                 marks[row] = mark
         return marks
+
+    def _unmark(self, writes: Iterable[GuardedWrite]) -> None:
+        """Takes the marks of a merge away that others have made meanwhile: it may have marked a row that is new."""
+        for write in writes:
+            if isinstance(write, DeleteRow) and write.owner:
+                self.engine.transact([CorrectRow(write.key, {OWNER: write.owner}, removed=(OWNER,))], 0)
 
 
 def _are_moved(reasons: Mapping[RowKey | StateKey, Reason]) -> bool:
@@ -555,9 +612,14 @@ def _decide_row(addition: AddRow, why: Reason, exceptions: Exceptions) -> None:
             f"Row {redacted(_name(row))} is added to, and was put or deleted before: a row is put or added to, never "
             "both. Give the additions a target of their own."
         )
+    elif (counted := _counted(item)) is None:
+        exceptions.refusing[row] = (
+            f"Row {redacted(_name(row))} has {redacted(item[CONTRIBUTORS])} in {CONTRIBUTORS}, which counts no items. "
+            "Remove the row, then run streamfold verify --rows --repair, which makes it anew."
+        )
     elif row in exceptions.removed:
         del exceptions.removed[row]  # it counts enough again, or is there again: somebody corrected it
-    elif addition.contributors_min is not None and _counted(item) < addition.contributors_min:
+    elif addition.contributors_min is not None and counted < addition.contributors_min:
         exceptions.removed[row] = why.item
 
 
@@ -570,9 +632,12 @@ def _entering(additions: Additions, row: RowKey, found: Mapping[str, Any] | None
     return [entering._replace(contributors_below=counted.contributors_min, removed=(OWNER,))]
 
 
-def _counted(row: Mapping[str, object]) -> int:
+def _counted(row: Mapping[str, object]) -> int | None:
+    """How many contributors a row counts; None for what somebody else wrote there."""
     counted = row.get(CONTRIBUTORS, 0)
-    return int(str(counted)) if not isinstance(counted, bool) else 0
+    if isinstance(counted, bool) or not isinstance(counted, int | Decimal) or counted < 0 or counted != int(counted):
+        return None
+    return int(counted)
 
 
 def _name(row: RowKey) -> str:
