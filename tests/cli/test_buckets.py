@@ -2,14 +2,16 @@
 
 import json
 from functools import partial
+from itertools import count
+from secrets import token_hex
 from unittest.mock import patch
 
 import pytest
 
 from streamfold.batch.manifest import change_deltas, read_manifest
 from streamfold.batch.process import process_event
-from streamfold.commit.buckets import read_heads
-from streamfold.ledger.deltas import bucket_of, head_key
+from streamfold.commit.buckets import SharedRows, read_heads
+from streamfold.ledger.deltas import ID_BYTES, bucket_of, head_key, shared_key
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -32,6 +34,10 @@ def totals(order):
 app = App("shop", routers=[router])
 """
 ROW = ("main", "CUSTOMER#ann", "TOTAL")
+
+
+def token(stripe):
+    return f"{stripe:x}{token_hex(ID_BYTES)}"
 
 
 class Clock:
@@ -102,8 +108,9 @@ def shop(folder, on_aws, monkeypatch):
     clock = Clock()
     timed = partial(Runtime, clock=clock, pause=clock.pause)
     monkeypatch.setattr("streamfold.cli.session.Runtime", timed)
-    for module in ("commit.buckets", "ledger.deltas"):  # each is a query, and moto takes its time
-        monkeypatch.setattr(f"streamfold.{module}.STRIPES", 2)
+    monkeypatch.setattr("streamfold.commit.buckets.STRIPES", 2)  # each is a query, and moto takes its time
+    number = count()
+    monkeypatch.setattr("streamfold.runtime.new_token", lambda: token(stripe=next(number) % 2))
     return Shop(on_aws, clock)
 
 
@@ -150,8 +157,9 @@ def test_who_empties_a_bucket_and_how_many_rows_are_shared_is_shown(shop):
     shop.mark(DeltasMark(LONG_AGO))
     runtime = shop.runtime()
     rows = {"aaaaaaaa": NOON - 5, "bbbbbbbb": NOON - 3600}
-    head = read_heads(runtime)[3]._replace(holder="9f2c", until=NOON + 1, rows=rows)
+    head = read_heads(runtime)[3]._replace(holder="9f2c", until=NOON + 1)
     runtime.engine.swap_state(head_key("shop", 3), head.attributes(), 0)
+    runtime.engine.swap_state(shared_key("shop", 3), SharedRows(0, rows).attributes(), 0)
     assert shop.run().out.splitlines()[-2:] == [
         "Bucket 3 is emptied by 9f2c until 2026-03-01T12:00:01+00:00.",
         "Known to be shared: 1 row.",
@@ -280,7 +288,7 @@ def test_deltas_behind_a_hundred_that_rows_refuse_are_moved(shop, monkeypatch):
     ben = next(
         each for each in map(str, range(1000)) if bucket_of(("main", f"CUSTOMER#{each}", "TOTAL")) == bucket_of(ROW)
     )
-    with patch("streamfold.ledger.deltas.randbelow", return_value=0):  # all in one stripe
+    with patch("streamfold.runtime.new_token", lambda: token(stripe=0)):
         shop.put_deltas(*["ann"] * 4, *[ben] * 4)
     assert shop.run("--empty", "--yes").code == 1
     assert shop.total(ben) == (20, 4)
