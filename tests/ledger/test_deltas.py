@@ -24,8 +24,8 @@ from streamfold.ledger.deltas import (
     names_in,
     names_text,
     new_name,
-    new_token,
 )
+from streamfold.runtime import new_token
 from streamfold.writes.guarded import AddRow, ChangedEntries, PutRow
 
 pytestmark = pytest.mark.usefixtures("exact")
