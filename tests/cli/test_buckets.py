@@ -147,6 +147,7 @@ def test_what_is_pending_is_shown_by_bucket_and_nothing_is_written(shop):
         "pending": 3,
         "buckets": {ann: 2, ben: 1},
         "refused": [],
+        "damaged": [],
         "leases": [],
         "rows_shared": 0,
     }
@@ -255,7 +256,10 @@ def test_the_way_back_stays_closed_while_a_row_refuses_and_names_it(shop):
     ran = shop.run("--empty", "--yes")
 
     assert (ran.code, shop.marked) == (1, DeltasMark(LONG_AGO, NOON))
-    assert "2 deltas could not be moved, because rows refuse them. Correct or remove each of these rows" in ran.err
+    assert (
+        "2 deltas could not be moved, because rows refuse them, or they are damaged. Correct or remove each of"
+        in ran.err
+    )
     (line,) = [line for line in ran.out.splitlines() if line.startswith("Refused: ")]
     assert line.startswith("Refused: row CUSTOMER#ann / TOTAL, additions of totals: The store refused the write with ")
     assert shop.total("ben") == (5, 1)
@@ -267,6 +271,22 @@ def test_the_way_back_stays_closed_while_a_row_refuses_and_names_it(shop):
     shop.aws.client.delete_item(TableName="shop", Key=key)
     assert shop.run("--empty", "--yes").code == 0
     assert (shop.marked, shop.total()) == (None, (10, 2))
+
+
+def test_a_delta_that_somebody_damaged_is_named_and_keeps_the_mark_closed(shop):
+    shop.mark(DeltasMark(LONG_AGO, NOON - DELTAS_AFTER_SECONDS))
+    shop.put_deltas("ann", "ben")
+    (damaged, *_) = (item for item in shop.aws.state() if item["pk"]["S"].startswith("delta#"))
+    shop.aws.client.put_item(TableName="shop-state", Item=damaged | {"s": {"S": "{"}})
+    ran = shop.run("--empty", "--yes")
+    assert (ran.code, shop.marked.closed) == (1, NOON - DELTAS_AFTER_SECONDS)
+    name = f"{damaged['pk']['S']} / {damaged['sk']['S']}"
+    assert f"A delta cannot be read, so what it adds is in no row: {name} in the state table." in ran.out
+    assert shop.shown()["pending"] == len(shop.shown()["damaged"]) == 1
+
+    shop.aws.client.delete_item(TableName="shop-state", Key={name: damaged[name] for name in ("pk", "sk")})
+    assert shop.run("--empty", "--yes").code == 0
+    assert {shop.total(each) for each in ("ann", "ben")} == {(5, 1), None}
 
 
 def test_a_bucket_that_another_process_empties_is_waited_for(shop):

@@ -14,7 +14,7 @@ The mark has the time when it was closed. So two marks differ if somebody opened
 command that was stopped waits only for the rest of the time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamfold.batch.manifest import change_deltas, read_manifest
@@ -24,6 +24,7 @@ from streamfold.commit.buckets import (
     Texts,
     empty_buckets,
     pending_in,
+    read_deltas,
     read_heads,
     read_shared,
 )
@@ -60,6 +61,7 @@ class Buckets(NamedTuple):
     mark: DeltasMark | None
     pending: Mapping[int, int]  # deltas, by bucket
     refusing: Sequence[RefusingRow]
+    unread: Sequence[str]  # what to do about deltas that somebody damaged
     leases: Mapping[int, Lease]
     rows_shared: int
 
@@ -68,10 +70,12 @@ def read_buckets(runtime: Runtime) -> Buckets:
     """Reads what is pending, with consistent reads. Writes nothing."""
     mark, heads, now = deltas_mark(runtime), read_heads(runtime), runtime.clock()
     texts = _all_pending(runtime)
+    deltas, unread = read_deltas(runtime.application.name, texts)
     return Buckets(
         mark,
         _by_bucket(texts),
-        _refusing(texts),
+        _refusing(deltas.values()),
+        [*unread.values()],
         {bucket: Lease(head.holder, head.until) for bucket, head in heads.items() if head.holder and head.until > now},
         sum(len(shared.since(now - SHARED_SECONDS)) for shared in read_shared(runtime).values()),
     )
@@ -120,7 +124,8 @@ class WayBack:
         tried: set[int] = set()  # buckets in which also what a row refused was tried
         for _ in range(ROUNDS_MAX):
             pending, failed = _all_pending(self.runtime), None
-            movable = {bucket_in(name) for name, text in pending.items() if not Delta.of(text).refused}
+            deltas, _ = read_deltas(self.runtime.application.name, pending)
+            movable = {bucket_in(name) for name, delta in deltas.items() if not delta.refused}
             buckets = sorted(movable | {bucket_in(name) for name in pending} - tried)
             if not buckets:
                 return len(pending)
@@ -154,10 +159,10 @@ def _by_bucket(texts: Texts) -> dict[int, int]:
     return dict(sorted(counts.items()))
 
 
-def _refusing(texts: Texts) -> list[RefusingRow]:
+def _refusing(deltas: Iterable[Delta]) -> list[RefusingRow]:
     """The rows that refuse, each once with each reason."""
     found: dict[tuple[RowKey, str], dict[str, None]] = {}
-    for delta in map(Delta.of, texts.values()):
+    for delta in deltas:
         if delta.refused:
             for addition in delta.additions:
                 handlers = found.setdefault((addition.key, delta.refused.reason), {})
