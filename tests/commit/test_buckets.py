@@ -19,6 +19,7 @@ from streamfold.commit.buckets import (
     empty_buckets,
     empty_forgotten,
     learn_shared,
+    note_forgotten,
     pending_in,
     ready,
     settle,
@@ -674,16 +675,34 @@ def test_heads_are_read_in_one_request_every_three_seconds_by_who_met_others(sho
     assert store.calls == {"read_state": 2}
 
 
+def looked_into(shop):
+    """A new process that notes what nobody has looked into, and empties it with its first batches."""
+    runtime = shop.runtime()
+    note_forgotten(runtime)
+    for _ in range(2):
+        empty_forgotten(runtime)
+    assert not runtime.pace.sharing.forgotten
+
+
 def test_a_new_process_empties_what_nobody_looked_into_for_ten_minutes(shop):
     shop.put(entering(A))
-    empty_forgotten(shop.runtime())
+    looked_into(shop)
     assert shop.row(A) == (5, 1)
     shop.put(entering(A))
-    empty_forgotten(shop.runtime())
+    looked_into(shop)
     assert shop.row(A) == (5, 1)
     shop.now += LOOKED_SECONDS
-    empty_forgotten(shop.runtime())
+    looked_into(shop)
     assert shop.row(A) == (10, 2)
+
+
+def test_a_new_process_looks_into_eight_buckets_with_each_batch(shop):
+    runtime, store = shop.runtime(store := Store(shop.engine)), store
+    note_forgotten(runtime)
+    for batch in (8, 8, 0):
+        store.calls.clear()
+        empty_forgotten(runtime)
+        assert store.calls["swap_state"] == 2 * batch
 
 
 # Waiting.

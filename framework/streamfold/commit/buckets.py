@@ -92,6 +92,8 @@ REST_SECONDS = 0.1
 LOOKS_MAX = 200
 """Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
 first."""
+AT_ONCE_MAX = 8
+"""Buckets that nobody waits for, which one batch or request empties."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
