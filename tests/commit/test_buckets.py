@@ -697,7 +697,8 @@ def test_a_new_process_empties_what_nobody_looked_into_for_ten_minutes(shop):
 
 
 def test_a_new_process_looks_into_eight_buckets_with_each_batch(shop):
-    runtime, store = shop.runtime(store := Store(shop.engine)), store
+    store = Store(shop.engine)
+    runtime = shop.runtime(store)
     note_forgotten(runtime)
     for batch in (8, 8, 0):
         store.calls.clear()

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from streamfold import runtime
 from streamfold.batch import manifest, steps
 from streamfold.batch.already_applied import Redelivery
 from streamfold.commit import buckets, pending, plan, replanning
 from streamfold.commit.buckets import Mover, WaitingDeltas
 from streamfold.commit.pending import Progress
-from streamfold.ledger import deltas
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import Additions
 from streamfold.proofs.driver import Invoker
@@ -69,10 +69,10 @@ def _() -> Iterator[None]:
 @mutant(
     "2: names are numbers",
     None,
-    tests="tests/ledger/test_deltas.py::test_tokens_are_of_all_stripes_and_each_is_another_one",
+    tests="tests/test_sharing.py::test_tokens_are_of_all_stripes_and_each_is_another_one",
 )
 def _() -> Iterator[None]:
-    with patch.object(deltas, "token_hex", lambda count: "0" * 2 * count):
+    with patch.object(runtime, "urandom", bytes):
         yield
 
 
@@ -219,10 +219,10 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     settle = pending.settle
 
-    def any_names(runtime: Any, waiting: WaitingDeltas) -> Any:
-        failed = settle(runtime, waiting)
+    def any_names(run: Any, waiting: WaitingDeltas) -> Any:
+        failed = settle(run, waiting)
         for (key, handler), names in waiting.items.items():
-            runtime.known.settle(key, handler, names)
+            run.known.settle(key, handler, names)
         return failed
 
     with patch.object(pending, "settle", any_names):
@@ -237,11 +237,11 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     still_there = buckets._still_there
 
-    def singly(runtime: Any, waiting: WaitingDeltas, names: Any) -> Any:
+    def singly(run: Any, waiting: WaitingDeltas, names: Any) -> Any:
         own = dict(waiting.own)
         waiting.own.update(dict.fromkeys(names, ""))
         try:
-            return still_there(runtime, waiting, names)
+            return still_there(run, waiting, names)
         finally:
             waiting.own = own
 
