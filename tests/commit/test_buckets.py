@@ -8,6 +8,7 @@ import pytest
 from streamfold import App, Average, Count, Key, Router, Row, Sum
 from streamfold.commit.buckets import (
     FOUND_MAX,
+    JITTER,
     LEASE_SECONDS,
     LOOKED_SECONDS,
     REST_SECONDS,
