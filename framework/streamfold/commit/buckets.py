@@ -99,7 +99,7 @@ JITTER = 0.5
 LOOKS_MAX = 100
 """Times that a process looks for its deltas: over a minute, in which the deadline of most invocations comes."""
 AT_ONCE_MAX = 8
-"""Buckets that one process empties side by side."""
+"""Buckets that nobody waits for, which one batch or request empties."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
