@@ -90,17 +90,20 @@ ROWS_SHARED_MAX = 10_000
 """Rows that a process knows to be shared. Without a bound its memory would grow with every row that ever met."""
 SHARED_SECONDS = 60.0
 """Time after which a row that no two processes met at is added to directly again."""
-HEADS_SECONDS = 3.0
-"""Time after which a process that met others reads again which rows others have met at."""
+HEADS_SECONDS, HEADS_SECONDS_MET = 3.0, 1.0
+"""Time after which a process that met others reads again which rows others have met at; the shorter one while its last
+batch met others."""
 SHARE_MET_MAX = 0.4
 """Share of a batch's transactions that met others, from which the next batch puts all of its additions into deltas."""
-FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 1.0, 20
+FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 0.8, 20
 """The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
 SETTLED_MAX = 10_000
 """Ledger items whose deltas a process knows to be gone."""
 DELTAS_AFTER_SECONDS = 900.0
 """Deltas are put 15 minutes after the manifest says so: older code may be under way until then (Lambda quotas,
 function timeout)."""
+CLOCKS_APART_SECONDS = 600.0
+"""How far the clocks of two processes may be apart, at the most: a person's machine may be minutes behind AWS."""
 
 
 def new_token() -> str:
@@ -126,11 +129,13 @@ class Sharing:
         self.token: Callable[[], str] = new_token  # names deltas; a proof needs the same names in each run
         self.wait_seconds = FIRST_WAIT_SECONDS
         self.heads_at = -inf  # when the heads of buckets were read
+        self.forgotten: set[int] = set()  # buckets that this new process has to look into
         self.put = self.merged = 0  # deltas, since ``take_counts``
         self.waited_seconds = 0.0
         self._rows: dict[str, float] = {}  # when somebody met at a row, by its name
         self._met: dict[str, float] = {}  # when this process did
         self._sent = self._met_others = 0  # transactions of this batch
+        self._met_lately = False  # the batch before met others
         self._began = -inf
 
     def __bool__(self) -> bool:
@@ -143,6 +148,7 @@ class Sharing:
         """Notes the start of a batch."""
         if self._sent:
             self.all = self._met_others >= SHARE_MET_MAX * self._sent
+            self._met_lately = self._met_others > 0
         self._sent = self._met_others = 0
         seconds, self._began = now - self._began, now
         self.wait_seconds = min(
@@ -172,7 +178,8 @@ class Sharing:
 
     def wants_heads(self, now: float) -> bool:
         """Whether it is time to read which rows others have met at."""
-        return bool(self._rows) and now >= self.heads_at + HEADS_SECONDS
+        seconds = HEADS_SECONDS_MET if self._met_lately else HEADS_SECONDS
+        return bool(self._rows) and now >= self.heads_at + seconds
 
     def is_shared(self, row: RowKey) -> bool:
         if self.forced is not None:
@@ -219,10 +226,26 @@ class DeltasMark(NamedTuple):
     """What the manifest says of deltas: since when code that does not know them has no place here."""
 
     since: float  # epoch seconds
-    closed: bool = False  # nobody puts any more: the way back to older code
+    closed: float | None = None  # since when nobody puts any more: the way back to older code
+
+    @property
+    def opens_at(self) -> float:
+        """From when on a batch or page that begins may put deltas, unless the mark is closed."""
+        return self.since + DELTAS_AFTER_SECONDS
 
     def may_put(self, now: float) -> bool:
-        return not self.closed and now >= self.since + DELTAS_AFTER_SECONDS
+        return self.closed is None and now >= self.opens_at
+
+    @property
+    def quiet_at(self) -> float:
+        """From when on nobody puts deltas under this mark; it is closed.
+
+        A batch that read the open mark may go on for 15 minutes. If the mark was closed long before any batch might
+        put, there is none to wait for: otherwise code that opens it again at each conflict would keep older code out.
+        """
+        assert self.closed is not None, "only a closed mark gets quiet"
+        nobody_put = self.closed < self.opens_at - CLOCKS_APART_SECONDS
+        return self.closed if nobody_put else self.closed + DELTAS_AFTER_SECONDS
 
 
 class StoredSchema:

@@ -104,7 +104,7 @@ class Drawn:
                 self.of(None, "l"),
                 self.of(None, "", "p"),
                 self.of(None, "", "x"),
-            )  # fmt: skip
+            )
             for handler in self.random.sample("ab", self.of(1, 2))
         ]
         return LedgerWrite(

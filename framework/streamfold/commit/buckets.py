@@ -25,9 +25,11 @@ The lease saves work and guards nothing: two who empty one bucket meet at a delt
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from decimal import DecimalException
+from contextlib import suppress
+from decimal import Decimal, DecimalException
 from functools import partial
 from os import urandom
+from random import random
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -60,6 +62,7 @@ from streamfold.ledger.deltas import (
     named,
     names_in,
     names_text,
+    shared_key,
     stripe_partition,
 )
 from streamfold.ledger.difference import differs
@@ -88,9 +91,13 @@ LEASE_SECONDS = 2.0
 """A transaction takes 20 ms: a process that does not answer for so long has died, or is slower than another one."""
 REST_SECONDS = 0.1
 """Time until a bucket is emptied again: more deltas come meanwhile, and move together."""
-LOOKS_MAX = 200
-"""Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
-first."""
+LOOK_SECONDS_MAX = 0.8
+"""The longest pause between two looks for deltas. Each is twice as long as the one before, because a thousand processes
+that wait for one bucket read one key."""
+JITTER = 0.5
+"""Waits are longer or shorter by up to this share: processes that began together would be refused together."""
+LOOKS_MAX = 100
+"""Times that a process looks for its deltas: over a minute, in which the deadline of most invocations comes."""
 AT_ONCE_MAX = 8
 """Buckets that one process empties side by side."""
 FOUND_MAX = 100
@@ -99,8 +106,10 @@ TRIED_AGAIN_SECONDS = 60
 """Time after which what a row refused is tried again."""
 LOOKED_SECONDS = 600.0
 """A new process looks into buckets that nobody has emptied for so long: a process may have died with deltas in them."""
-HEAD_ROWS_MAX = 400
-"""Shared rows that the head of a bucket names, the latest: 12 KB."""
+SHARED_ROWS_MAX = 400
+"""Shared rows that are noted of a bucket, the latest: 8 KB."""
+SHARED_FRESH_SECONDS = 10.0
+"""Time after which it is noted again that a row is shared: each note is as large as all rows of the bucket."""
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
 Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
@@ -122,6 +131,7 @@ class WaitingDeltas:
         self.gone: set[str] = set()  # seen absent
         self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
         self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
+        self.damaged: dict[str, str] = {}  # deltas that cannot be read, with what to do about it
         self.tries_all = False  # also what a row refused a moment ago: a person who repairs has removed the cause
         self._tried: set[int] = set()  # buckets in which that was tried again
 
@@ -161,7 +171,8 @@ class WaitingDeltas:
             if name in self.gone:
                 continue
             refused = self.refused.get(name)
-            why = HandlerError(refused.refused.reason) if refused and refused.refused else error
+            reason = refused.refused.reason if refused and refused.refused else self.damaged.get(name)
+            why = HandlerError(reason) if reason else error
             for rows, routes, changes in waiters:
                 if refused is None or rows & refused.rows:
                     failed += [Failed(change, route, why) for route in routes for change in changes]
@@ -178,7 +189,7 @@ def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     error: EngineError | HandlerError = EngineUnavailable(PENDING)
     try:
         if all(name in waiting.own for name in pending):
-            runtime.wait(sharing.wait_seconds)
+            runtime.wait(_jittered(sharing.wait_seconds))
         _settled(runtime, waiting, pending)
     except (EngineError, HandlerError) as failed:
         error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
@@ -205,8 +216,8 @@ def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Ledge
 def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
     """A ledger item whose deltas were settled, naming only what other rows refuse than those that its steps move.
 
-    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, and ``EngineUnavailable`` if
-    a delta is pending.
+    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, or for a delta that is damaged,
+    and ``EngineUnavailable`` if one is pending.
     """
     contributions = dict(found.contributions)
     moved = {step.route.name: _moved(step, found) for step in steps}
@@ -217,6 +228,8 @@ def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> L
         for name, rows in names_in(each.deltas).items():
             if name in waiting.gone:
                 continue
+            if name in waiting.damaged:
+                raise HandlerError(waiting.damaged[name])
             if (refused := waiting.refused.get(name)) is None or refused.refused is None:
                 raise EngineUnavailable(PENDING)
             rows_left = rows & refused.rows
@@ -243,13 +256,15 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
     """Returns once deltas are gone, or only rows are left that refuse them. Raises ``EngineUnavailable`` before."""
     for number in range(LOOKS_MAX):
         if number:
-            runtime.wait(REST_SECONDS)
+            runtime.wait(_jittered(min(REST_SECONDS * 2 ** (number - 1), LOOK_SECONDS_MAX)))
         found = _still_there(runtime, waiting, names)
         waiting.gone.update(name for name in names if name not in found)
         for name in names:
             waiting.refused.pop(name, None)
-        waiting.refused.update((name, each) for name, text in found.items() if (each := Delta.of(text)).refused)
-        buckets = {bucket_in(name) for name in found if name not in waiting.refused}
+        deltas, damaged = read_deltas(runtime.application.name, found)
+        waiting.damaged |= damaged
+        waiting.refused.update((name, each) for name, each in deltas.items() if each.refused)
+        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused}
         buckets |= waiting.due(runtime.clock())
         if not buckets:
             return
@@ -257,6 +272,10 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
         waiting.tried(emptied)
         waiting.lost.update(*emptied.values())
     raise Contended(f"Deltas were still pending after {LOOKS_MAX} looks.")
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * (1 + JITTER * (2 * random() - 1))  # noqa: S311 - jitter
 
 
 def _still_there(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> Texts:
@@ -271,24 +290,32 @@ def _still_there(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str
     found = read_state(runtime, own, consistent=True) if own else {}
     if others := [key for key in keys if keys[key] not in waiting.own]:
         found |= runtime.engine.read_together(others)
-    return {keys[key]: _text(item) for key, item in found.items()}
+    return {keys[key]: str(item.get("s", "")) for key, item in found.items()}
 
 
-def _text(item: Mapping[str, object]) -> str:
-    if not isinstance(text := item.get("s"), str):
-        raise damaged("A delta")
-    return text
+def read_deltas(application: str, texts: Mapping[str, str]) -> tuple[dict[str, Delta], dict[str, str]]:
+    """The deltas of stored texts, and what to do about those that cannot be read: these keep no others waiting."""
+    deltas: dict[str, Delta] = {}
+    unread: dict[str, str] = {}
+    for name, text in texts.items():
+        try:
+            deltas[name] = Delta.of(text)
+        except EngineError:
+            unread[name] = (
+                f"A delta cannot be read, so what it adds is in no row: {delta_key(application, name).pk} / {name} in "
+                "the state table. Remove it, then run streamfold verify --rows --repair, which corrects its rows."
+            )
+    return deltas, unread
 
 
 class Head(NamedTuple):
-    """The head of a bucket: who empties it, and which of its rows are shared."""
+    """The head of a bucket: who empties it."""
 
     revision: int = 0
     holder: str = ""
     until: float = 0.0  # when the lease ends; with a holder
     before: float = 0.0  # until then the bucket rests
     looked: float = 0.0  # when it was emptied last
-    rows: Mapping[str, float] = MappingProxyType({})  # shared rows by name: when somebody met at each last
 
     @classmethod
     def of(cls, item: Mapping[str, object] | None) -> "Head":
@@ -296,18 +323,14 @@ class Head(NamedTuple):
         if not item:
             return cls()
         try:
-            rows = dict(each.split("@") for each in str(item.get("rows", "")).split())
             until, before, looked = (float(str(item.get(name, 0))) for name in ("until", "before", "looked"))
-            met = {name: float(at) for name, at in rows.items()}
-            return cls(int(str(item["r"])), str(item.get("holder", "")), until, before, looked, met)
+            return cls(int(str(item["r"])), str(item.get("holder", "")), until, before, looked)
         except (KeyError, TypeError, ValueError):
             raise damaged("The head of a bucket") from None
 
     def attributes(self) -> dict[str, object]:
         """The attributes of the state item; the store keeps its revision. Times are texts, as no sum needs them."""
-        times = {name: f"{getattr(self, name):.3f}" for name in ("until", "before", "looked")}
-        latest = sorted(self.rows.items(), key=lambda each: -each[1])[:HEAD_ROWS_MAX]
-        return {"holder": self.holder, **times, "rows": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
+        return {"holder": self.holder, **{name: f"{getattr(self, name):.3f}" for name in ("until", "before", "looked")}}
 
     def is_free(self, now: float) -> bool:
         # A time further ahead is of a clock that is fast: nobody waits for it.
@@ -316,35 +339,80 @@ class Head(NamedTuple):
         return not (rests or leased)
 
 
+class SharedRows(NamedTuple):
+    """The rows of a bucket at which processes met each other. They have an item of their own, so that a lease, which is
+    written twice a round, stays small.
+    """
+
+    revision: int = 0
+    rows: Mapping[str, float] = MappingProxyType({})  # by name: when somebody met at each last
+
+    @classmethod
+    def of(cls, item: Mapping[str, object] | None) -> "SharedRows":
+        """The rows of a state item. One that is damaged names none: it guards nothing, and is written anew."""
+        try:
+            rows = dict(each.split("@") for each in str((item or {}).get("s", "")).split())
+            return cls(int(str((item or {}).get("r", 0))), {name: float(at) for name, at in rows.items()})
+        except (TypeError, ValueError):
+            return cls(int(str((item or {}).get("r", 0))))
+
+    def since(self, time: float) -> dict[str, float]:
+        """The rows at which somebody met since then."""
+        return {name: at for name, at in self.rows.items() if at >= time}
+
+    def attributes(self) -> dict[str, object]:
+        latest = sorted(self.rows.items(), key=lambda each: -each[1])[:SHARED_ROWS_MAX]
+        return {"s": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
+
+
 def learn_shared(runtime: Runtime) -> None:
     """Reads which rows others have met at, if this process met others lately."""
     sharing, now = runtime.pace.sharing, runtime.clock()
     if sharing.wants_heads(now):
         sharing.heads_at = now
-        for head in read_heads(runtime).values():
-            sharing.learn({row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS})
+        for shared in read_shared(runtime).values():
+            sharing.learn(shared.since(now - SHARED_SECONDS))
+
+
+def read_shared(runtime: Runtime) -> dict[int, SharedRows]:
+    """The shared rows of all buckets, in one request."""
+    keys = {shared_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
+    found = runtime.engine.read_state(keys)
+    return {bucket: SharedRows.of(found.get(key)) for key, bucket in keys.items()}
 
 
 def read_heads(runtime: Runtime) -> dict[int, Head]:
-    """The heads of all buckets, in one request."""
+    """The heads of all buckets, in one request. One that is damaged is as one that there never was."""
     keys = {head_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
-    found = runtime.engine.read_state(keys)
-    return {bucket: Head.of(found.get(key)) for key, bucket in keys.items()}
+    found, heads = runtime.engine.read_state(keys), dict.fromkeys(range(BUCKETS), Head())
+    for key, bucket in keys.items():
+        with suppress(EngineError):
+            heads[bucket] = Head.of(found.get(key))
+    return heads
+
+
+def note_forgotten(runtime: Runtime) -> None:
+    """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
+    now = runtime.clock()
+    looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
+    runtime.pace.sharing.forgotten = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
 
 
 def empty_forgotten(runtime: Runtime) -> None:
-    """Empties buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
-    now = runtime.clock()
-    forgotten = [bucket for bucket, head in read_heads(runtime).items() if now >= head.looked + LOOKED_SECONDS]
-    empty_buckets(runtime, forgotten, {})
+    """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
+    forgotten = runtime.pace.sharing.forgotten
+    chosen = sorted(forgotten)[:AT_ONCE_MAX]
+    forgotten.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    if chosen:
+        empty_buckets(runtime, chosen, {})
 
 
-def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True) -> Texts:
-    """The deltas of a bucket, as they were read."""
+def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True, most: int = FOUND_MAX) -> Texts:
+    """The deltas of a bucket, as they were read. most: of one stripe."""
     found: Texts = {}
     for stripe in range(STRIPES):
         partition = stripe_partition(runtime.application.name, bucket, stripe)
-        found.update(runtime.engine.read_entries(Entries(partition, FOUND_MAX, consistent=consistent)))
+        found.update(runtime.engine.read_entries(Entries(partition, most, consistent=consistent)))
     return found
 
 
@@ -356,10 +424,10 @@ def empty_buckets(
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
     emptied: dict[int, set[LostRow]] = {}
-    chosen = sorted(buckets)[:AT_ONCE_MAX]
-    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
+    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
     failed: EngineError | HandlerError | None = None
-    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
+    count = min(runtime.slots.count, AT_ONCE_MAX)
+    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket), count=count):
         if isinstance(mover, EngineError | HandlerError):
             failed = failed or mover
         elif mover is not None:
@@ -370,30 +438,74 @@ def empty_buckets(
     return emptied
 
 
+class Turn:
+    """The lease of one bucket, taken and renewed by one process."""
+
+    def __init__(self, runtime: Runtime, bucket: int) -> None:
+        self.runtime, self.engine = runtime, runtime.engine
+        self.key = head_key(runtime.application.name, bucket)
+        self.head = Head()
+        self.holder = urandom(4).hex()
+
+    def take(self) -> bool:
+        """Takes the lease; False where another process has it."""
+        try:
+            self.head = Head.of(self.engine.read_state([self.key], consistent=True).get(self.key))
+        except EngineUnavailable:
+            raise
+        except EngineError:  # it guards nothing, so it is made anew
+            self.engine.transact([DeleteState(self.key)], 0)
+            self.head = Head()
+        return self.head.is_free(self.runtime.clock()) and self._write(holder=self.holder, before=0.0)
+
+    def renew(self) -> None:
+        """Keeps the lease, if half of it is over: otherwise others read and move the same. A lost one is not missed."""
+        if self.runtime.clock() >= self.head.until - LEASE_SECONDS / 2:
+            self._write()
+
+    def give_back(self) -> None:
+        """Ends the lease, and lets the bucket rest."""
+        now = self.runtime.clock()
+        self._write(holder="", before=now + REST_SECONDS, looked=now)
+
+    def _write(self, **changes: Any) -> bool:
+        head = self.head._replace(until=self.runtime.clock() + LEASE_SECONDS, **changes)
+        if not self.engine.swap_state(self.key, head.attributes(), self.head.revision):
+            return False
+        self.head = head._replace(revision=self.head.revision + 1)
+        return True
+
+
 def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> "Mover | None":
     """Empties a bucket; returns what was moved, None where another process is at it."""
-    key, engine, now = head_key(runtime.application.name, bucket), runtime.engine, runtime.clock()
-    head = Head.of(engine.read_state([key], consistent=True).get(key))
-    if not head.is_free(now):
-        return None
-    leased = head._replace(holder=urandom(4).hex(), until=now + LEASE_SECONDS, before=0.0)
-    if not engine.swap_state(key, leased.attributes(), head.revision):
+    turn, now = Turn(runtime, bucket), runtime.clock()
+    if not turn.take():
         return None
     # A query that is not consistent may miss the newest; own deltas are added to what it finds.
     found = pending_in(runtime, bucket, consistent=False)
     found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
-    deltas = {name: Delta.of(text) for name, text in found.items()}
-    mover = Mover(runtime, found)
+    deltas, _ = read_deltas(runtime.application.name, found)
+    mover = Mover(runtime, found, turn)
     mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
-    rows = {row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS} | dict.fromkeys(_met(deltas), now)
-    rest = runtime.clock() + REST_SECONDS
-    given_back = Head(0, "", 0.0, rest, now, rows)
-    engine.swap_state(key, given_back.attributes(), head.revision + 1)  # refused if the lease was taken over
+    _note_shared(runtime, bucket, _met(deltas))
+    turn.give_back()
     return mover
 
 
+def _note_shared(runtime: Runtime, bucket: int, met: Collection[str]) -> None:
+    """Notes the rows at which processes met each other, unless that was noted a moment ago."""
+    if not met:
+        return
+    key, now = shared_key(runtime.application.name, bucket), runtime.clock()
+    shared = SharedRows.of(runtime.engine.read_state([key]).get(key))
+    if any(shared.rows.get(row, 0.0) < now - SHARED_FRESH_SECONDS for row in met):
+        rows = shared.since(now - SHARED_SECONDS) | dict.fromkeys(met, now)
+        runtime.engine.swap_state(key, SharedRows(0, rows).attributes(), shared.revision)  # or others note theirs
+
+
 def _is_due(delta: Delta, now: float) -> bool:
-    return delta.refused is None or now >= delta.refused.tried + TRIED_AGAIN_SECONDS
+    # A time ahead is of a clock that is fast: nobody waits for it.
+    return delta.refused is None or not delta.refused.tried <= now < delta.refused.tried + TRIED_AGAIN_SECONDS
 
 
 def _met(deltas: Mapping[str, Delta]) -> set[str]:
@@ -416,9 +528,10 @@ class Exceptions(NamedTuple):
 class Mover:
     """Moves deltas of one bucket into their rows, in transactions of up to 100 actions."""
 
-    def __init__(self, runtime: Runtime, texts: Mapping[str, str]) -> None:
+    def __init__(self, runtime: Runtime, texts: Mapping[str, str], turn: Turn | None = None) -> None:
         self.runtime, self.engine = runtime, runtime.engine
         self.texts = texts  # as they were read
+        self.turn = turn
         self.moved = 0
         self.lost: set[LostRow] = set()
 
@@ -431,6 +544,8 @@ class Mover:
             if together and len(together) + 1 + len(rows | more) > ACTIONS_MAX:
                 self.move(together)
                 together, rows = {}, set()
+                if self.turn is not None:
+                    self.turn.renew()
             together[name] = delta
             rows |= more
         if together:
@@ -445,15 +560,23 @@ class Mover:
             additions = Additions(each for delta in deltas.values() for each in delta.additions)
             if self._is_moved(deltas, additions):
                 return
-        except DecimalException:  # of several deltas: the sum of one was made when it was put
-            pass
+        except (DecimalException, HandlerError):  # of several deltas: the sum of one was made when it was put
+            if len(deltas) == 1:
+                raise
+        contended: Contended | None = None
         for name, delta in deltas.items() if len(deltas) > 1 else ():
-            self.move({name: delta})
+            try:
+                self.move({name: delta})
+            except Contended as error:
+                contended = error
+        if contended is not None:  # by one row, which keeps no other waiting
+            raise contended
 
     def _is_moved(self, deltas: Mapping[str, Delta], additions: Additions) -> bool:
         """Moves deltas in one transaction; False if one by one is needed, so that one row keeps no other waiting."""
         exceptions, conflicts = Exceptions({}, {}), 0
-        for _ in range(TRIES_MAX):
+        tables = [*dict.fromkeys(row[0] for row in additions.rows)]
+        for _ in range(TRIES_MAX + len(tables)):
             try:
                 writes = self._merge(deltas, additions, exceptions)
                 refused = self.engine.transact(writes, self.runtime.expires_at)
@@ -461,9 +584,11 @@ class Mover:
                 # The table of some row is missing or forbidden: the others must not wait for it.
                 if not is_fatal(error) or len(exceptions.refusing) == len(additions):
                     raise
-                exceptions.refusing.update(dict.fromkeys(additions.rows, str(error)))
                 if len(deltas) > 1:
                     return False
+                suspects = {tables.pop()} if len(tables) > 1 else {row[0] for row in additions.rows}
+                exceptions.refusing.clear()
+                exceptions.refusing.update((row, str(error)) for row in additions.rows if row[0] in suspects)
                 continue
             if refused is None:
                 self.moved += len(deltas)
@@ -472,6 +597,7 @@ class Mover:
                 return True
             reasons = {write.key: why for write, why in zip(writes, refused.reasons, strict=True) if why is not None}
             if _are_moved(reasons):
+                self._unmark(writes)
                 return True
             if all(why.code in CONFLICT for why in reasons.values()):
                 self.runtime.back_off(conflicts, throttled=is_throttled(refused))
@@ -524,7 +650,11 @@ class Mover:
         for row in leaving:
             stored, addition = found.get(row, {}), additions.both(row)
             counted = _counted(stored)
-            if VERSION in stored or not counted == addition.contributors_min == -addition.contributors:
+            if (
+                VERSION in stored
+                or counted is None
+                or not counted == addition.contributors_min == -addition.contributors
+            ):
                 continue
             mark = MARK + urandom(16).hex()
             known = {name: stored[name] for name in (CONTRIBUTORS, OWNER) if name in stored}
@@ -532,6 +662,12 @@ class Mover:
             if self.engine.transact([CorrectRow(row, known, absent, {OWNER: mark})], 0) is None:
                 marks[row] = mark
         return marks
+
+    def _unmark(self, writes: Iterable[GuardedWrite]) -> None:
+        """Takes the marks of a merge away that others have made meanwhile: it may have marked a row that is new."""
+        for write in writes:
+            if isinstance(write, DeleteRow) and write.owner:
+                self.engine.transact([CorrectRow(write.key, {OWNER: write.owner}, removed=(OWNER,))], 0)
 
 
 def _are_moved(reasons: Mapping[RowKey | StateKey, Reason]) -> bool:
@@ -556,9 +692,14 @@ def _decide_row(addition: AddRow, why: Reason, exceptions: Exceptions) -> None:
             f"Row {redacted(_name(row))} is added to, and was put or deleted before: a row is put or added to, never "
             "both. Give the additions a target of their own."
         )
+    elif (counted := _counted(item)) is None:
+        exceptions.refusing[row] = (
+            f"Row {redacted(_name(row))} has {redacted(item[CONTRIBUTORS])} in {CONTRIBUTORS}, which counts no items. "
+            "Remove the row, then run streamfold verify --rows --repair, which makes it anew."
+        )
     elif row in exceptions.removed:
         del exceptions.removed[row]  # it counts enough again, or is there again: somebody corrected it
-    elif addition.contributors_min is not None and _counted(item) < addition.contributors_min:
+    elif addition.contributors_min is not None and counted < addition.contributors_min:
         exceptions.removed[row] = why.item
 
 
@@ -571,9 +712,12 @@ def _entering(additions: Additions, row: RowKey, found: Mapping[str, Any] | None
     return [entering._replace(contributors_below=counted.contributors_min, removed=(OWNER,))]
 
 
-def _counted(row: Mapping[str, object]) -> int:
+def _counted(row: Mapping[str, object]) -> int | None:
+    """How many contributors a row counts; None for what somebody else wrote there."""
     counted = row.get(CONTRIBUTORS, 0)
-    return int(str(counted)) if not isinstance(counted, bool) else 0
+    if isinstance(counted, bool) or not isinstance(counted, int | Decimal) or counted < 0 or counted != int(counted):
+        return None
+    return int(counted)
 
 
 def _name(row: RowKey) -> str:

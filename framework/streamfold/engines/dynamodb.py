@@ -93,8 +93,11 @@ class Reads(Calls):
         return found
 
     def _get_together(self, gets: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Refused while a transaction with one of the items is under way, or the table is throttled: asked again."""
-        refused: Refused | None = None
+        """Refused while a transaction with one of the items is under way, or the table is throttled: asked again.
+
+        Items of more than 4 MB are no answer: each half of them is asked for alone.
+        """
+        codes: set[str] = set()
         for _ in self.deadline.tries():
             try:
                 responses: Sequence[Mapping[str, Any]] = self._ask(self.client.transact_get_items, TransactItems=gets)[
@@ -102,9 +105,16 @@ class Reads(Calls):
                 ]
                 return responses
             except ClientError as error:
-                refused = self._refused(error, len(gets))
-        why = {reason.code for reason in refused.reasons if reason} if refused else ()
-        raise EngineUnavailable(f"State items could not be read together: {', '.join(why)}.")
+                codes = {reason.code for reason in self._refused(error, len(gets)).reasons if reason}
+            if not codes <= {*BUSY}:
+                break
+        why = f"State items could not be read together: {', '.join(sorted(codes))}."
+        if codes <= {*BUSY}:
+            raise EngineUnavailable(why)
+        if len(gets) == 1 or not codes <= {*UNSTORABLE}:
+            raise EngineError(why)
+        half = len(gets) // 2
+        return [*self._get_together(gets[:half]), *self._get_together(gets[half:])]
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         return {key: plain_item(row) for key, row in self._stored(keys, self._call, consistent=consistent)}
