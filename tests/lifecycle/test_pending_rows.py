@@ -18,7 +18,7 @@ from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.runtime import DeltasMark, Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
-from streamfold.writes.guarded import AddRow, SwapText
+from streamfold.writes.guarded import AddRow, DeleteState, SwapText
 from tests.lifecycle.test_corrected_rows import APP, FAULTS, ROW, Beside, check, removed, wrong_count
 
 HISTORIES, NIGHTLY_HISTORIES = 100, 1_700
@@ -89,7 +89,7 @@ class BesideDeltas(Beside):
 
     @property
     def is_pending(self):
-        return ROW in pending_rows("shop", self.engine, ALL_BUCKETS)
+        return ROW in pending_rows("shop", self.engine, ALL_BUCKETS).rows
 
     def row(self):
         found = self.engine.read_rows([ROW]).get(ROW, {})
@@ -184,7 +184,7 @@ def test_what_waits_behind_more_deltas_than_are_read_at_once_is_seen():
         key = delta_key("shop", new_name(bucket, f"0{number:016x}"))
         beside.engine.transact([SwapText(key, Delta((AddRow(other, {"n": 1}, 1),)).text(), None)], 0)
     assert [each.why for each in beside.correct([ROW], {}).remaining] == [PENDING]
-    assert sum(1 for _ in deltas_in("shop", beside.engine, bucket)) == FOUND_MAX * 2 + 1
+    assert sum(map(len, deltas_in("shop", beside.engine, bucket))) == FOUND_MAX * 2 + 1
 
 
 def test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for():
@@ -232,6 +232,22 @@ def test_a_correction_that_began_before_the_first_delta_sees_what_is_pending(mom
         beside.toggle_in_deltas(0)
 
     right_once_emptied(beside, beside.correct([ROW], {moment: first}))
+
+
+def test_a_row_of_which_a_damaged_delta_may_be_is_left_until_somebody_removes_it():
+    beside = BesideDeltas()
+    beside.toggle_in_deltas(1)
+    (key,) = (key for key in beside.engine.state if key.pk.startswith("delta#"))
+    beside.engine.state[key]["s"] = "{"
+    warnings = []
+    beside.run.warn = warnings.append
+    assert [each.row for each in beside.verified().different] == [ROW]
+    found = beside.correct([ROW], {})
+    assert [[each.why for each in found.remaining]] == [warnings]
+    assert "Remove it" in warnings[0]
+    assert next(each.deltas for each in explain_item(beside.explained(), ITEM_1) if each.deltas)[0].status == "unread"
+    beside.engine.transact([DeleteState(key)], 0)
+    check(beside, beside.correct([ROW], {}))
 
 
 def test_a_row_is_not_different_while_something_of_it_is_pending():
