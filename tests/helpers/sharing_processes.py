@@ -1,7 +1,8 @@
 """Processes that add to shared rows of one table, and are killed, stopped and sent back at random.
 
 ``python -m tests.helpers.sharing_processes FOLDER ENDPOINT SEED KILLS STOPS REMOVALS RECORDS`` begins a process for
-each shard, and begins it again after each kill. Processes inherit what was imported here: a kill costs no second of imports.
+each shard, and begins it again after each kill. Processes inherit what was imported here: a kill costs no second of
+imports.
 
 - Each shard has its own items, whose records follow from the seed: it goes on until enough processes were killed, and
   ends behind the last record that was ever tried. A process goes back to earlier records now and then.

@@ -252,8 +252,15 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
         deltas, damaged = read_deltas(runtime.application.name, found)
         waiting.damaged |= damaged
         waiting.refused.update((name, each) for name, each in deltas.items() if each.refused)
-        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused}
+        strange = _of_other_code(runtime, deltas)
+        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused and name not in strange}
         buckets |= waiting.due(runtime.clock())
+        if not buckets and strange:
+            name, tables = next(iter(strange.items()))
+            raise EngineUnavailable(
+                f"Delta {name} adds to table {', '.join(sorted(tables))}, which this application does not have: a "
+                "process of the code that put it has to run."
+            )
         if not buckets:
             return
         emptied = empty_buckets(runtime, buckets, found, always=waiting.tries_all)
@@ -290,6 +297,13 @@ def read_deltas(application: str, texts: Mapping[str, str]) -> tuple[dict[str, D
                 "the state table. Remove it, then run streamfold verify --rows --repair, which corrects its rows."
             )
     return deltas, unread
+
+
+def _of_other_code(runtime: Runtime, deltas: Mapping[str, Delta]) -> dict[str, set[str]]:
+    """The deltas that add to tables which this code does not have, with these: other code put them, and moves them."""
+    tables = runtime.application.tables.keys()
+    strange = {name: {each.key[0] for each in delta.additions} - tables for name, delta in deltas.items()}
+    return {name: unknown for name, unknown in strange.items() if unknown}
 
 
 class Head(NamedTuple):
@@ -405,7 +419,9 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
     found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
     deltas, _ = read_deltas(runtime.application.name, found)
     mover = Mover(runtime, found)
-    mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
+    others = _of_other_code(runtime, deltas)
+    due = {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
+    mover.move_all(due)
     rows = {row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS} | dict.fromkeys(_met(deltas), now)
     rest = runtime.clock() + REST_SECONDS
     given_back = Head(0, "", 0.0, rest, now, rows)
