@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from os import urandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.deadline import Deadline, Timed, no_end
-from streamfold.ledger.deltas import named, new_token
+from streamfold.ledger.deltas import ID_BYTES, named
 from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.schema import Schema, SchemaByHandler
 from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
@@ -100,6 +101,13 @@ SETTLED_MAX = 10_000
 DELTAS_AFTER_SECONDS = 900.0
 """Deltas are put 15 minutes after the manifest says so: older code may be under way until then (Lambda quotas,
 function timeout)."""
+CLOCKS_APART_SECONDS = 600.0
+"""How far the clocks of two processes may be apart, at the most: a person's machine may be minutes behind AWS."""
+
+
+def new_token() -> str:
+    """A token that no delta had: the first digit is the stripe."""
+    return urandom(ID_BYTES + 1).hex()[1:]
 
 
 class Sharing:
@@ -120,6 +128,7 @@ class Sharing:
         self.token: Callable[[], str] = new_token  # names deltas; a proof needs the same names in each run
         self.wait_seconds = FIRST_WAIT_SECONDS
         self.heads_at = -inf  # when the heads of buckets were read
+        self.forgotten: set[int] = set()  # buckets that this new process has to look into
         self.put = self.merged = 0  # deltas, since ``take_counts``
         self.waited_seconds = 0.0
         self._rows: dict[str, float] = {}  # when somebody met at a row, by its name
@@ -213,10 +222,26 @@ class DeltasMark(NamedTuple):
     """What the manifest says of deltas: since when code that does not know them has no place here."""
 
     since: float  # epoch seconds
-    closed: bool = False  # nobody puts any more: the way back to older code
+    closed: float | None = None  # since when nobody puts any more: the way back to older code
+
+    @property
+    def opens_at(self) -> float:
+        """From when on a batch or page that begins may put deltas, unless the mark is closed."""
+        return self.since + DELTAS_AFTER_SECONDS
 
     def may_put(self, now: float) -> bool:
-        return not self.closed and now >= self.since + DELTAS_AFTER_SECONDS
+        return self.closed is None and now >= self.opens_at
+
+    @property
+    def quiet_at(self) -> float:
+        """From when on nobody puts deltas under this mark; it is closed.
+
+        A batch that read the open mark may go on for 15 minutes. If the mark was closed long before any batch might
+        put, there is none to wait for: otherwise code that opens it again at each conflict would keep older code out.
+        """
+        assert self.closed is not None, "only a closed mark gets quiet"
+        nobody_put = self.closed < self.opens_at - CLOCKS_APART_SECONDS
+        return self.closed if nobody_put else self.closed + DELTAS_AFTER_SECONDS
 
 
 class StoredSchema:

@@ -165,10 +165,20 @@ def test_deployments_with_pages_beside_the_stream_end_right():
     check(20)
 
 
+@pytest.mark.slow
+def test_deployments_with_additions_in_deltas_end_right():
+    check(20, deltas=True)
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("first", range(1_000, 1_500, 250))
 def test_hundreds_of_deployments_with_pages_beside_the_stream_end_right(first):
     check(250, first)
+
+
+@pytest.mark.ci
+def test_hundreds_of_deployments_with_additions_in_deltas_end_right():
+    check(250, 5_000, deltas=True)
 
 
 @pytest.mark.nightly

@@ -36,7 +36,7 @@ EXPIRING = "expiring"
 expire is never made without a life (``ledger.lives``).
 """
 DELTAS, CLOSED = "deltas", "deltas_closed"
-"""Since when handlers' additions may wait in deltas, in epoch seconds, and that none is put any more."""
+"""Since when handlers' additions may wait in deltas, in epoch seconds, and since when none is put any more."""
 DELTAS_TARGET = "(deltas)"
 """A target of such handlers. Earlier code compares targets, knows none of this name, and stops: it would not wait for
 deltas, and withdraw from a row what is not in it yet."""
@@ -52,7 +52,7 @@ def check_handlers(
             _compare_entry(name, kinds[name], entry, now[name], older=older)
         elif name not in retired and "retired" not in entry and not older:
             raise ManifestError(
-                f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but the "
+                f"Handler {name!r} ({entry['kind']} into {', '.join(_targets(entry))}) is known to the state, but the "
                 f'application no longer has it. Was it renamed? Then keep its identity: name="{name}". '
                 f'Was it removed? Then App(..., retired=["{name}"]); its rows do not change. Is this code older '
                 f"than the code before? Then STREAMFOLD_OLDER_CODE=on lets it run. {FRESH}"
@@ -73,8 +73,9 @@ def _compare_entry(name: str, kind: Kind, before: ManifestEntry, now: ManifestEn
     for what in ("kind", "group"):
         if before[what] != now[what]:
             raise _changed(name, what, before[what], now[what])
+    before = {**before, "targets": _targets(before)}
     for what in ("targets",) if older else ("sources", "targets"):
-        if not set(before[what]) - {DELTAS_TARGET} <= set(now[what]):
+        if not set(before[what]) <= set(now[what]):
             raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
     # A row that several sources could make has its owner; the stored rows do not have it, and would be refused.
     if not set(now["contested"]) <= set(before["contested"]):
@@ -113,7 +114,12 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
 
 def _written(entry: ManifestEntry) -> list[str]:
     # Several handlers may look up the same item, so lookups are no targets that are written.
-    return [target for target in entry["targets"] if not target.startswith(LOOKUP) and target != DELTAS_TARGET]
+    return [target for target in _targets(entry) if not target.startswith(LOOKUP)]
+
+
+def _targets(entry: ManifestEntry) -> list[str]:
+    """The targets of an entry, without the one that stops code that does not know deltas."""
+    return [target for target in entry["targets"] if target != DELTAS_TARGET]
 
 
 def _both(one: str, other: str, stored: StoredSchema) -> list[str]:
@@ -197,7 +203,8 @@ class Manifest(NamedTuple):
         marks = [entry for entry in self.handlers.values() if DELTAS in entry]
         if not marks:
             return None
-        return DeltasMark(max(float(entry[DELTAS]) for entry in marks), any(entry.get(CLOSED) for entry in marks))
+        closed = max((float(entry[CLOSED]) for entry in marks if CLOSED in entry), default=None)
+        return DeltasMark(max(float(entry[DELTAS]) for entry in marks), closed)
 
     def partial_since(self, handler: str) -> str | None:
         """Since when a handler may have missed items, None where it has seen all of them."""
@@ -333,13 +340,13 @@ def _mark_deltas(handlers: Mapping[str, ManifestEntry], mark: DeltasMark | None)
     At a single handler it would not stop code that lacks this one (``STREAMFOLD_OLDER_CODE``).
     """
     for entry in handlers.values():
-        targets = [target for target in entry["targets"] if target != DELTAS_TARGET]
+        targets = _targets(entry)
         entry["targets"] = targets if mark is None else [*targets, DELTAS_TARGET]
         for name in (DELTAS, CLOSED):
             entry.pop(name, None)
         if mark is not None:
             entry[DELTAS] = mark.since
-            entry.update({CLOSED: True} if mark.closed else {})
+            entry.update({} if mark.closed is None else {CLOSED: mark.closed})
 
 
 def change_deltas(runtime: Runtime, change: Callable[[DeltasMark | None], DeltasMark | None]) -> DeltasMark | None:

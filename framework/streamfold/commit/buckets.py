@@ -63,6 +63,7 @@ from streamfold.ledger.deltas import (
     names_text,
     stripe_partition,
 )
+from streamfold.ledger.difference import differs
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change
@@ -91,8 +92,6 @@ REST_SECONDS = 0.1
 LOOKS_MAX = 200
 """Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
 first."""
-AT_ONCE_MAX = 8
-"""Buckets that one process empties side by side."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
@@ -237,7 +236,10 @@ def _moved(step: Step, found: LedgerItem) -> frozenset[str]:
     stored = found.contributions.get(step.route.name)
     before = stored_rows(stored.text) if stored else {}
     after = as_stored(before, step.after)
-    return frozenset(named(row) for row in {**before, **after} if before.get(row) != after.get(row))
+    rows = {**before, **after}
+    return frozenset(
+        named(row) for row in rows if not (row in before and row in after) or differs(before[row], after[row])
+    )
 
 
 def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
@@ -361,19 +363,28 @@ def read_heads(runtime: Runtime) -> dict[int, Head]:
     return heads
 
 
-def empty_forgotten(runtime: Runtime) -> None:
-    """Empties buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
+def note_forgotten(runtime: Runtime) -> None:
+    """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
     now = runtime.clock()
-    forgotten = [bucket for bucket, head in read_heads(runtime).items() if now >= head.looked + LOOKED_SECONDS]
-    empty_buckets(runtime, forgotten, {})
+    looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
+    runtime.pace.sharing.forgotten = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
 
 
-def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True) -> Texts:
-    """The deltas of a bucket, as they were read."""
+def empty_forgotten(runtime: Runtime) -> None:
+    """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
+    forgotten = runtime.pace.sharing.forgotten
+    chosen = sorted(forgotten)[:AT_ONCE_MAX]
+    forgotten.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    if chosen:
+        empty_buckets(runtime, chosen, {})
+
+
+def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True, most: int = FOUND_MAX) -> Texts:
+    """The deltas of a bucket, as they were read. most: of one stripe."""
     found: Texts = {}
     for stripe in range(STRIPES):
         partition = stripe_partition(runtime.application.name, bucket, stripe)
-        found.update(runtime.engine.read_entries(Entries(partition, FOUND_MAX, consistent=consistent)))
+        found.update(runtime.engine.read_entries(Entries(partition, most, consistent=consistent)))
     return found
 
 
@@ -385,8 +396,7 @@ def empty_buckets(
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
     emptied: dict[int, set[LostRow]] = {}
-    chosen = sorted(buckets)[:AT_ONCE_MAX]
-    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in chosen)
+    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
     failed: EngineError | HandlerError | None = None
     for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
         if isinstance(mover, EngineError | HandlerError):
@@ -483,8 +493,9 @@ class Mover:
             additions = Additions(each for delta in deltas.values() for each in delta.additions)
             if self._is_moved(deltas, additions):
                 return
-        except DecimalException:  # of several deltas: the sum of one was made when it was put
-            pass
+        except (DecimalException, HandlerError):  # of several deltas: the sum of one was made when it was put
+            if len(deltas) == 1:
+                raise
         contended: Contended | None = None
         for name, delta in deltas.items() if len(deltas) > 1 else ():
             try:

@@ -11,6 +11,7 @@ from decimal import DecimalException
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
+from streamfold.errors import HandlerError
 from streamfold.keys.table import CONTRIBUTORS, OWNER, is_in_state
 from streamfold.ledger.contribution import REFERENCE, LedgerItem, holds_row
 from streamfold.ledger.deltas import (
@@ -377,10 +378,12 @@ class _TransactionBuilder:
         merged: dict[WrittenKey, UnitWrite] = {}
         size, written, rows = estimated_bytes(unit.guard), self.written, self.rows
         waiting: dict[int, Additions] = {}
+        taken: set[RowKey] = set()
         for effect in unit.effects:
             key = effect.key
             if self.shared is not None and type(effect) is AddRow and _waits(unit, effect, self.shared):
                 if self._takes(effect, waiting):
+                    taken.add(effect.key)
                     continue
                 if self.units:
                     return False
@@ -403,10 +406,8 @@ class _TransactionBuilder:
             return False
         if waiting:
             self.waiting.update(waiting)
-            rows_waiting = {row for additions in waiting.values() for row in additions.rows}
-            self.waits[unit.guard.key] = {
-                effect.key for effect in unit.effects if isinstance(effect, AddRow) and effect.key in rows_waiting
-            } - merged.keys()
+            # Another handler's addition to the same row may not wait: then the row is among the written ones too.
+            self.waits[unit.guard.key] = taken
         rows.update(merged)
         self.written = written
         self.units.append(unit)
@@ -457,7 +458,7 @@ class _TransactionBuilder:
         try:
             additions.add(addition)
             additions.both(addition.key)
-        except DecimalException:
+        except (DecimalException, HandlerError):
             return False
         waiting[bucket] = additions
         return True

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from decimal import DecimalException
 from functools import lru_cache
 from json.encoder import encode_basestring as quoted
-from os import urandom
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from streamfold.errors import damaged
+from streamfold.errors import RecordError, damaged
 from streamfold.ledger.contribution import stored_key_text, untagged
 from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
 from streamfold.records.values import decode, number_text
@@ -59,11 +58,6 @@ def new_name(bucket: int, token: str) -> str:
     return f"{bucket:x}{token}"
 
 
-def new_token() -> str:
-    """A token that no delta had."""
-    return urandom(ID_BYTES + 1).hex()[1:]
-
-
 def bucket_in(name: str) -> int:
     """The bucket in a delta's name."""
     return int(name[0], 16)
@@ -104,10 +98,13 @@ def names_in(text: str) -> DeltaNames:
 def may_wait(write: object) -> bool:
     """Whether an addition may go through a delta: it has amounts and contributors alone.
 
-    Entries, plain attributes and rows that expire stay in the transaction of their ledger item.
+    Entries, plain attributes and rows that expire stay in the transaction of their ledger item. So do additions without
+    amounts: the code of their handlers names no aggregate that is added up, so their function has no permissions for
+    deltas (``Derivation.delta_keys``).
     """
     return (
         type(write) is AddRow
+        and bool(write.amounts)
         and not (write.stamp or write.changed_entries or write.values or write.removed or write.born)
         and write.life is None
         and write.contributors_below is None
@@ -154,7 +151,7 @@ class Delta(NamedTuple):
             refused = RowRefusal(*stored["refused"]) if "refused" in stored else None
             met = tuple(stored.get("met", ()))
             return cls(tuple(map(_addition, stored["add"])), tuple(stored["by"]), met, refused)
-        except (AttributeError, KeyError, TypeError, ValueError, DecimalException):
+        except (AttributeError, KeyError, RecordError, TypeError, ValueError, DecimalException):
             raise damaged("A delta") from None
 
 
@@ -176,6 +173,13 @@ def _addition(stored: list[Any]) -> AddRow:
     )
 
 
+def _checked(merged: AddRow) -> AddRow:
+    # A sum of ints is exact, whatever its digits.
+    for amount in merged.amounts.values():
+        number_text(amount)
+    return merged
+
+
 class Additions:
     """The additions of some units or deltas to rows, each with its two halves."""
 
@@ -194,11 +198,11 @@ class Additions:
         return made
 
     def add(self, write: AddRow) -> None:
-        """Adds an addition. Raises ``decimal.Inexact`` if a sum would need more than 38 digits."""
+        """Adds an addition. Raises ``decimal.Inexact`` or ``HandlerError`` if a sum would need more than 38 digits."""
         half = write.key, write.contributors_min is None
         # Whether the row may be empty afterwards is decided when it is added to, by all that is added then.
         plain = write._replace(requires_contributor=False) if write.requires_contributor else write
-        self.halves[half] = self.halves[half].merged(plain) if half in self.halves else plain
+        self.halves[half] = _checked(self.halves[half].merged(plain)) if half in self.halves else plain
         self.rows[write.key] = None
 
     def entering(self, row: RowKey) -> AddRow | None:
@@ -212,7 +216,7 @@ class Additions:
     def both(self, row: RowKey) -> AddRow:
         """All that is added to a row, as one write: it refuses to leave the row without a contributor."""
         entering, counted = self.entering(row), self.counted(row)
-        joined = entering.merged(counted) if entering and counted else entering or counted
+        joined = _checked(entering.merged(counted)) if entering and counted else entering or counted
         assert joined is not None, "only rows that are added to are asked for"
         return joined._replace(requires_contributor=True) if joined.contributors < 0 else joined
 

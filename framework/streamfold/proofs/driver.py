@@ -28,7 +28,7 @@ from streamfold.proofs.choices import Choices
 from streamfold.proofs.faults import ChosenSlots, FaultyEngine
 from streamfold.proofs.handlers import FaultyHandlers, ProofParking
 from streamfold.proofs.histories import arriving
-from streamfold.proofs.invariants import InvariantBroken, Invariants
+from streamfold.proofs.invariants import AcknowledgedDeltas, InvariantBroken, Invariants
 from streamfold.proofs.oracle import (
     ExpectedRows,
     attribute_names,
@@ -124,6 +124,9 @@ class Invoker:
         self._additions = self._tokens = 0  # that were asked for
         self.pace = self._new_pace()
         self._invariants = Invariants(self.app, self.store)
+        self._waiting = AcknowledgedDeltas(self.app.name, self.store)
+        if deltas:
+            self.engine.committed = lambda writes: self._waiting.commit(writes, len(self._running))
         self._broken: InvariantBroken | None = None
         self.now = now
         self.deliveries = 0
@@ -150,6 +153,7 @@ class Invoker:
         """One invocation: the failures that it reports, or None if it died."""
         self.deliveries += 1
         self._parking.delivered(batch)
+        since = self._waiting.number
         try:
             runtime = self._invocation(calls)
             failures = process_changes(runtime, batch).failures
@@ -162,9 +166,21 @@ class Invoker:
             self.known.clear()
             self.pace = self._new_pace()
             return None
+        if self._deltas:
+            self._check_acknowledged(batch, {failure.sequence for failure in failures}, since)
         if self.writers:
             self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.delivered))
         return failures
+
+    def _check_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], since: int) -> None:
+        """Notes a record that is acknowledged before its deltas are in the rows."""
+        handlers = [route.name for route in self.app.routes if route.name not in self.handlers.off]
+        try:
+            for change in batch:
+                if change.sequence not in failed and change not in self._parking.parked:
+                    self._waiting.check(change, handlers, since, len(self._running))
+        except InvariantBroken as broken:
+            self._break(broken)
 
     def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], position: int) -> None:
         """Notes the number of delivered records at the end of each removal, the last of its item in a batch.

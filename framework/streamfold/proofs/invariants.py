@@ -9,6 +9,7 @@
    a step of that item.
 7. A row without contributions is named by the note of a ledger item, until it is removed.
 8. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+9. A record is acknowledged only after the deltas of its item's last steps, and of its claims, are in the rows.
 """
 
 import json
@@ -23,16 +24,16 @@ from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
-from streamfold.ledger.deltas import Delta
+from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, names_in
 from streamfold.ledger.references import backlink_key, referrer
-from streamfold.ledger.state_keys import LedgerSource, source_of
+from streamfold.ledger.state_keys import LedgerSource, claim_key, source_of
 from streamfold.records.change import item_name
 from streamfold.records.encoded import digest
 from streamfold.records.values import WIDE, decode_number
-from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
+from streamfold.writes.guarded import ENTRIES, Claim, GuardedWrite, LedgerWrite, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.records.change import ItemKey
+    from streamfold.records.change import Change, ItemKey
 
 TEXTS_KEPT_MAX = 4096
 BACKLINKS = "refs#"
@@ -301,6 +302,61 @@ class Invariants:
             names = self.engine.tables[key[0]].attributes
             own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
             _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item describes")
+
+
+class NamedDeltas(NamedTuple):
+    """The deltas that a step or a claim was committed with."""
+
+    names: DeltaNames
+    version: str  # of the step; "" for a claim
+    depth: int  # of the invocation that committed it
+    number: int  # of the transaction
+
+
+class AcknowledgedDeltas:
+    """Finds records that are acknowledged while what they add waits in deltas.
+
+    It goes by what was committed, not by what ledger items and claims name.
+    """
+
+    def __init__(self, application: str, engine: MemoryEngine) -> None:
+        self.application = application
+        self.engine = engine
+        self.number = 0  # of transactions
+        self._named: dict[object, NamedDeltas] = {}  # by item and handler, or by claim
+
+    def commit(self, writes: Iterable[GuardedWrite], depth: int) -> None:
+        """Takes a transaction that was committed."""
+        self.number += 1
+        for write in writes:
+            if isinstance(write, Claim):
+                self._named[write.key] = NamedDeltas(names_in(write.deltas), "", depth, self.number)
+            elif isinstance(write, LedgerWrite) and (source := source_of(write.key)):
+                for each in write.contributions:
+                    if each.deltas is not None:
+                        named = NamedDeltas(names_in(each.deltas), each.version, depth, self.number)
+                        self._named[source.item, each.handler] = named
+
+    def check(self, change: "Change", handlers: Iterable[str], since: int, depth: int) -> None:
+        """Raises ``InvariantBroken`` if deltas are pending of what these handlers committed for a change.
+
+        What another process commits meanwhile is not waited for. since: the last transaction before the invocation.
+        """
+        for handler in handlers:
+            claim = claim_key(self.application, handler, change.item, change.identity_text)
+            for key in ((change.item, handler), claim):
+                named = self._named.get(key)
+                if named is None or named.version > change.version_text:
+                    continue
+                if named.number <= since or named.depth == depth:
+                    self._check(change, handler, named.names)
+
+    def _check(self, change: "Change", handler: str, names: DeltaNames) -> None:
+        for name, rows in names.items():
+            if item := self.engine.state.get(delta_key(self.application, name)):
+                delta = Delta.of(item["s"])
+                waits = rows if delta.refused is None else rows & delta.rows
+                _require(not waits, f"{change.name} is acknowledged for {handler!r}, and delta {name} is pending")
 
 
 def _count(sums: ContributedAmounts, contributors: int, amounts: Mapping[str, Any], factor: int) -> None:
