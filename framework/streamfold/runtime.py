@@ -90,11 +90,12 @@ ROWS_SHARED_MAX = 10_000
 """Rows that a process knows to be shared. Without a bound its memory would grow with every row that ever met."""
 SHARED_SECONDS = 60.0
 """Time after which a row that no two processes met at is added to directly again."""
-HEADS_SECONDS = 3.0
-"""Time after which a process that met others reads again which rows others have met at."""
+HEADS_SECONDS, HEADS_SECONDS_MET = 3.0, 1.0
+"""Time after which a process that met others reads again which rows others have met at; the shorter one while its last
+batch met others."""
 SHARE_MET_MAX = 0.4
 """Share of a batch's transactions that met others, from which the next batch puts all of its additions into deltas."""
-FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 1.0, 20
+FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 0.8, 20
 """The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
 SETTLED_MAX = 10_000
 """Ledger items whose deltas a process knows to be gone."""
@@ -134,6 +135,7 @@ class Sharing:
         self._rows: dict[str, float] = {}  # when somebody met at a row, by its name
         self._met: dict[str, float] = {}  # when this process did
         self._sent = self._met_others = 0  # transactions of this batch
+        self._met_lately = False  # the batch before met others
         self._began = -inf
 
     def __bool__(self) -> bool:
@@ -146,6 +148,7 @@ class Sharing:
         """Notes the start of a batch."""
         if self._sent:
             self.all = self._met_others >= SHARE_MET_MAX * self._sent
+            self._met_lately = self._met_others > 0
         self._sent = self._met_others = 0
         seconds, self._began = now - self._began, now
         self.wait_seconds = min(
@@ -175,7 +178,8 @@ class Sharing:
 
     def wants_heads(self, now: float) -> bool:
         """Whether it is time to read which rows others have met at."""
-        return bool(self._rows) and now >= self.heads_at + HEADS_SECONDS
+        seconds = HEADS_SECONDS_MET if self._met_lately else HEADS_SECONDS
+        return bool(self._rows) and now >= self.heads_at + seconds
 
     def is_shared(self, row: RowKey) -> bool:
         if self.forced is not None:

@@ -8,8 +8,8 @@ import pytest
 
 from streamfold.batch.manifest import change_deltas, read_manifest
 from streamfold.batch.process import process_event
-from streamfold.commit.buckets import read_heads
-from streamfold.ledger.deltas import bucket_of, head_key
+from streamfold.commit.buckets import SharedRows, read_heads
+from streamfold.ledger.deltas import bucket_of, head_key, shared_key
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -150,8 +150,9 @@ def test_who_empties_a_bucket_and_how_many_rows_are_shared_is_shown(shop):
     shop.mark(DeltasMark(LONG_AGO))
     runtime = shop.runtime()
     rows = {"aaaaaaaa": NOON - 5, "bbbbbbbb": NOON - 3600}
-    head = read_heads(runtime)[3]._replace(holder="9f2c", until=NOON + 1, rows=rows)
+    head = read_heads(runtime)[3]._replace(holder="9f2c", until=NOON + 1)
     runtime.engine.swap_state(head_key("shop", 3), head.attributes(), 0)
+    runtime.engine.swap_state(shared_key("shop", 3), SharedRows(0, rows).attributes(), 0)
     assert shop.run().out.splitlines()[-2:] == [
         "Bucket 3 is emptied by 9f2c until 2026-03-01T12:00:01+00:00.",
         "Known to be shared: 1 row.",

@@ -8,18 +8,22 @@ import pytest
 from streamfold import App, Average, Count, Key, Router, Row, Sum
 from streamfold.commit.buckets import (
     FOUND_MAX,
-    HEAD_ROWS_MAX,
     LEASE_SECONDS,
     LOOKED_SECONDS,
     REST_SECONDS,
+    SHARED_FRESH_SECONDS,
+    SHARED_ROWS_MAX,
     TRIED_AGAIN_SECONDS,
     Head,
     Mover,
+    SharedRows,
+    Turn,
     WaitingDeltas,
     empty_buckets,
     empty_forgotten,
     learn_shared,
     pending_in,
+    read_shared,
     ready,
     settle,
     settle_items,
@@ -183,6 +187,10 @@ class Shop:
     def head(self, bucket=0):
         key = head_key("shop", bucket)
         return Head.of(self.engine.read_state([key]).get(key))
+
+    def shared(self, bucket=0):
+        """The rows that are noted as shared."""
+        return read_shared(self.runtime())[bucket].rows
 
 
 @pytest.fixture
@@ -616,48 +624,80 @@ def test_a_query_that_need_not_be_consistent_costs_half(shop):
     assert all(each.most == FOUND_MAX for each in wanted)
 
 
-# Heads.
+# Shared rows.
 
 
-def test_a_head_names_rows_at_which_somebody_met_others_and_rows_of_two_deltas(shop):
+def test_rows_are_shared_at_which_somebody_met_others_and_those_of_two_deltas(shop):
     shop.put(entering(A), entering(B), met=[named(A)])
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.head().rows == {named(A): NOW}
+    assert shop.shared() == {named(A): NOW}
     shop.now += 1
     shop.put(entering(B))
     shop.put(entering(B), entering(C))
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.head().rows == {named(A): NOW, named(B): NOW + 1}
+    assert shop.shared() == {named(A): NOW, named(B): NOW + 1}
 
 
-def test_a_head_forgets_rows_at_which_nobody_met_for_a_minute(shop):
+def test_a_row_that_was_noted_a_moment_ago_is_not_noted_again(shop):
+    for _ in range(2):
+        shop.put(entering(A), met=[named(A)])
+        empty_buckets(shop.runtime(), {0}, {})
+        shop.now += SHARED_FRESH_SECONDS
+    assert shop.shared() == {named(A): NOW}
+    shop.now += 1
+    shop.put(entering(A), met=[named(A)])
+    empty_buckets(shop.runtime(), {0}, {})
+    assert shop.shared() == {named(A): shop.now}
+
+
+def test_rows_at_which_nobody_met_for_a_minute_are_noted_no_more(shop):
     shop.put(entering(A), met=[named(A)])
     empty_buckets(shop.runtime(), {0}, {})
     shop.now += SHARED_SECONDS + 1
-    shop.put(entering(B))
+    shop.put(entering(B), met=[named(B)])
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.head().rows == {}
+    assert shop.shared() == {named(B): shop.now}
+
+
+def test_the_rows_that_were_met_last_are_kept():
+    rows = {f"{number:08d}": NOW + number for number in range(SHARED_ROWS_MAX + 50)}
+    kept = SharedRows.of({**SharedRows(0, rows).attributes(), "r": 1}).rows
+    assert sorted(kept) == sorted(rows)[50:]
+
+
+@pytest.mark.parametrize("text", ["ab", "ab@soon", "a@1@2"])
+def test_damaged_shared_rows_are_none(text):
+    assert SharedRows.of({"r": 3, "s": text}) == SharedRows(3)
+
+
+# Heads.
 
 
 def test_a_head_comes_back_from_its_attributes():
-    head = Head(3, "ab12", NOW + 1, NOW + 2, NOW, {named(A): NOW, named(B): NOW - 7})
+    head = Head(3, "ab12", NOW + 1, NOW + 2, NOW)
     assert Head.of({**head.attributes(), "r": 3}) == head
     assert Head.of(None) == Head()
 
 
-def test_a_head_keeps_the_rows_that_were_met_last():
-    rows = {f"{number:08d}": NOW + number for number in range(HEAD_ROWS_MAX + 50)}
-    kept = Head.of({**Head(rows=rows).attributes(), "r": 1}).rows
-    assert sorted(kept) == sorted(rows)[50:]
+def test_a_lease_is_kept_while_its_process_goes_on(shop):
+    turn, other = Turn(shop.runtime(), 0), Turn(shop.runtime(), 0)
+    assert turn.take()
+    for _ in range(3):
+        shop.now += LEASE_SECONDS * 0.75
+        turn.renew()
+        assert not other.take()
+    turn.give_back()
+    shop.now += REST_SECONDS
+    assert other.take()
 
 
-@pytest.mark.parametrize("damaged", [{"r": 1, "rows": "ab"}, {"r": 1, "until": "soon"}, {"holder": "x"}])
+@pytest.mark.parametrize("damaged", [{"r": 1, "until": "soon"}, {"holder": "x"}])
 def test_a_damaged_head_is_an_error_of_the_store(damaged):
     with pytest.raises(EngineError, match="The head of a bucket"):
         Head.of(damaged)
 
 
-def test_heads_are_read_in_one_request_every_three_seconds_by_who_met_others(shop):
+def test_shared_rows_are_read_in_one_request_by_a_process_that_met_others(shop):
     shop.put(entering(A), met=[named(A)])
     empty_buckets(shop.runtime(), {0}, {})
     store = Store(shop.engine)

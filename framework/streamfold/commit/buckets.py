@@ -29,6 +29,7 @@ from contextlib import suppress
 from decimal import Decimal, DecimalException
 from functools import partial
 from os import urandom
+from random import random
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -61,6 +62,7 @@ from streamfold.ledger.deltas import (
     named,
     names_in,
     names_text,
+    shared_key,
     stripe_partition,
 )
 from streamfold.ledger.difference import differs
@@ -89,17 +91,25 @@ LEASE_SECONDS = 2.0
 """A transaction takes 20 ms: a process that does not answer for so long has died, or is slower than another one."""
 REST_SECONDS = 0.1
 """Time until a bucket is emptied again: more deltas come meanwhile, and move together."""
-LOOKS_MAX = 200
-"""Times that a process looks for its deltas, at least ``REST_SECONDS`` apart: the deadline of an invocation comes
-first."""
+LOOK_SECONDS_MAX = 0.8
+"""The longest pause between two looks for deltas. Each is twice as long as the one before, because a thousand processes
+that wait for one bucket read one key."""
+JITTER = 0.5
+"""Waits are longer or shorter by up to this share: processes that began together would be refused together."""
+LOOKS_MAX = 100
+"""Times that a process looks for its deltas: over a minute, in which the deadline of most invocations comes."""
+AT_ONCE_MAX = 8
+"""Buckets that one process empties side by side."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
 """Time after which what a row refused is tried again."""
 LOOKED_SECONDS = 600.0
 """A new process looks into buckets that nobody has emptied for so long: a process may have died with deltas in them."""
-HEAD_ROWS_MAX = 400
-"""Shared rows that the head of a bucket names, the latest: 12 KB."""
+SHARED_ROWS_MAX = 400
+"""Shared rows that are noted of a bucket, the latest: 8 KB."""
+SHARED_FRESH_SECONDS = 10.0
+"""Time after which it is noted again that a row is shared: each note is as large as all rows of the bucket."""
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
 Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
@@ -179,7 +189,7 @@ def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     error: EngineError | HandlerError = EngineUnavailable(PENDING)
     try:
         if all(name in waiting.own for name in pending):
-            runtime.wait(sharing.wait_seconds)
+            runtime.wait(_jittered(sharing.wait_seconds))
         _settled(runtime, waiting, pending)
     except (EngineError, HandlerError) as failed:
         error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
@@ -246,7 +256,7 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
     """Returns once deltas are gone, or only rows are left that refuse them. Raises ``EngineUnavailable`` before."""
     for number in range(LOOKS_MAX):
         if number:
-            runtime.wait(REST_SECONDS)
+            runtime.wait(_jittered(min(REST_SECONDS * 2 ** (number - 1), LOOK_SECONDS_MAX)))
         found = _still_there(runtime, waiting, names)
         waiting.gone.update(name for name in names if name not in found)
         for name in names:
@@ -269,6 +279,10 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
         waiting.tried(emptied)
         waiting.lost.update(*emptied.values())
     raise Contended(f"Deltas were still pending after {LOOKS_MAX} looks.")
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * (1 + JITTER * (2 * random() - 1))  # noqa: S311 - jitter
 
 
 def _still_there(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> Texts:
@@ -309,14 +323,13 @@ def _of_other_code(runtime: Runtime, deltas: Mapping[str, Delta]) -> dict[str, s
 
 
 class Head(NamedTuple):
-    """The head of a bucket: who empties it, and which of its rows are shared."""
+    """The head of a bucket: who empties it."""
 
     revision: int = 0
     holder: str = ""
     until: float = 0.0  # when the lease ends; with a holder
     before: float = 0.0  # until then the bucket rests
     looked: float = 0.0  # when it was emptied last
-    rows: Mapping[str, float] = MappingProxyType({})  # shared rows by name: when somebody met at each last
 
     @classmethod
     def of(cls, item: Mapping[str, object] | None) -> "Head":
@@ -324,18 +337,14 @@ class Head(NamedTuple):
         if not item:
             return cls()
         try:
-            rows = dict(each.split("@") for each in str(item.get("rows", "")).split())
             until, before, looked = (float(str(item.get(name, 0))) for name in ("until", "before", "looked"))
-            met = {name: float(at) for name, at in rows.items()}
-            return cls(int(str(item["r"])), str(item.get("holder", "")), until, before, looked, met)
+            return cls(int(str(item["r"])), str(item.get("holder", "")), until, before, looked)
         except (KeyError, TypeError, ValueError):
             raise damaged("The head of a bucket") from None
 
     def attributes(self) -> dict[str, object]:
         """The attributes of the state item; the store keeps its revision. Times are texts, as no sum needs them."""
-        times = {name: f"{getattr(self, name):.3f}" for name in ("until", "before", "looked")}
-        latest = sorted(self.rows.items(), key=lambda each: -each[1])[:HEAD_ROWS_MAX]
-        return {"holder": self.holder, **times, "rows": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
+        return {"holder": self.holder, **{name: f"{getattr(self, name):.3f}" for name in ("until", "before", "looked")}}
 
     def is_free(self, now: float) -> bool:
         # A time further ahead is of a clock that is fast: nobody waits for it.
@@ -344,13 +353,46 @@ class Head(NamedTuple):
         return not (rests or leased)
 
 
+class SharedRows(NamedTuple):
+    """The rows of a bucket at which processes met each other. They have an item of their own, so that a lease, which is
+    written twice a round, stays small.
+    """
+
+    revision: int = 0
+    rows: Mapping[str, float] = MappingProxyType({})  # by name: when somebody met at each last
+
+    @classmethod
+    def of(cls, item: Mapping[str, object] | None) -> "SharedRows":
+        """The rows of a state item. One that is damaged names none: it guards nothing, and is written anew."""
+        revision, stored = (item or {}).get("r", 0), str((item or {}).get("s", ""))
+        with suppress(TypeError, ValueError):
+            rows = dict(each.split("@") for each in stored.split())
+            return cls(int(str(revision)), {name: float(at) for name, at in rows.items()})
+        return cls(int(revision) if isinstance(revision, int | Decimal) else 0)
+
+    def since(self, time: float) -> dict[str, float]:
+        """The rows at which somebody met since then."""
+        return {name: at for name, at in self.rows.items() if at >= time}
+
+    def attributes(self) -> dict[str, object]:
+        latest = sorted(self.rows.items(), key=lambda each: -each[1])[:SHARED_ROWS_MAX]
+        return {"s": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
+
+
 def learn_shared(runtime: Runtime) -> None:
     """Reads which rows others have met at, if this process met others lately."""
     sharing, now = runtime.pace.sharing, runtime.clock()
     if sharing.wants_heads(now):
         sharing.heads_at = now
-        for head in read_heads(runtime).values():
-            sharing.learn({row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS})
+        for shared in read_shared(runtime).values():
+            sharing.learn(shared.since(now - SHARED_SECONDS))
+
+
+def read_shared(runtime: Runtime) -> dict[int, SharedRows]:
+    """The shared rows of all buckets, in one request."""
+    keys = {shared_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
+    found = runtime.engine.read_state(keys)
+    return {bucket: SharedRows.of(found.get(key)) for key, bucket in keys.items()}
 
 
 def read_heads(runtime: Runtime) -> dict[int, Head]:
@@ -398,7 +440,8 @@ def empty_buckets(
     emptied: dict[int, set[LostRow]] = {}
     calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
     failed: EngineError | HandlerError | None = None
-    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket)):
+    count = min(runtime.slots.count, AT_ONCE_MAX)
+    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket), count=count):
         if isinstance(mover, EngineError | HandlerError):
             failed = failed or mover
         elif mover is not None:
@@ -409,34 +452,71 @@ def empty_buckets(
     return emptied
 
 
+class Turn:
+    """The lease of one bucket, taken and renewed by one process."""
+
+    def __init__(self, runtime: Runtime, bucket: int) -> None:
+        self.runtime, self.engine = runtime, runtime.engine
+        self.key = head_key(runtime.application.name, bucket)
+        self.head = Head()
+        self.holder = urandom(4).hex()
+
+    def take(self) -> bool:
+        """Takes the lease; False where another process has it."""
+        try:
+            self.head = Head.of(self.engine.read_state([self.key], consistent=True).get(self.key))
+        except EngineUnavailable:
+            raise
+        except EngineError:  # it guards nothing, so it is made anew
+            self.engine.transact([DeleteState(self.key)], 0)
+            self.head = Head()
+        return self.head.is_free(self.runtime.clock()) and self._write(holder=self.holder, before=0.0)
+
+    def renew(self) -> None:
+        """Keeps the lease, if half of it is over: otherwise others read and move the same. A lost one is not missed."""
+        if self.runtime.clock() >= self.head.until - LEASE_SECONDS / 2:
+            self._write()
+
+    def give_back(self) -> None:
+        """Ends the lease, and lets the bucket rest."""
+        now = self.runtime.clock()
+        self._write(holder="", before=now + REST_SECONDS, looked=now)
+
+    def _write(self, **changes: Any) -> bool:
+        head = self.head._replace(until=self.runtime.clock() + LEASE_SECONDS, **changes)
+        if not self.engine.swap_state(self.key, head.attributes(), self.head.revision):
+            return False
+        self.head = head._replace(revision=self.head.revision + 1)
+        return True
+
+
 def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> "Mover | None":
     """Empties a bucket; returns what was moved, None where another process is at it."""
-    key, engine, now = head_key(runtime.application.name, bucket), runtime.engine, runtime.clock()
-    try:
-        head = Head.of(engine.read_state([key], consistent=True).get(key))
-    except EngineUnavailable:
-        raise
-    except EngineError:  # it guards nothing, so it is made anew
-        engine.transact([DeleteState(key)], 0)
-        head = Head()
-    if not head.is_free(now):
-        return None
-    leased = head._replace(holder=urandom(4).hex(), until=now + LEASE_SECONDS, before=0.0)
-    if not engine.swap_state(key, leased.attributes(), head.revision):
+    turn, now = Turn(runtime, bucket), runtime.clock()
+    if not turn.take():
         return None
     # A query that is not consistent may miss the newest; own deltas are added to what it finds.
     found = pending_in(runtime, bucket, consistent=False)
     found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
     deltas, _ = read_deltas(runtime.application.name, found)
-    mover = Mover(runtime, found)
+    mover = Mover(runtime, found, turn)
     others = _of_other_code(runtime, deltas)
     due = {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
     mover.move_all(due)
-    rows = {row: at for row, at in head.rows.items() if at >= now - SHARED_SECONDS} | dict.fromkeys(_met(deltas), now)
-    rest = runtime.clock() + REST_SECONDS
-    given_back = Head(0, "", 0.0, rest, now, rows)
-    engine.swap_state(key, given_back.attributes(), head.revision + 1)  # refused if the lease was taken over
+    _note_shared(runtime, bucket, _met(deltas))
+    turn.give_back()
     return mover
+
+
+def _note_shared(runtime: Runtime, bucket: int, met: Collection[str]) -> None:
+    """Notes the rows at which processes met each other, unless that was noted a moment ago."""
+    if not met:
+        return
+    key, now = shared_key(runtime.application.name, bucket), runtime.clock()
+    shared = SharedRows.of(runtime.engine.read_state([key]).get(key))
+    if any(shared.rows.get(row, 0.0) < now - SHARED_FRESH_SECONDS for row in met):
+        rows = shared.since(now - SHARED_SECONDS) | dict.fromkeys(met, now)
+        runtime.engine.swap_state(key, SharedRows(0, rows).attributes(), shared.revision)  # or others note theirs
 
 
 def _is_due(delta: Delta, now: float) -> bool:
@@ -464,9 +544,10 @@ class Exceptions(NamedTuple):
 class Mover:
     """Moves deltas of one bucket into their rows, in transactions of up to 100 actions."""
 
-    def __init__(self, runtime: Runtime, texts: Mapping[str, str]) -> None:
+    def __init__(self, runtime: Runtime, texts: Mapping[str, str], turn: Turn | None = None) -> None:
         self.runtime, self.engine = runtime, runtime.engine
         self.texts = texts  # as they were read
+        self.turn = turn
         self.moved = 0
         self.lost: set[LostRow] = set()
 
@@ -479,6 +560,8 @@ class Mover:
             if together and len(together) + 1 + len(rows | more) > ACTIONS_MAX:
                 self.move(together)
                 together, rows = {}, set()
+                if self.turn is not None:
+                    self.turn.renew()
             together[name] = delta
             rows |= more
         if together:

@@ -72,8 +72,16 @@ def stripe_partition(application: str, bucket: int, stripe: int) -> str:
 
 
 def head_key(application: str, bucket: int) -> StateKey:
-    """The key of the item that has who empties a bucket, and which of its rows are shared."""
-    return StateKey(f"bucket#{application}", f"{bucket:x}")
+    """The key of the item that has who empties a bucket.
+
+    Each has a partition of its own: whoever waits for a bucket reads it again and again.
+    """
+    return StateKey(f"bucket#{application}#{bucket:x}", "head")
+
+
+def shared_key(application: str, bucket: int) -> StateKey:
+    """The key of the item that has which rows of a bucket are shared."""
+    return StateKey(f"bucket#{application}#{bucket:x}", "shared")
 
 
 def names_text(names: DeltaNames) -> str:

@@ -18,7 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamfold.batch.manifest import change_deltas, read_manifest
-from streamfold.commit.buckets import AT_ONCE_MAX, REST_SECONDS, Texts, empty_buckets, pending_in, read_heads
+from streamfold.commit.buckets import (
+    AT_ONCE_MAX,
+    REST_SECONDS,
+    Texts,
+    empty_buckets,
+    pending_in,
+    read_heads,
+    read_shared,
+)
 from streamfold.errors import EngineUnavailable
 from streamfold.ledger.deltas import BUCKETS, Delta, bucket_in
 from streamfold.runtime import SHARED_SECONDS, DeltasMark, Runtime
@@ -65,7 +73,7 @@ def read_buckets(runtime: Runtime) -> Buckets:
         _by_bucket(texts),
         _refusing(texts),
         {bucket: Lease(head.holder, head.until) for bucket, head in heads.items() if head.holder and head.until > now},
-        sum(at >= now - SHARED_SECONDS for head in heads.values() for at in head.rows.values()),
+        sum(len(shared.since(now - SHARED_SECONDS)) for shared in read_shared(runtime).values()),
     )
 
 

@@ -237,7 +237,7 @@ class Invoker:
 
     def _pause(self, seconds: float) -> None:
         if self._deltas:  # the lease of a process that died has an end; pauses are random, and runs must not be
-            self.now += max(REST_SECONDS, seconds // 1)
+            self.now += seconds if seconds >= TRIED_AGAIN_SECONDS else REST_SECONDS
 
     def _goes_through_a_delta(self, row: RowKey) -> bool:
         # Half of the additions, others at each number: as if by chance, and the same in each run of a scenario.
