@@ -54,6 +54,8 @@ ITEMS_READ_AHEAD = 500
 """A process that found a ledger item with deltas reads those of amended items first, until so many had none."""
 HEAD_BYTES, HEAD_ROW_BYTES = 100, 20
 """Of the head of a bucket, and of each row that it names."""
+LOOKS_GROW, LOOK_SECONDS_MAX, LEASE_EVENTUAL = 2.0, 0.8, 1
+COLLECTIONS_APART, LEASE_APART, FRESH_SECONDS = 1, 1, 10.0
 JITTER = 0.5
 """Waits for deltas are longer or shorter by up to this share of them: lanes that began together would end together."""
 
@@ -193,8 +195,16 @@ class Bucket:
     shared: dict[str, float] = field(default_factory=dict)  # rows, and when somebody met at each last
 
     @property
+    def lease(self) -> str:
+        return f"lease#{self.number}" if COLLECTIONS_APART else f"head/{self.number}"
+
+    @property
     def head(self) -> str:
-        return f"head/{self.number}"
+        return f"head#{self.number}" if COLLECTIONS_APART else f"head/{self.number}"
+
+    @property
+    def lease_bytes(self) -> int:
+        return HEAD_BYTES if LEASE_APART else self.head_bytes
 
     @property
     def head_bytes(self) -> int:
@@ -203,15 +213,21 @@ class Bucket:
     def is_free(self, now: float) -> bool:
         return now >= self.rests_until and now >= self.until
 
-    def note(self, found: Iterable[Delta], now: float) -> None:
-        """Notes the rows at which somebody met others, and those of which two deltas were found."""
+    def note(self, found: Iterable[Delta], now: float) -> bool:
+        """Notes the rows at which somebody met others, and those of which two deltas were found.
+
+        Returns whether the head changes.
+        """
         times = Counter(row for delta in found for row in delta.rows)
         met = {row for row, count in times.items() if count > 1}.union(*(delta.met for delta in found))
+        if all(row in self.shared and now < self.shared[row] + FRESH_SECONDS for row in met):
+            return False
         for row in met:
             self.shared.pop(row, None)
             self.shared[row] = now
         latest = [*self.shared.items()][-HEAD_ROWS_MAX:]
         self.shared = {row: at for row, at in latest if at >= now - SHARED_SECONDS}
+        return True
 
 
 class Function:
@@ -366,7 +382,7 @@ class Invocation:
         """Waits until all deltas that it put are in their rows, and empties their buckets if nobody else does."""
         world, function, random = self.world, self.function, self.world.random
         yield self.process.sharing.wait_seconds * (1 + JITTER * (2 * random.random() - 1))
-        pending = [*self.put]
+        pending, looks = [*self.put], 0
         while pending:
             units: Counter[str] = Counter()
             for delta in pending:
@@ -378,12 +394,12 @@ class Invocation:
             numbers = sorted({delta.bucket for delta in pending})
             random.shuffle(numbers)
             emptied: list[int] = []
-            works = [
-                empty(function, function.buckets[number], pending, emptied) for number in numbers[:AT_ONCE_MAX]
-            ]
+            works = [empty(function, function.buckets[number], pending, emptied) for number in numbers[:AT_ONCE_MAX]]
             yield world.side_by_side(works, AT_ONCE_MAX)
+            looks = 0 if emptied else looks + 1
             if not emptied:
-                yield REST_SECONDS * (1 + JITTER * (2 * random.random() - 1))
+                longest = min(REST_SECONDS * LOOKS_GROW ** (looks - 1), LOOK_SECONDS_MAX)
+                yield longest * (1 + JITTER * (2 * random.random() - 1))
         for item in self.items:
             self.process.settle(item)
 
@@ -478,11 +494,11 @@ class Sending:
 def empty(function: Function, bucket: Bucket, known: Iterable[Delta], emptied: list[int]) -> Work:
     """Empties a bucket, unless another process has its lease or is quicker. ``known``: deltas that are there."""
     world = function.world
-    yield from world.read({bucket.head: read_units(bucket.head_bytes)})
+    yield from world.read({bucket.lease: read_units(bucket.lease_bytes) / (2 if LEASE_EVENTUAL else 1)})
     revision = bucket.revision
     if not bucket.is_free(world.now):
         return
-    yield from world.write(bucket.head, write_units(bucket.head_bytes), "leases")
+    yield from world.write(bucket.lease, write_units(bucket.lease_bytes), "leases")
     if bucket.revision != revision:
         return
     bucket.revision += 1
@@ -498,11 +514,13 @@ def empty(function: Function, bucket: Bucket, known: Iterable[Delta], emptied: l
             found.append(delta)
     for some in together(found):
         yield from move(world, bucket, some)
-    yield from world.write(bucket.head, write_units(bucket.head_bytes), "leases")
+    yield from world.write(bucket.lease, write_units(bucket.lease_bytes), "leases")
     if bucket.revision == revision + 1:  # nobody has taken the lease over
-        bucket.note(found, world.now)
         bucket.revision += 1
         bucket.until, bucket.rests_until = 0.0, world.now + REST_SECONDS
+        if bucket.note(found, world.now) and LEASE_APART:
+            yield from world.write(bucket.head, write_units(bucket.head_bytes), "heads")
+
 
 def together(deltas: Sequence[Delta]) -> list[list[Delta]]:
     """Deltas in groups, each for one transaction with the rows that they add to."""
