@@ -11,6 +11,7 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
+from statistics import fmean
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -20,9 +21,11 @@ from streamfold.commit.plan import Transaction as PlannedTransaction
 from streamfold.commit.plan import Unit, pack
 from streamfold.engines import MemoryEngine
 from streamfold.engines.capacity import dollars as billed
+from streamfold.ledger.state_keys import row_name
 from streamfold.records.envelope import Origins
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
+from streamfold.writes.guarded import RowKey
 from tests.bench.scale_lanes import BUCKETS, STRIPES, Arrivals, Function, LedgerItem, Shared, Step
 from tests.bench.scale_model import Addition, Bill, Delta, Seen, Transaction, add_to
 from tests.bench.shop import ARN
@@ -31,6 +34,10 @@ RECORDS_A_SECOND = 100.0
 """Of one shard: a tenth of what a shard takes."""
 SECONDS, SECONDS_OF_LARGE = 12.0, 20.0
 WINDOW_SECONDS = 2.0
+SEEDS = 1, 2, 3
+"""Chance decides how often few transactions meet, so figures are means."""
+SHARDS_ONCE = 1000
+"""Simulated with one seed, for their time."""
 LANES_MAX = 10
 """That are simulated without ``--large``."""
 LATER_SHARE = 2 / 3
@@ -149,7 +156,7 @@ class PlannedBatches:
         found = self.in_buckets.get(id(unit))
         if found is None:
             (effect,) = unit.effects
-            bucket = ("delta", f"{bucket_of(row_of(unit)):02d}", "")
+            bucket = ("delta", f"{bucket_of(effect.key):02d}", "")
             found = unit._replace(effects=(effect._replace(key=bucket),), routes=())
             self.in_buckets[id(unit)] = found
             self.in_buckets[id(found)] = unit
@@ -204,8 +211,8 @@ def row_of(unit: Unit) -> str:
 
 
 @cache
-def bucket_of(row: str) -> int:
-    return crc32(row.encode()) % BUCKETS
+def bucket_of(row: RowKey) -> int:
+    return crc32(row_name(row).encode()) % BUCKETS
 
 
 def _order(random: Random, what: str, customer: int, number: int) -> dict[str, Any]:
@@ -223,29 +230,39 @@ def _order(random: Random, what: str, customer: int, number: int) -> dict[str, A
     return {"eventName": what, "eventSource": "aws:dynamodb", "dynamodb": body, "eventSourceARN": ARN}
 
 
-def simulated(workload: Workload, setting: Setting, seconds: float = SECONDS, later: float = LATER_SHARE) -> "Result":
+def simulated(
+    workload: Workload,
+    setting: Setting,
+    seconds: float = SECONDS,
+    later: float = LATER_SHARE,
+    seeds: Sequence[int] = (1,),
+) -> "Result":
     partitions = int(setting.shards * RECORDS_A_SECOND * UNITS_A_RECORD / 1000) + 4 if setting.warm else 4
     arrivals = Arrivals(RECORDS_A_SECOND / setting.factor, setting.batch_records, setting.window_seconds)
-    function = Function(
-        setting.shards * setting.factor,
-        arrivals,
-        PlannedBatches(workload, setting.batch_records),
-        partitions,
-        puts_deltas=setting.puts_deltas,
-        any_process=setting.any_process,
-    )
     start = seconds * (1 - later)
-    return Result(workload, setting, seconds, start, function.run(seconds, start))
+    some = []
+    for seed in seeds:
+        function = Function(
+            setting.shards * setting.factor,
+            arrivals,
+            PlannedBatches(workload, setting.batch_records, seed),
+            partitions,
+            seed,
+            puts_deltas=setting.puts_deltas,
+            any_process=setting.any_process,
+        )
+        some.append(function.run(seconds, start))
+    return Result(workload, setting, seconds, start, tuple(some))
 
 
 class Result(NamedTuple):
-    """What a simulation showed of a setting."""
+    """What simulations of a setting showed, on average."""
 
     workload: Workload
     setting: Setting
     seconds: float
     start: float  # of the later part
-    seen: Seen
+    some: tuple[Seen, ...]  # of each seed
 
     @property
     def offered(self) -> float:
@@ -255,17 +272,18 @@ class Result(NamedTuple):
     @property
     def kept_up(self) -> float:
         """The share of the records of the later part that was acknowledged in it."""
-        return self.seen.records_since(self.start) / (self.offered * (self.seconds - self.start))
+        return self._mean(lambda seen: seen.records_since(self.start)) / (self.offered * (self.seconds - self.start))
 
     @property
     def backlog_seconds(self) -> float:
         """How many seconds' records are not acknowledged at the end."""
-        return self.seconds - self.seen.records / self.offered
+        return self.seconds - self._mean(lambda seen: seen.records) / self.offered
 
     @property
     def bill(self) -> Bill:
         """Of the later part."""
-        return self.seen.bill().since(self.seen.before[self.start])
+        bills = [seen.bill().since(seen.before[self.start]) for seen in self.some]
+        return Bill(*map(fmean, zip(*bills, strict=True)))
 
     @property
     def dollars(self) -> float | None:
@@ -280,11 +298,15 @@ class Result(NamedTuple):
         return (billed(bill.units, bill.read_units) + function) / bill.records * 1e6
 
     def shown_after(self, share: float) -> float:
-        return self.seen.shown_after(share, self.start)
+        return self._mean(lambda seen: seen.shown_after(share, self.start))
+
+    def _mean(self, value: Callable[[Seen], float]) -> float:
+        return fmean(map(value, self.some))
 
     def columns(self) -> list[str]:
         """For a line of a table."""
-        seen, setting, bill = self.seen, self.setting, self.bill
+        setting, bill = self.setting, self.bill
+        sent = max(1.0, self._mean(lambda seen: seen.sent))
         deltas = "" if setting.puts_deltas else ", no deltas"
         cold = "" if setting.warm else ", cold table"
         return [
@@ -294,9 +316,9 @@ class Result(NamedTuple):
             f"{self.kept_up:.1%}" if self.kept_up < 0.1 else f"{self.kept_up:.0%}",
             f"{self.backlog_seconds:.1f} s",
             f"{self.shown_after(0.5):.2f} s, {self.shown_after(0.99):.2f} s",
-            f"{seen.age(0.5):.1f} s, {seen.age(0.99):.1f} s",
-            f"{seen.conflicts / max(1, seen.sent):.0%}",
-            f"{seen.throttled / max(1, seen.sent):.0%}",
+            f"{self._mean(lambda seen: seen.age(0.5)):.1f} s, {self._mean(lambda seen: seen.age(0.99)):.1f} s",
+            f"{self._mean(lambda seen: seen.conflicts) / sent:.0%}",
+            f"{self._mean(lambda seen: seen.throttled) / sent:.0%}",
             f"{bill.units / max(1, bill.records):.2f}",
             f"{bill.read_units / max(1, bill.records):.2f}",
             priced(self.dollars),
@@ -382,8 +404,10 @@ def run(*, large: bool) -> Iterator[str]:
     for goal in goals():
         if large or goal.setting.shards * goal.setting.factor <= LANES_MAX:
             without = goal.setting._replace(puts_deltas=False)
+            seeds = SEEDS if goal.setting.shards < SHARDS_ONCE else SEEDS[:1]
             before, after = (
-                simulated(goal.workload, setting, goal.seconds, goal.later) for setting in (without, goal.setting)
+                simulated(goal.workload, setting, goal.seconds, goal.later, seeds)
+                for setting in (without, goal.setting)
             )
             for result in (before, after):
                 yield _line(result.columns())

@@ -8,7 +8,8 @@ they are in their rows; whoever waits first empties a bucket for all.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from random import Random
+from typing import NamedTuple, Protocol
 
 from tests.bench.scale_model import (
     CONDITION,
@@ -42,20 +43,30 @@ PROCESSES_A_LANE = 2
 """Of which an invocation takes any that is free, where it does not always take the same."""
 ACTIONS_MAX = 100
 BUCKETS, STRIPES = 16, 16
-SHARED_SECONDS, HEADS_SECONDS, SHARE_MET_MAX = 60.0, 3.0, 0.4
-FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 1.0, 20
-LEASE_SECONDS, REST_SECONDS, AT_ONCE_MAX, HEAD_ROWS_MAX = 2.0, 0.1, 8, 400
-TRIES_MAX = 8
-MERGE_PAUSES_MAX = 2
+SHARED_SECONDS = 60.0
+"""Time after which a row that nobody met others at is added to directly again."""
+HEADS_SECONDS, HEADS_SECONDS_MET = 3.0, 1.0
+"""Time after which a process that has met others reads the heads again; the shorter one while its last batch did."""
+SHARE_MET_MAX = 0.4
+"""Share of a batch's chunks that met others, from which the next batch puts all its additions into deltas."""
+FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 0.8, 20
+"""The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
+REST_SECONDS, LOOK_SECONDS_MAX = 0.1, 0.8
+"""Between two rounds of a bucket, and between two looks of a lane. Each look waits twice as long as the one before, up
+to the longest: a thousand lanes that wait for one bucket read one key."""
+LEASE_SECONDS, AT_ONCE_MAX, HEAD_ROWS_MAX = 2.0, 8, 400
+HEAD_FRESH_SECONDS = 10.0
+"""A head that names a row is not written again so soon for the same row."""
+MERGE_TRIES_MAX, MERGE_PAUSES_MAX = 8, 2
+"""Times that a merge is sent, and how often its pause is doubled: a bucket stands still meanwhile."""
 SETTLED_MAX = 10_000
+"""Ledger items whose deltas a process knows to be gone."""
 QUERIES_AT_ONCE = 8
 """Stripes of a bucket that are read side by side."""
 ITEMS_READ_AHEAD = 500
 """A process that found a ledger item with deltas reads those of amended items first, until so many had none."""
-HEAD_BYTES, HEAD_ROW_BYTES = 100, 20
-"""Of the head of a bucket, and of each row that it names."""
-LOOKS_GROW, LOOK_SECONDS_MAX, LEASE_EVENTUAL = 2.0, 0.8, 1
-COLLECTIONS_APART, LEASE_APART, FRESH_SECONDS = 1, 1, 10.0
+LEASE_BYTES, HEAD_ROW_BYTES = 100, 20
+"""Of a lease, and of each row that a head names."""
 JITTER = 0.5
 """Waits for deltas are longer or shorter by up to this share of them: lanes that began together would end together."""
 
@@ -128,7 +139,7 @@ class Sharing:
     """Which rows are shared, as a process learns it."""
 
     def __init__(self) -> None:
-        self.all = False
+        self.all = self.met_lately = False
         self.wait_seconds = FIRST_WAIT_SECONDS
         self.heads_at = float("-inf")
         self.rows: dict[str, float] = {}  # when somebody met at a row
@@ -139,6 +150,7 @@ class Sharing:
     def began(self, records: int, now: float) -> None:
         if self._sent:
             self.all = self._met >= SHARE_MET_MAX * self._sent
+        self.met_lately = self._met > 0
         self._sent = self._met = 0
         seconds, self._began = now - self._began, now
         self.wait_seconds = min(max(FIRST_WAIT_RECORDS * seconds / records, FIRST_WAIT_SECONDS), FIRST_WAIT_SECONDS_MAX)
@@ -158,7 +170,8 @@ class Sharing:
             self.rows[row] = max(at, self.rows.get(row, at))
 
     def wants_heads(self, now: float) -> bool:
-        return bool(self.rows) and now >= self.heads_at + HEADS_SECONDS
+        seconds = HEADS_SECONDS_MET if self.met_lately else HEADS_SECONDS
+        return bool(self.rows) and now >= self.heads_at + seconds
 
     def takes(self, row: str) -> bool:
         return self.all or row in self.rows
@@ -196,19 +209,16 @@ class Bucket:
 
     @property
     def lease(self) -> str:
-        return f"lease#{self.number}" if COLLECTIONS_APART else f"head/{self.number}"
+        """An item of its own: whoever waits reads it, and it is written twice a round."""
+        return f"lease#{self.number}"
 
     @property
     def head(self) -> str:
-        return f"head#{self.number}" if COLLECTIONS_APART else f"head/{self.number}"
-
-    @property
-    def lease_bytes(self) -> int:
-        return HEAD_BYTES if LEASE_APART else self.head_bytes
+        return f"head#{self.number}"
 
     @property
     def head_bytes(self) -> int:
-        return HEAD_BYTES + HEAD_ROW_BYTES * len(self.shared)
+        return HEAD_ROW_BYTES * len(self.shared)
 
     def is_free(self, now: float) -> bool:
         return now >= self.rests_until and now >= self.until
@@ -216,13 +226,13 @@ class Bucket:
     def note(self, found: Iterable[Delta], now: float) -> bool:
         """Notes the rows at which somebody met others, and those of which two deltas were found.
 
-        Returns whether the head changes.
+        Returns whether the head has to be written.
         """
         times = Counter(row for delta in found for row in delta.rows)
         met = {row for row, count in times.items() if count > 1}.union(*(delta.met for delta in found))
-        if all(row in self.shared and now < self.shared[row] + FRESH_SECONDS for row in met):
+        if all(row in self.shared and now < self.shared[row] + HEAD_FRESH_SECONDS for row in met):
             return False
-        for row in met:
+        for row in sorted(met):
             self.shared.pop(row, None)
             self.shared[row] = now
         latest = [*self.shared.items()][-HEAD_ROWS_MAX:]
@@ -381,7 +391,7 @@ class Invocation:
     def settle(self) -> Work:
         """Waits until all deltas that it put are in their rows, and empties their buckets if nobody else does."""
         world, function, random = self.world, self.function, self.world.random
-        yield self.process.sharing.wait_seconds * (1 + JITTER * (2 * random.random() - 1))
+        yield jittered(self.process.sharing.wait_seconds, random)
         pending, looks = [*self.put], 0
         while pending:
             units: Counter[str] = Counter()
@@ -396,10 +406,11 @@ class Invocation:
             emptied: list[int] = []
             works = [empty(function, function.buckets[number], pending, emptied) for number in numbers[:AT_ONCE_MAX]]
             yield world.side_by_side(works, AT_ONCE_MAX)
-            looks = 0 if emptied else looks + 1
-            if not emptied:
-                longest = min(REST_SECONDS * LOOKS_GROW ** (looks - 1), LOOK_SECONDS_MAX)
-                yield longest * (1 + JITTER * (2 * random.random() - 1))
+            if emptied:
+                looks = 0
+            else:
+                yield jittered(min(REST_SECONDS * (1 << min(looks, 9)), LOOK_SECONDS_MAX), random)
+                looks += 1
         for item in self.items:
             self.process.settle(item)
 
@@ -409,7 +420,7 @@ class All(NamedTuple):
 
     invocation: Invocation
 
-    def takes(self, row: str) -> bool:  # noqa: ARG002
+    def takes(self, row: str) -> bool:
         return True
 
     def met(self, rows: Iterable[str]) -> frozenset[str]:
@@ -494,14 +505,14 @@ class Sending:
 def empty(function: Function, bucket: Bucket, known: Iterable[Delta], emptied: list[int]) -> Work:
     """Empties a bucket, unless another process has its lease or is quicker. ``known``: deltas that are there."""
     world = function.world
-    yield from world.read({bucket.lease: read_units(bucket.lease_bytes) / (2 if LEASE_EVENTUAL else 1)})
+    yield from world.read({bucket.lease: 0.5})
     revision = bucket.revision
     if not bucket.is_free(world.now):
         return
-    yield from world.write(bucket.lease, write_units(bucket.lease_bytes), "leases")
+    yield from world.write(bucket.lease, write_units(LEASE_BYTES), "leases")
     if bucket.revision != revision:
         return
-    bucket.revision += 1
+    held = bucket.revision = revision + 1
     bucket.until, bucket.rests_until = world.now + LEASE_SECONDS, 0.0
     emptied.append(bucket.number)
     found = [*bucket.lying]
@@ -509,17 +520,27 @@ def empty(function: Function, bucket: Bucket, known: Iterable[Delta], emptied: l
     for delta in found:
         sizes[delta.collection] += delta.size_bytes
     yield from world.read({key: read_units(size) / 2 for key, size in sizes.items()}, STRIPES // QUERIES_AT_ONCE)
-    for delta in known:
-        if delta.bucket == bucket.number and delta in bucket.lying and delta not in found:
-            found.append(delta)
+    there = {*found}
+    found += [delta for delta in known if delta in bucket.lying and delta not in there]
     for some in together(found):
+        if world.now > bucket.until - LEASE_SECONDS / 2:
+            # Two who empty one bucket meet at every delta.
+            yield from world.write(bucket.lease, write_units(LEASE_BYTES), "leases")
+            if bucket.revision != held:
+                return
+            held = bucket.revision = held + 1
+            bucket.until = world.now + LEASE_SECONDS
         yield from move(world, bucket, some)
-    yield from world.write(bucket.lease, write_units(bucket.lease_bytes), "leases")
-    if bucket.revision == revision + 1:  # nobody has taken the lease over
+    yield from world.write(bucket.lease, write_units(LEASE_BYTES), "leases")
+    if bucket.revision == held:
         bucket.revision += 1
         bucket.until, bucket.rests_until = 0.0, world.now + REST_SECONDS
-        if bucket.note(found, world.now) and LEASE_APART:
-            yield from world.write(bucket.head, write_units(bucket.head_bytes), "heads")
+    if bucket.note(found, world.now):
+        yield from world.write(bucket.head, write_units(bucket.head_bytes), "heads")
+
+
+def jittered(seconds: float, random: Random) -> float:
+    return seconds * (1 + JITTER * (2 * random.random() - 1))
 
 
 def together(deltas: Sequence[Delta]) -> list[list[Delta]]:
@@ -547,7 +568,7 @@ def move(world: World, bucket: Bucket, deltas: Sequence[Delta]) -> Work:
     taken = sum(delta.units for delta in deltas)
     paid = {"rows from buckets": 2 * len(rows), "deltas taken": taken}
     keys = [*rows, *deltas]
-    for tries in range(TRIES_MAX):
+    for tries in range(MERGE_TRIES_MAX):
         refused = yield from world.transact(wants, keys, paid, lambda: all(each in bucket.lying for each in deltas))
         if refused is None:
             break

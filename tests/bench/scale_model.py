@@ -1,8 +1,8 @@
 """A model of DynamoDB in simulated time: partitions, transactions, reads, and what was paid for.
 
-What is modelled: a partition takes 1,000 write and 3,000 read units a second and splits when it was refused for a while,
-as long as it holds more than one partition key; a transaction takes 20 ms and is refused while another holds one of its
-items; refusals are paid for. What is not: burst capacity, failures of processes. ``scale_lanes`` has the lanes.
+What is modelled: a partition takes 1,000 write and 3,000 read units a second, and splits when it was refused for a
+while, as long as it holds more than one partition key; a transaction takes 20 ms and is refused while another holds one
+of its items; refusals are paid for. What is not: burst capacity, failures of processes. ``scale_lanes`` has the lanes.
 """
 
 import heapq
