@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import scale_lanes
 from tests.bench.scale import AMENDED, ONE, OWN, ZIPF, Goal, PlannedBatches, Setting, goals, simulated
 from tests.bench.scale_lanes import (
     BUCKETS,
@@ -22,6 +23,7 @@ from tests.bench.scale_lanes import (
     LedgerItem,
     Sharing,
     Step,
+    empty,
     together,
 )
 from tests.bench.scale_model import (
@@ -177,6 +179,36 @@ def test_a_merge_takes_no_more_than_a_transaction():
     deltas = [Delta(0, stripe, {f"{stripe}.{row}": Addition() for row in range(30)}, 200) for stripe in range(10)]
     assert [len(some) for some in together(deltas)] == [3, 3, 3, 1]
     assert len(together([Delta(0, 0, {"row": Addition()}, 200) for _ in range(99)])) == 1
+
+
+def full_bucket(monkeypatch):
+    """A function whose first bucket takes 30 transactions, which is three times its lease."""
+    monkeypatch.setattr(scale_lanes, "LEASE_SECONDS", 0.2)
+    lanes = function(0, lambda lane: [])
+    bucket = lanes.buckets[0]
+    for number in range(30):
+        rows = {f"{number}.{row}/": Addition() for row in range(60)}
+        bucket.lying[Delta(0, number % STRIPES, rows, 200)] = None
+    return lanes, bucket
+
+
+def test_a_lease_is_renewed_while_its_bucket_is_emptied_and_nobody_else_empties_it(monkeypatch):
+    lanes, bucket = full_bucket(monkeypatch)
+    first, second = [], []
+    lanes.world.spawn(empty(lanes, bucket, [], first))
+    lanes.world.later(0.4, lanes.world.spawn, empty(lanes, bucket, [], second))
+    seen = lanes.run(2.0)
+    assert (first, second, seen.merges) == ([0], [], 30)
+    assert not bucket.lying
+    assert bucket.is_free(2.0)
+
+
+def test_a_process_whose_lease_was_taken_over_stops(monkeypatch):
+    lanes, bucket = full_bucket(monkeypatch)
+    lanes.world.spawn(empty(lanes, bucket, [], []))
+    lanes.run(0.3)
+    bucket.revision += 1
+    assert 0 < lanes.run(2.0).merges < 30
 
 
 def amended(gone):
