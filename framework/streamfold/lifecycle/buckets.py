@@ -28,7 +28,7 @@ from streamfold.commit.buckets import (
     read_shared,
 )
 from streamfold.errors import EngineUnavailable
-from streamfold.ledger.deltas import BUCKETS, Delta, bucket_in
+from streamfold.ledger.deltas import BUCKETS, Delta, bucket_in, delta_key
 from streamfold.runtime import SHARED_SECONDS, DeltasMark, Runtime
 from streamfold.writes.guarded import RowKey
 
@@ -71,7 +71,7 @@ def read_buckets(runtime: Runtime) -> Buckets:
     return Buckets(
         mark,
         _by_bucket(texts),
-        _refusing(texts),
+        _refusing(_deltas(runtime.application.name, texts)),
         {bucket: Lease(head.holder, head.until) for bucket, head in heads.items() if head.holder and head.until > now},
         sum(len(shared.since(now - SHARED_SECONDS)) for shared in read_shared(runtime).values()),
     )
@@ -120,7 +120,8 @@ class WayBack:
         tried: set[int] = set()  # buckets in which also what a row refused was tried
         for _ in range(ROUNDS_MAX):
             pending, failed = _all_pending(self.runtime), None
-            unfinished = {bucket_in(name) for name, text in pending.items() if not Delta.of(text).refused}
+            deltas = _deltas(self.runtime.application.name, pending)
+            unfinished = {bucket_in(name) for name, delta in deltas.items() if not delta.refused}
             buckets = sorted(unfinished | {bucket_in(name) for name in pending} - tried)
             if not buckets:
                 return len(pending)
@@ -147,6 +148,11 @@ def _all_pending(runtime: Runtime) -> Texts:
     return found
 
 
+def _deltas(application: str, texts: Texts) -> dict[str, Delta]:
+    """The deltas of stored texts. Raises ``EngineError`` for one that is damaged."""
+    return {name: Delta.of(text, delta_key(application, name)) for name, text in texts.items()}
+
+
 def _by_bucket(texts: Texts) -> dict[int, int]:
     counts: dict[int, int] = {}
     for name in texts:
@@ -154,10 +160,10 @@ def _by_bucket(texts: Texts) -> dict[int, int]:
     return dict(sorted(counts.items()))
 
 
-def _refusing(texts: Texts) -> list[RefusingRow]:
+def _refusing(deltas: Mapping[str, Delta]) -> list[RefusingRow]:
     """The rows that refuse, each once with each reason."""
     found: dict[tuple[RowKey, str], dict[str, None]] = {}
-    for delta in map(Delta.of, texts.values()):
+    for delta in deltas.values():
         if delta.refused:
             for addition in delta.additions:
                 handlers = found.setdefault((addition.key, delta.refused.reason), {})

@@ -12,7 +12,7 @@ from streamfold.errors import plain
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import STRIPES, Delta, bucket_of, delta_key, names_in, stripe_partition
 from streamfold.records.values import WIDE, Number
-from streamfold.writes.guarded import RowKey
+from streamfold.writes.guarded import RowKey, StateKey
 
 PENDING, REFUSED, GONE = "pending", "refused", "gone"
 """A delta of an item that waits; whose row takes it no more; whose additions are in the rows."""
@@ -44,7 +44,7 @@ def deltas_in(application: str, engine: Engine, bucket: int) -> Iterator[Delta]:
     for stripe in range(STRIPES):
         wanted = Entries(stripe_partition(application, bucket, stripe), FOUND_MAX)
         while found := engine.read_entries(wanted):
-            yield from (Delta.of(text) for _, text in found)
+            yield from (Delta.of(text, StateKey(wanted.partition, name)) for name, text in found)
             if len(found) < FOUND_MAX:
                 break
             wanted = wanted._replace(after=found[-1][0])
@@ -84,13 +84,15 @@ def deltas_of(application: str, engine: Engine, found: LedgerItem) -> list[Delta
     ]
     keys = {name: delta_key(application, name) for _, name, _ in named}
     stored = engine.read_state(keys.values(), consistent=True) if keys else {}
-    return [DeltaOfItem(handler, name, *_status(stored.get(keys[name]), rows)) for handler, name, rows in named]
+    return [
+        DeltaOfItem(handler, name, *_status(keys[name], stored.get(keys[name]), rows)) for handler, name, rows in named
+    ]
 
 
-def _status(stored: Mapping[str, object] | None, rows: frozenset[str]) -> tuple[str, str | None]:
+def _status(key: StateKey, stored: Mapping[str, object] | None, rows: frozenset[str]) -> tuple[str, str | None]:
     if stored is None:
         return GONE, None
-    delta = Delta.of(str(stored.get("s")))
+    delta = Delta.of(str(stored.get("s")), key)
     if delta.refused is None:
         return PENDING, None
     # What other rows of the delta take no more is not of this item.
