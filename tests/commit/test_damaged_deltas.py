@@ -9,8 +9,6 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.deltas import Delta, bucket_of, delta_key, head_key
-from streamfold.lifecycle.buckets import WayBack, read_buckets
-from streamfold.lifecycle.pending_additions import pending_of, pending_rows
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow, CorrectRow, DeleteState, PutRow, PutState, StateKey, SwapText
@@ -233,19 +231,3 @@ def test_a_delta_of_code_with_another_table_is_left_to_that_code(shop):
     shop.store.engine.transact([PutState(key, text)], 0)
     assert shop.deliver(record) == []
     assert (shop.row()["amount"], shop.deltas()) == (1, {})
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        read_buckets,
-        lambda runtime: WayBack(runtime, lambda _: None).empty(),
-        lambda runtime: pending_rows("shop", runtime.engine, [BUCKET]),
-        lambda runtime: pending_of("shop", runtime.engine, A),
-    ],
-)
-def test_whoever_looks_through_buckets_names_a_damaged_delta(shop, look):
-    key = delta_key("shop", f"{BUCKET:x}0{'0' * 16}")
-    shop.store.engine.transact([PutState(key, "{")], 0)
-    with pytest.raises(EngineError, match=f"{key.pk} / {key.sk} in the state table. Remove it"):
-        look(shop.runtime())

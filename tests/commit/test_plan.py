@@ -24,7 +24,7 @@ from streamfold.commit.plan import (
 )
 from streamfold.keys.table import OWNER
 from streamfold.ledger.contribution import LedgerItem, RowContribution
-from streamfold.ledger.deltas import ROWS_MAX, Additions, Delta, bucket_of, named, names_in
+from streamfold.ledger.deltas import ROWS_MAX, Additions, Delta, bucket_of, may_wait, named, names_in
 from streamfold.ledger.state_keys import claim_key, ledger_key
 from streamfold.ledger.step import Step
 from streamfold.routes.checks import checked_routes
@@ -372,7 +372,7 @@ def test_what_goes_through_deltas_adds_up_to_the_effects_of_the_units(units, act
     writes = [write for transaction in transactions for write in transaction.writes]
     waiting = [each for transaction in transactions for delta in puts(transaction).values() for each in delta.additions]
     assert totals([*writes, *waiting]) == totals(effect for unit in units for effect in unit.effects)
-    assert not any(isinstance(write, AddRow) for write in writes)
+    assert not any(may_wait(write) for write in writes)
 
 
 @given(batches, st.integers(2, 8))
@@ -388,7 +388,7 @@ def test_a_guard_names_just_the_deltas_that_hold_what_its_unit_adds(units):
     for transaction in pack(units, ACTIONS_MAX, sharing()):
         deltas = puts(transaction)
         for unit, guard in zip(transaction.units, transaction.guards, strict=True):
-            rows = {effect.key for effect in unit.effects if isinstance(effect, AddRow)}
+            rows = {effect.key for effect in unit.effects if may_wait(effect)}
             found = [(name, some) for each in names_of(guard).values() for name, some in each.items()]
             assert {row for _, some in found for row in some} == {named(row) for row in rows}
             assert all(some <= deltas[name].rows for name, some in found)

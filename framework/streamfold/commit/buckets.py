@@ -99,7 +99,7 @@ JITTER = 0.5
 LOOKS_MAX = 100
 """Times that a process looks for its deltas: over a minute, in which the deadline of most invocations comes."""
 AT_ONCE_MAX = 8
-"""Buckets that one process empties side by side."""
+"""Buckets that nobody waits for, which one batch or request empties."""
 FOUND_MAX = 100
 """Deltas of one stripe that are read at once: their transactions take as long as a lease."""
 TRIED_AGAIN_SECONDS = 60
@@ -402,18 +402,18 @@ def read_heads(runtime: Runtime) -> dict[int, Head]:
     return heads
 
 
-def note_forgotten(runtime: Runtime) -> None:
+def note_unvisited(runtime: Runtime) -> None:
     """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
     now = runtime.clock()
     looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
-    runtime.pace.sharing.forgotten = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
+    runtime.pace.sharing.unvisited = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
 
 
-def empty_forgotten(runtime: Runtime) -> None:
+def empty_unvisited(runtime: Runtime) -> None:
     """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
-    forgotten = runtime.pace.sharing.forgotten
-    chosen = sorted(forgotten)[:AT_ONCE_MAX]
-    forgotten.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    unvisited = runtime.pace.sharing.unvisited
+    chosen = sorted(unvisited)[:AT_ONCE_MAX]
+    unvisited.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
     if chosen:
         empty_buckets(runtime, chosen, {})
 
