@@ -306,12 +306,9 @@ def read_deltas(application: str, texts: Mapping[str, str]) -> tuple[dict[str, D
     unread: dict[str, str] = {}
     for name, text in texts.items():
         try:
-            deltas[name] = Delta.of(text)
-        except EngineError:
-            unread[name] = (
-                f"A delta cannot be read, so what it adds is in no row: {delta_key(application, name).pk} / {name} in "
-                "the state table. Remove it, then run streamfold verify --rows --repair, which corrects its rows."
-            )
+            deltas[name] = Delta.of(text, delta_key(application, name))
+        except EngineError as error:
+            unread[name] = str(error)
     return deltas, unread
 
 

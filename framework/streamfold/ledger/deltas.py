@@ -15,7 +15,7 @@ from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from streamfold.errors import RecordError, damaged
+from streamfold.errors import EngineError, RecordError, damaged
 from streamfold.ledger.contribution import stored_key_text, untagged
 from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
 from streamfold.records.values import decode, number_text
@@ -152,15 +152,22 @@ class Delta(NamedTuple):
         return f'{{"add":[{",".join(map(_addition_text, self.additions))}]{handlers}{met}{refused}}}'
 
     @classmethod
-    def of(cls, text: str) -> "Delta":
-        """The delta of a stored text. Raises ``EngineError`` for one that is damaged."""
+    def of(cls, text: str, key: StateKey | None = None) -> "Delta":
+        """The delta of a stored text. Raises ``EngineError`` for one that is damaged; with its key, says what to do."""
         try:
             stored = json.loads(text)
             refused = RowRefusal(*stored["refused"]) if "refused" in stored else None
             met = tuple(stored.get("met", ()))
             return cls(tuple(map(_addition, stored["add"])), tuple(stored["by"]), met, refused)
         except (AttributeError, KeyError, RecordError, TypeError, ValueError, DecimalException):
-            raise damaged("A delta") from None
+            raise damaged_delta(key) if key else damaged("A delta") from None
+
+
+def damaged_delta(key: StateKey) -> EngineError:
+    return EngineError(
+        f"A delta cannot be read, so what it adds is in no row: {key.pk} / {key.sk} in the state table. Remove it, "
+        "then run streamfold verify --rows --repair, which corrects its rows."
+    )
 
 
 def _addition_text(write: AddRow) -> str:
