@@ -11,9 +11,9 @@ from tests.bench import scale_lanes
 from tests.bench.scale import AMENDED, ONE, OWN, ZIPF, Goal, PlannedBatches, Setting, goals, simulated
 from tests.bench.scale_lanes import (
     BUCKETS,
-    HEAD_ROWS_MAX,
     HEADS_SECONDS,
     LANES,
+    SHARED_ROWS_MAX,
     SHARED_SECONDS,
     START_SECONDS,
     STRIPES,
@@ -169,7 +169,7 @@ def test_a_head_names_rows_that_were_met_and_those_of_which_two_deltas_were_pend
     bucket = Bucket(0)
     bucket.note([delta("a", "b"), delta("a", "c", met=["c"])], 1.0)
     assert bucket.shared == {"a": 1.0, "c": 1.0}
-    bucket.note([delta(*map(str, range(HEAD_ROWS_MAX)), met=map(str, range(HEAD_ROWS_MAX)))], 50.0)
+    bucket.note([delta(*map(str, range(SHARED_ROWS_MAX)), met=map(str, range(SHARED_ROWS_MAX)))], 50.0)
     assert "a" not in bucket.shared
     bucket.note([delta("d", met="d")], 200.0)
     assert bucket.shared == {"d": 200.0}
