@@ -4,7 +4,7 @@ Application, settings, store, deadline, clock, and the process's knowledge of th
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from os import urandom
@@ -136,6 +136,7 @@ class Sharing:
         self._met: dict[str, float] = {}  # when this process did
         self._sent = self._met_others = 0  # transactions of this batch
         self._met_lately = False  # the batch before met others
+        self._turn = 0
         self._began = -inf
 
     def __bool__(self) -> bool:
@@ -180,6 +181,13 @@ class Sharing:
         """Whether it is time to read which rows others have met at."""
         seconds = HEADS_SECONDS_MET if self._met_lately else HEADS_SECONDS
         return bool(self._rows) and now >= self.heads_at + seconds
+
+    def next_buckets(self, buckets: Collection[int], most: int) -> list[int]:
+        """Some of these buckets, others at each call: nobody's deltas wait behind those of the first buckets."""
+        ordered = sorted(buckets)
+        first = self._turn % len(ordered) if ordered else 0
+        self._turn += most
+        return [*ordered[first:], *ordered[:first]][:most]
 
     def is_shared(self, row: RowKey) -> bool:
         if self.forced is not None:

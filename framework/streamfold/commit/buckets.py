@@ -24,7 +24,7 @@ The lease saves work and guards nothing: two who empty one bucket meet at a delt
 |         | again                                               |      |                                              |
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, DecimalException
 from functools import partial
@@ -32,7 +32,7 @@ from os import urandom
 from random import random
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from streamfold.commit.outcome import Failed
 from streamfold.commit.plan import dropped
@@ -98,6 +98,8 @@ JITTER = 0.5
 """Waits are longer or shorter by up to this share: processes that began together would be refused together."""
 LOOKS_MAX = 100
 """Times that a process looks for its deltas: over a minute, in which the deadline of most invocations comes."""
+PAUSES_MAX = 2
+"""Times that the pause of a merge is doubled, to 0.2 seconds: all who wait for its bucket wait for it."""
 AT_ONCE_MAX = 8
 """Buckets that nobody waits for, which one batch or request empties."""
 FOUND_MAX = 100
@@ -112,6 +114,7 @@ SHARED_FRESH_SECONDS = 10.0
 """Time after which it is noted again that a row is shared: each note is as large as all rows of the bucket."""
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
+T = TypeVar("T")
 Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
 """Rows by name, and whose changes wait for what a delta adds to them."""
 LostRow = tuple[str, RowKey]
@@ -420,33 +423,62 @@ def empty_unvisited(runtime: Runtime) -> None:
 
 def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True, most: int = FOUND_MAX) -> Texts:
     """The deltas of a bucket, as they were read. most: of one stripe."""
-    found: Texts = {}
-    for stripe in range(STRIPES):
-        partition = stripe_partition(runtime.application.name, bucket, stripe)
-        found.update(runtime.engine.read_entries(Entries(partition, most, consistent=consistent)))
+    return _pending(runtime, [bucket], consistent=consistent, most=most)[bucket]
+
+
+def _pending(runtime: Runtime, buckets: Iterable[int], *, consistent: bool, most: int = FOUND_MAX) -> dict[int, Texts]:
+    """The deltas of buckets: their stripes are read side by side. Raises the first error of a read."""
+    found: dict[int, Texts] = {bucket: {} for bucket in buckets}
+    places = [(bucket, stripe) for bucket in found for stripe in range(STRIPES)]
+    application, read = runtime.application.name, runtime.engine.read_entries
+    wanted = {at: Entries(stripe_partition(application, *at), most, consistent=consistent) for at in places}
+    calls = ((at, partial(read, entries)) for at, entries in wanted.items())
+    failed: EngineError | HandlerError | None = None
+    for (bucket, _), entries in in_slots(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
+        if isinstance(entries, EngineError | HandlerError):
+            failed = failed or entries
+        else:
+            found[bucket].update(entries)
+    if failed is not None:
+        raise failed
     return found
 
 
 def empty_buckets(
     runtime: Runtime, buckets: Collection[int], known: Mapping[str, str], *, always: bool = False
 ) -> dict[int, set[LostRow]]:
-    """Empties buckets that nobody else is at; returns these, with rows that somebody had removed.
+    """Empties some of these buckets that nobody else is at; returns those, with rows that somebody had removed.
 
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
-    emptied: dict[int, set[LostRow]] = {}
-    calls = ((bucket, partial(_empty, runtime, bucket, known, always=always)) for bucket in sorted(buckets))
+    turns = {bucket: Turn(runtime, bucket) for bucket in runtime.pace.sharing.next_buckets(buckets, AT_ONCE_MAX)}
+    taken = _side_by_side(runtime, {bucket: turn.take for bucket, turn in turns.items()})
+    leased = [bucket for bucket, is_taken in taken.items() if is_taken]
+    # A query that is not consistent may miss the newest; own deltas are added to what it finds.
+    found = _pending(runtime, leased, consistent=False) if leased else {}
+    for name, text in known.items():
+        if bucket_in(name) in found:
+            found[bucket_in(name)][name] = text
+    empty = {
+        bucket: partial(_empty, runtime, turns[bucket], bucket, texts, always=always) for bucket, texts in found.items()
+    }
+    movers: dict[int, Mover] = _side_by_side(runtime, empty)
+    runtime.pace.sharing.merged += sum(mover.moved for mover in movers.values())
+    return {bucket: mover.lost for bucket, mover in movers.items()}
+
+
+def _side_by_side(runtime: Runtime, calls: Mapping[int, Callable[[], T]]) -> dict[int, T]:
+    """The results of a call for each bucket. Raises the first error when all have ended."""
+    found: dict[int, T] = {}
     failed: EngineError | HandlerError | None = None
-    count = min(runtime.slots.count, AT_ONCE_MAX)
-    for bucket, mover in in_slots(runtime.slots, calls, at=lambda bucket: head_key("", bucket), count=count):
-        if isinstance(mover, EngineError | HandlerError):
-            failed = failed or mover
-        elif mover is not None:
-            emptied[bucket] = mover.lost
-            runtime.pace.sharing.merged += mover.moved
+    for bucket, result in in_slots(runtime.slots, calls.items(), at=lambda bucket: head_key("", bucket)):
+        if isinstance(result, EngineError | HandlerError):
+            failed = failed or result
+        else:
+            found[bucket] = result
     if failed is not None:
         raise failed
-    return emptied
+    return found
 
 
 class Turn:
@@ -461,7 +493,8 @@ class Turn:
     def take(self) -> bool:
         """Takes the lease; False where another process has it."""
         try:
-            self.head = Head.of(self.engine.read_state([self.key], consistent=True).get(self.key))
+            # Read as cheaply as may be: all who wait look at it, and the revision guards what is written.
+            self.head = Head.of(self.engine.read_state([self.key]).get(self.key))
         except EngineUnavailable:
             raise
         except EngineError:  # it guards nothing, so it is made anew
@@ -487,19 +520,11 @@ class Turn:
         return True
 
 
-def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: bool) -> "Mover | None":
-    """Empties a bucket; returns what was moved, None where another process is at it."""
-    turn, now = Turn(runtime, bucket), runtime.clock()
-    if not turn.take():
-        return None
-    # A query that is not consistent may miss the newest; own deltas are added to what it finds.
-    found = pending_in(runtime, bucket, consistent=False)
-    found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
+def _empty(runtime: Runtime, turn: Turn, bucket: int, found: Texts, *, always: bool) -> "Mover":
+    """Moves what was found of a bucket, whose lease is taken."""
     deltas, _ = read_deltas(runtime.application.name, found)
-    mover = Mover(runtime, found, turn)
-    others = _of_other_code(runtime, deltas)
-    due = {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
-    mover.move_all(due)
+    now, mover = runtime.clock(), Mover(runtime, found, turn)
+    mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
     _note_shared(runtime, bucket, _met(deltas))
     turn.give_back()
     return mover
@@ -613,7 +638,7 @@ class Mover:
                 self._unmark(writes)
                 return True
             if all(why.code in CONFLICT for why in reasons.values()):
-                self.runtime.back_off(conflicts, throttled=is_throttled(refused))
+                self.runtime.back_off(min(conflicts, PAUSES_MAX), throttled=is_throttled(refused))
                 conflicts += 1
                 continue
             _decide(additions, reasons, exceptions)

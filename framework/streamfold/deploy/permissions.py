@@ -97,8 +97,8 @@ def _of_queue(routes: Iterable[Route]) -> Permissions:
 
 
 def _of_operator() -> Permissions:
-    """The manifest, runs and open fan-outs, and empty ledger items."""
-    return dynamodb(STATE, "BatchGetItem", "Query", "Scan")
+    """The manifest and the mark of deltas in it, runs and open fan-outs, and empty ledger items."""
+    return dynamodb(STATE, "BatchGetItem", "PutItem", "Query", "Scan")
 
 
 def _of_reader(app: Application) -> Permissions:
