@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.ledger.deltas import named
+from streamfold.ledger.deltas import NAME_LETTERS, STRIPES, named, new_name
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.runtime import (
     DELTAS_AFTER_SECONDS,
@@ -17,6 +17,7 @@ from streamfold.runtime import (
     SendingPace,
     Shared,
     Sharing,
+    new_token,
 )
 
 A, B = ("main", "CUSTOMER#a", "TOTAL"), ("main", "CUSTOMER#b", "TOTAL")
@@ -138,6 +139,13 @@ def test_a_transaction_that_met_others_at_rows_need_not_be_smaller():
     pace = SendingPace()
     pace.met_at_rows()
     assert pace.take_counts() == (100, 1)
+
+
+def test_tokens_are_of_all_stripes_and_each_is_another_one():
+    made = [new_token() for _ in range(2_000)]
+    assert len(set(made)) == len(made)
+    assert {int(token[0], 16) for token in made} == set(range(STRIPES))
+    assert {len(new_name(0, token)) for token in made} == {NAME_LETTERS}
 
 
 # What a batch does with it.

@@ -244,7 +244,8 @@ def test_the_first_process_that_meets_another_one_notes_it_and_puts_nothing_yet(
     assert shop.first.deliver(shop.order(1), trouble=at(2, EVERYTHING)) == []
     assert (shop.first.puts, shop.amount(EVERYTHING)) == (set(), 1)
     mark = shop.manifest().deltas
-    assert (mark.since, mark.closed) == (shop.now, None)
+    assert mark.since == shop.now
+    assert not mark.closed
     entries = shop.manifest().handlers
     assert {name for name, entry in entries.items() if DELTAS_TARGET in entry["targets"]} == set(entries)
 
@@ -376,6 +377,13 @@ def test_a_step_waits_for_the_delta_of_the_step_before_it(shop):
     assert (shop.amount(EVERYTHING), shop.pending()) == (1, [])
 
 
+def test_a_process_whose_delta_is_pending_takes_no_step_over_it(shop):
+    dying(shop.first, shop.order(1, n=5))
+    assert shop.first.deliver(shop.source.remove("ORDER#1", "ORDER")) == []
+    assert shop.pending() == []
+    assert shop.amount(EVERYTHING) == 0
+
+
 def test_a_redelivered_change_moves_what_its_claim_names(shop):
     seen, record = ("main", "SEEN#a", "TOTAL"), shop.order(1, seen=True)
     shop.first.pace.sharing.forced = lambda row: row == seen
@@ -390,6 +398,6 @@ def test_a_new_process_moves_what_nobody_else_came_for(shop):
     dying(shop.first, shop.order(1))
     shop.now += 1_000
     process = shop.process()
-    for number in (8, 9):  # each batch looks into half of the buckets
+    for number in (8, 9):  # half of the buckets with each batch
         process.deliver(shop.order(number, c="b"))
     assert (shop.amount(EVERYTHING), shop.pending()) == (3, [])

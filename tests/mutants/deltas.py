@@ -5,17 +5,26 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from streamfold import runtime
 from streamfold.batch import manifest, steps
 from streamfold.batch.already_applied import Redelivery
-from streamfold.commit import buckets, plan, replanning
+from streamfold.commit import buckets, pending, plan, replanning
 from streamfold.commit.buckets import Mover, WaitingDeltas
 from streamfold.commit.pending import Progress
-from streamfold.ledger import deltas
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import Additions
 from streamfold.proofs.driver import Invoker
-from streamfold.runtime import DeltasMark, Knowledge
-from streamfold.writes.guarded import AddRow, Claim, DeleteRow, DeleteState, LedgerWrite, StateKey, SwapText
+from streamfold.runtime import DeltasMark
+from streamfold.writes.guarded import (
+    AbsentSource,
+    AddRow,
+    Claim,
+    DeleteRow,
+    DeleteState,
+    LedgerWrite,
+    StateKey,
+    SwapText,
+)
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
 from tests.mutants.tools import in_two
@@ -60,10 +69,10 @@ def _() -> Iterator[None]:
 @mutant(
     "2: names are numbers",
     None,
-    tests="tests/ledger/test_deltas.py::test_tokens_are_of_all_stripes_and_each_is_another_one",
+    tests="tests/test_sharing.py::test_tokens_are_of_all_stripes_and_each_is_another_one",
 )
 def _() -> Iterator[None]:
-    with patch.object(deltas, "token_hex", lambda count: "0" * 2 * count):
+    with patch.object(runtime, "urandom", bytes):
         yield
 
 
@@ -189,7 +198,11 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("5: a step that was planned without a read passes over names", GUARD)
+@mutant(
+    "5: a step that was planned without a read passes over names",
+    None,
+    tests=ADDITIONS + "test_a_step_waits_for_the_delta_of_the_step_before_it",
+)
 def _() -> Iterator[None]:
     def unread(holds: Any) -> Any:
         return lambda write, item: holds(write, {name: item[name] for name in item if name[-2:] != ".p"})
@@ -198,27 +211,22 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("5: names that the process saw gone are any names", GUARD)
+@mutant(
+    "5: names that the process saw gone are any names",
+    None,
+    tests=ADDITIONS + "test_a_process_whose_delta_is_pending_takes_no_step_over_it",
+)
 def _() -> Iterator[None]:
-    settle = Knowledge.settle
+    settle = pending.settle
 
-    def early(self: WaitingDeltas, key: Any, handler: str, names: str) -> None:
-        self.items[key, handler] = names
-        settle(_KNOWN[-1], key, handler, names)
+    def any_names(run: Any, waiting: WaitingDeltas) -> Any:
+        failed = settle(run, waiting)
+        for (key, handler), names in waiting.items.items():
+            run.known.settle(key, handler, names)
+        return failed
 
-    known = Knowledge.__init__
-
-    def noted(self: Knowledge) -> None:
-        known(self)
-        _KNOWN.append(self)
-
-    with patch.object(WaitingDeltas, "note", early), patch.object(Knowledge, "__init__", noted):
+    with patch.object(pending, "settle", any_names):
         yield
-    _KNOWN.clear()
-
-
-_KNOWN: list[Knowledge] = []
-"""What processes know, the newest last."""
 
 
 @mutant(
@@ -229,11 +237,11 @@ _KNOWN: list[Knowledge] = []
 def _() -> Iterator[None]:
     still_there = buckets._still_there
 
-    def singly(runtime: Any, waiting: WaitingDeltas, names: Any) -> Any:
+    def singly(run: Any, waiting: WaitingDeltas, names: Any) -> Any:
         own = dict(waiting.own)
         waiting.own.update(dict.fromkeys(names, ""))
         try:
-            return still_there(runtime, waiting, names)
+            return still_there(run, waiting, names)
         finally:
             waiting.own = own
 
@@ -278,7 +286,11 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("7: an empty row is deleted by what was read, without its mark", GUARD)
+@mutant(
+    "7: an empty row is deleted by what was read, without its mark",
+    None,
+    tests=BUCKETS + "test_what_is_added_to_a_row_after_its_mark_does_not_go_with_it",
+)
 def _() -> Iterator[None]:
     with on_writes(DeleteRow, guard=lambda _: lambda *_: True):
         yield
@@ -348,7 +360,7 @@ def _() -> Iterator[None]:
     None,
     tests=(
         BUCKETS + "test_a_row_that_is_corrected_before_the_second_try_loses_what_leaves_it",
-        "tests/commit/test_shared_rows.py::test_a_row_that_is_corrected_between_refusal_and_second_try_loses_what_leaves",
+        "tests/commit/test_shared_rows.py::test_a_row_that_counted_too_few_and_is_corrected_before_the_second_try_loses_what_leaves",
     ),
 )
 def _() -> Iterator[None]:
@@ -382,10 +394,27 @@ def _() -> Iterator[None]:
         yield
 
 
+@mutant(
+    "9: a removed row is passed over though it is there again",
+    None,
+    tests=(
+        BUCKETS + "test_a_removed_row_that_only_loses_is_not_passed_over_once_it_is_corrected",
+        "tests/commit/test_shared_rows.py::test_a_row_that_is_corrected_between_refusal_and_second_try_loses_what_leaves",
+    ),
+)
+def _() -> Iterator[None]:
+    with on_writes(AbsentSource, guard=lambda _: lambda *_: True):
+        yield
+
+
 # 10: what a row refuses for good.
 
 
-@mutant("10: what a row refuses gets another name", GUARD)
+@mutant(
+    "10: what a row refuses gets another name",
+    None,
+    tests=BUCKETS + "test_a_row_that_refuses_for_good_keeps_its_delta_under_its_name_with_the_reason",
+)
 def _() -> Iterator[None]:
     merge = Mover._merge
 
@@ -405,7 +434,11 @@ def _() -> Iterator[None]:
 
 @mutant(
     "10: what a row refuses is taken for settled",
-    GUARD,
+    None,
+    tests=(
+        BUCKETS + "test_what_a_row_refuses_is_reported_to_those_who_add_to_it_and_no_others",
+        BUCKETS + "test_a_step_that_moves_a_row_waits_for_what_this_row_refuses",
+    ),
 )
 def _() -> Iterator[None]:
     still_there = buckets._still_there

@@ -33,6 +33,7 @@ ADDITION_BYTES_MAX = 4 * ADDITION_LETTERS_MAX
 ID_BYTES = 8
 """Random bytes of a name: 64 bits, so that no two deltas have one, also in a year of a thousand processes."""
 NAME_LETTERS = 2 + 2 * ID_BYTES
+HEX_DIGITS = frozenset("0123456789abcdef")
 ROWS_KEPT_MAX = 10_000
 """Rows whose names are cached: each addition asks for the name of its row."""
 
@@ -90,10 +91,12 @@ def names_text(names: DeltaNames) -> str:
 
 @lru_cache(ROWS_KEPT_MAX)
 def names_in(text: str) -> DeltaNames:
-    """The deltas that a ledger item or a claim names."""
+    """The deltas that a ledger item or a claim names. Raises ``EngineError`` for a text that is damaged."""
     found = {}
     for each in text.split():
         rows = each[NAME_LETTERS:]
+        if len(each) < NAME_LETTERS or not {*each[:NAME_LETTERS]} <= HEX_DIGITS or len(rows) % ROW_NAME_LETTERS:
+            raise damaged("What a ledger item or a claim names")
         found[each[:NAME_LETTERS]] = frozenset(
             rows[place : place + ROW_NAME_LETTERS] for place in range(0, len(rows), ROW_NAME_LETTERS)
         )

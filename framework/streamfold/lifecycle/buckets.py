@@ -28,7 +28,7 @@ from streamfold.commit.buckets import (
     read_heads,
     read_shared,
 )
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, plain
 from streamfold.ledger.deltas import BUCKETS, Delta, bucket_in
 from streamfold.runtime import SHARED_SECONDS, DeltasMark, Runtime
 from streamfold.writes.guarded import RowKey
@@ -165,6 +165,6 @@ def _refusing(deltas: Iterable[Delta]) -> list[RefusingRow]:
     for delta in deltas:
         if delta.refused:
             for addition in delta.additions:
-                handlers = found.setdefault((addition.key, delta.refused.reason), {})
+                handlers = found.setdefault((addition.key, plain(delta.refused.reason)), {})
                 handlers |= dict.fromkeys(delta.handlers)
     return [RefusingRow(row, reason, tuple(sorted(handlers))) for (row, reason), handlers in found.items()]

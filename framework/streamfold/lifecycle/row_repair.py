@@ -17,7 +17,7 @@ from streamfold.ledger.deltas import bucket_of, named, names_in
 from streamfold.ledger.difference import entries_by_row, row_put
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.lifecycle.explain import Explaining, missing_entries, state_key
-from streamfold.lifecycle.pending_additions import pending_rows
+from streamfold.lifecycle.pending_additions import PendingRows, pending_rows
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,
@@ -161,7 +161,7 @@ class RowCorrection:
         self.marked: dict[RowKey, Marked] = {}
         self.held: dict[RowKey, Contributors] = {}  # contributors that were found since the rows were marked
         # Rows of which something was pending after the last scan, by bucket; None: no process puts deltas.
-        self.pending: dict[int, set[RowKey]] | None = None
+        self.pending: dict[int, PendingRows] | None = None
 
     def correct(self, rows: Collection[RowKey]) -> RowsCorrected:
         """Corrects these rows, unless they keep changing. Reads all of the state; raises the errors of reads."""
@@ -250,13 +250,15 @@ class RowCorrection:
         return read_manifest(self.by.app.name, self.engine).deltas is not None
 
     def _is_pending(self, row: RowKey) -> bool:
-        """Whether something of a row waited in a delta after the last scan."""
+        """Whether something of a row waited in a delta after the last scan. Raises ``EngineError`` if nobody knows."""
         if self.pending is None or is_in_state(row):
             return False
         bucket = bucket_of(row)
         if bucket not in self.pending:
             self.pending[bucket] = pending_rows(self.by.app.name, self.engine, [bucket])
-        return row in self.pending[bucket]
+        for why in self.pending[bucket].unread.values():  # it may be of this row
+            raise EngineError(why)
+        return row in self.pending[bucket].rows
 
     def _leave(self, row: RowKey, why: str) -> None:
         self.found.remaining.append(RemainingRow(row, why))

@@ -333,7 +333,9 @@ class AcknowledgedDeltas:
                 self._named[write.key] = NamedDeltas(names_in(write.deltas), "", depth, self.number)
             elif isinstance(write, LedgerWrite) and (source := source_of(write.key)):
                 for each in write.contributions:
-                    if each.deltas is not None:
+                    if write.fence:  # of a visit: another item's record may be its cause, and waits for it
+                        self._named.pop((source.item, each.handler), None)
+                    elif each.deltas is not None:
                         named = NamedDeltas(names_in(each.deltas), each.version, depth, self.number)
                         self._named[source.item, each.handler] = named
 
