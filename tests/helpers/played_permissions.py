@@ -398,6 +398,10 @@ class Played:
             self._remove_rows(CONTRIBUTORS)
             for item in items:
                 self.run("operate", "repair", "--key", *item, "--yes", ON)
+        for item in items:
+            self.write((item, None))
+            self._remove_rows(CONTRIBUTORS)
+            self.run("operate", "repair", "--key", *item, "--yes", ON)
 
     def redrive_pending(self, sample):
         """Records are redriven whose deltas a function left behind."""
