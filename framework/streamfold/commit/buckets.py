@@ -524,7 +524,10 @@ def _empty(runtime: Runtime, turn: Turn, bucket: int, found: Texts, *, always: b
     """Moves what was found of a bucket, whose lease is taken."""
     deltas, _ = read_deltas(runtime.application.name, found)
     now, mover = runtime.clock(), Mover(runtime, found, turn)
-    mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
+    others = _of_other_code(runtime, deltas)
+    mover.move_all(
+        {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
+    )
     _note_shared(runtime, bucket, _met(deltas))
     turn.give_back()
     return mover
