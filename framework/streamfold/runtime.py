@@ -129,7 +129,7 @@ class Sharing:
         self.token: Callable[[], str] = new_token  # names deltas; a proof needs the same names in each run
         self.wait_seconds = FIRST_WAIT_SECONDS
         self.heads_at = -inf  # when the heads of buckets were read
-        self.forgotten: set[int] = set()  # buckets that this new process has to look into
+        self.unvisited: set[int] = set()  # buckets that this new process has to look into
         self.put = self.merged = 0  # deltas, since ``take_counts``
         self.waited_seconds = 0.0
         self._rows: dict[str, float] = {}  # when somebody met at a row, by its name

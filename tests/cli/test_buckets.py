@@ -2,6 +2,8 @@
 
 import json
 from functools import partial
+from itertools import count
+from secrets import token_hex
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from streamfold.batch.manifest import change_deltas, read_manifest
 from streamfold.batch.process import process_event
 from streamfold.commit.buckets import SharedRows, read_heads
-from streamfold.ledger.deltas import bucket_of, head_key, shared_key
+from streamfold.ledger.deltas import ID_BYTES, bucket_of, head_key, shared_key
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -32,6 +34,10 @@ def totals(order):
 app = App("shop", routers=[router])
 """
 ROW = ("main", "CUSTOMER#ann", "TOTAL")
+
+
+def token(stripe):
+    return f"{stripe:x}{token_hex(ID_BYTES)}"
 
 
 class Clock:
@@ -80,7 +86,7 @@ class Shop:
             runtime = self.runtime()
             runtime.pace.sharing.forced = lambda row: True
             died = patch("streamfold.commit.pending.settle", side_effect=KeyboardInterrupt)
-            helps_nobody = patch("streamfold.batch.process.note_forgotten")
+            helps_nobody = patch("streamfold.batch.process.note_unvisited")
             record = self.source.put(f"ORDER#{self.orders}", customer=customer, total=5)
             with died, helps_nobody, pytest.raises(KeyboardInterrupt):
                 process_event(runtime, [record])
@@ -102,8 +108,9 @@ def shop(folder, on_aws, monkeypatch):
     clock = Clock()
     timed = partial(Runtime, clock=clock, pause=clock.pause)
     monkeypatch.setattr("streamfold.cli.session.Runtime", timed)
-    for module in ("commit.buckets", "ledger.deltas"):  # each is a query, and moto takes its time
-        monkeypatch.setattr(f"streamfold.{module}.STRIPES", 2)
+    monkeypatch.setattr("streamfold.commit.buckets.STRIPES", 2)  # each is a query, and moto takes its time
+    number = count()
+    monkeypatch.setattr("streamfold.runtime.new_token", lambda: token(stripe=next(number) % 2))
     return Shop(on_aws, clock)
 
 
@@ -140,6 +147,7 @@ def test_what_is_pending_is_shown_by_bucket_and_nothing_is_written(shop):
         "pending": 3,
         "buckets": {ann: 2, ben: 1},
         "refused": [],
+        "damaged": [],
         "leases": [],
         "rows_shared": 0,
     }
@@ -248,7 +256,10 @@ def test_the_way_back_stays_closed_while_a_row_refuses_and_names_it(shop):
     ran = shop.run("--empty", "--yes")
 
     assert (ran.code, shop.marked) == (1, DeltasMark(LONG_AGO, NOON))
-    assert "2 deltas could not be moved, because rows refuse them. Correct or remove each of these rows" in ran.err
+    assert (
+        "2 deltas could not be moved, because rows refuse them, or they are damaged. Correct or remove each of"
+        in ran.err
+    )
     (line,) = [line for line in ran.out.splitlines() if line.startswith("Refused: ")]
     assert line.startswith("Refused: row CUSTOMER#ann / TOTAL, additions of totals: The store refused the write with ")
     assert shop.total("ben") == (5, 1)
@@ -260,6 +271,22 @@ def test_the_way_back_stays_closed_while_a_row_refuses_and_names_it(shop):
     shop.aws.client.delete_item(TableName="shop", Key=key)
     assert shop.run("--empty", "--yes").code == 0
     assert (shop.marked, shop.total()) == (None, (10, 2))
+
+
+def test_a_delta_that_somebody_damaged_is_named_and_keeps_the_mark_closed(shop):
+    shop.mark(DeltasMark(LONG_AGO, NOON - DELTAS_AFTER_SECONDS))
+    shop.put_deltas("ann", "ben")
+    (damaged, *_) = (item for item in shop.aws.state() if item["pk"]["S"].startswith("delta#"))
+    shop.aws.client.put_item(TableName="shop-state", Item=damaged | {"s": {"S": "{"}})
+    ran = shop.run("--empty", "--yes")
+    assert (ran.code, shop.marked.closed) == (1, NOON - DELTAS_AFTER_SECONDS)
+    name = f"{damaged['pk']['S']} / {damaged['sk']['S']}"
+    assert f"A delta cannot be read, so what it adds is in no row: {name} in the state table." in ran.out
+    assert shop.shown()["pending"] == len(shop.shown()["damaged"]) == 1
+
+    shop.aws.client.delete_item(TableName="shop-state", Key={name: damaged[name] for name in ("pk", "sk")})
+    assert shop.run("--empty", "--yes").code == 0
+    assert {shop.total(each) for each in ("ann", "ben")} == {(5, 1), None}
 
 
 def test_a_bucket_that_another_process_empties_is_waited_for(shop):
@@ -281,7 +308,7 @@ def test_deltas_behind_a_hundred_that_rows_refuse_are_moved(shop, monkeypatch):
     ben = next(
         each for each in map(str, range(1000)) if bucket_of(("main", f"CUSTOMER#{each}", "TOTAL")) == bucket_of(ROW)
     )
-    with patch("streamfold.ledger.deltas.randbelow", return_value=0):  # all in one stripe
+    with patch("streamfold.runtime.new_token", lambda: token(stripe=0)):
         shop.put_deltas(*["ann"] * 4, *[ben] * 4)
     assert shop.run("--empty", "--yes").code == 1
     assert shop.total(ben) == (20, 4)

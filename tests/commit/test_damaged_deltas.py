@@ -6,12 +6,12 @@ from streamfold import App, Count, Key, Router, Row, Sum, Table
 from streamfold.batch.process import process_event
 from streamfold.commit.buckets import TRIED_AGAIN_SECONDS
 from streamfold.engines import MemoryEngine
-from streamfold.errors import EngineError
+from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.deltas import Delta, bucket_of, delta_key, head_key
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CorrectRow, DeleteState, PutRow, PutState, StateKey, SwapText
+from streamfold.writes.guarded import AddRow, CorrectRow, DeleteState, PutRow, PutState, StateKey, SwapText
 from tests.helpers.source import Source
 
 NOW = 1_800_000_000.0
@@ -67,6 +67,10 @@ class Store:
         if any(write.key[0] == self.missing for write in writes):
             raise EngineError(f"Table {self.missing} is missing.")
         return self.engine.transact(writes, expires_at)
+
+
+def is_of_merge(write):
+    return isinstance(write, DeleteState | CorrectRow) or (isinstance(write, SwapText) and write.expected is not None)
 
 
 def is_delta(key):
@@ -192,3 +196,38 @@ def test_what_a_fast_clock_tried_is_tried_again(shop):
     shop.now -= 3_600
     assert shop.deliver(one, both) == []
     assert shop.row(("other", f"B#{B}", "TOTAL"))["amount"] == 1
+
+
+@pytest.mark.parametrize("damaged", ["{", "zz", "0" * 17, "g" + "0" * 17, f"{'0' * 18}abc"])
+@pytest.mark.parametrize("again", [False, True])
+def test_damaged_names_of_deltas_fail_their_item_alone(shop, damaged, again):
+    record = shop.item(1)
+    assert shop.deliver(record) == []
+    (key,) = [key for key in shop.state if key.pk.startswith("ledger#")]
+    item = shop.state[key]
+    shop.store.engine.swap_state(key, {**item, "one.p": damaged}, item["r"])
+    shop.begin()
+    failed = shop.deliver(record if again else shop.item(1, n=2), shop.item(2, SAME[0]))
+    assert {str(each).partition(":")[0] for each in failed} == {"What a ledger item or a claim names cannot be read"}
+    assert shop.row(("main", f"A#{SAME[0]}", "TOTAL"))["amount"] == 1
+
+
+def test_a_delta_of_code_with_another_table_is_left_to_that_code(shop):
+    """As of two versions of an application under a deployment, the newer one of which has another table."""
+    record = shop.item(1)
+    shop.deliver_and_die(record)
+    ((key, text),) = shop.deltas().items()
+    more = Delta.of(text)
+    more = more._replace(additions=(*more.additions, AddRow(("newer", "ROW", "TOTAL"), {"amount": 1}, 1)))
+    shop.store.engine.transact([PutState(key, more.text())], 0)
+    assert shop.deliver(shop.item(2, SAME[0])) == []
+    assert shop.row(("main", f"A#{SAME[0]}", "TOTAL"))["amount"] == 1
+    assert (shop.row(), shop.deltas()) == (None, {key: more.text()})
+    before = shop.now
+    errors = shop.deliver(record)
+    assert {type(error) for error in errors} == {EngineUnavailable}
+    assert "adds to table newer, which this application does not have" in str(errors[0])
+    assert shop.now < before + 1
+    shop.store.engine.transact([PutState(key, text)], 0)
+    assert shop.deliver(record) == []
+    assert (shop.row()["amount"], shop.deltas()) == (1, {})

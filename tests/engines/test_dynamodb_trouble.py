@@ -269,6 +269,7 @@ def test_no_pause_is_longer_than_the_time_that_is_left(monkeypatch, answer, call
         lambda store: store.insert_rows(ROWS),
         lambda store: store.remove_empty(PLACES),
         lambda store: store.read_state(KEYS),
+        lambda store: store.read_together(KEYS),
         lambda store: store.read_rows(PLACES),
         lambda store: store.read_entries(Entries("entries", 1)),
         lambda store: store.read_source(PLACES[0]),

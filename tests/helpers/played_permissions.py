@@ -8,11 +8,13 @@ import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from itertools import count
+from secrets import randbelow, token_hex
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 import boto3
 
+from streamfold import runtime
 from streamfold.batch import referrers
 from streamfold.batch.manifest import change_deltas
 from streamfold.cli import main, session
@@ -27,8 +29,8 @@ from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.lambda_entry.function import Function, handle_verify
 from streamfold.lambda_entry.queue import RING, QueueFunction
-from streamfold.ledger import deltas
-from streamfold.lifecycle import verify
+from streamfold.ledger.deltas import ID_BYTES
+from streamfold.lifecycle import pending_additions, verify
 from streamfold.lifecycle.sources import ItemKeys
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import SOURCE
@@ -60,7 +62,8 @@ SMALL = (
     (session, "SEGMENTS", 4),
     (verify, "ItemKeys", partial(ItemKeys, segments=4)),
     (buckets, "STRIPES", 2),
-    (deltas, "STRIPES", 2),
+    (pending_additions, "STRIPES", 2),
+    (runtime, "new_token", lambda: f"{randbelow(2):x}{token_hex(ID_BYTES)}"),
 )
 """A few items are a long fan-out."""
 MODULE, ON = "sample_under_test", "on the tables"
@@ -386,6 +389,8 @@ class Played:
                 self.write(*step)
                 for item in items:
                     self.run("operate", "repair", "--key", *item, "--yes", ON)
+            if self.puts_deltas:
+                self.redrive_pending(sample)
             self.mark(DeltasMark(time.time()))  # nobody is waited for
             self.run("operate", "buckets", "--empty", "--yes", ON)
         for step in sample.history:
@@ -393,6 +398,18 @@ class Played:
             self._remove_rows(CONTRIBUTORS)
             for item in items:
                 self.run("operate", "repair", "--key", *item, "--yes", ON)
+
+    def redrive_pending(self, sample):
+        """Records are redriven whose deltas a function left behind."""
+        records = []
+        for step in sample.history[:2]:
+            self.write(*step)
+            records += self.changed()
+        with patch("streamfold.commit.pending.settle", lambda *_: []):
+            self.deliver(records, {group: self.new_function(group) for group in self.groups})
+        where = f"{MAPPINGS_PREFIX}left-1"
+        boto3.client("s3").put_object(Bucket=FAILED, Key=where, Body=s3_object(*records))
+        self.run("operate", "redrive", "--apply", "--yes", f"s3://{FAILED}/{where}", ON)
 
     def _items(self, routes):
         """An item of a handler of each kind."""

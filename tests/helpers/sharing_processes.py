@@ -1,10 +1,12 @@
 """Processes that add to shared rows of one table, and are killed, stopped and sent back at random.
 
 ``python -m tests.helpers.sharing_processes FOLDER ENDPOINT SEED KILLS STOPS REMOVALS RECORDS`` begins a process for
-each shard, and begins it again after each kill. Processes inherit what was imported here: a kill costs no second of imports.
+each shard, and begins it again after each kill. Processes inherit what was imported here: a kill costs no second of
+imports.
 
 - Each shard has its own items, whose records follow from the seed: it goes on until enough processes were killed, and
-  ends behind the last record that was ever tried. A process goes back to earlier records now and then.
+  ends behind the last record that was ever tried. A process goes back to earlier records now and then,
+  or on behind records that failed; in the end all records come once more.
 - Half of the processes put all additions, or those to half of the rows, into deltas; the others those to rows at which
   somebody met others. All wait for the deltas that ledger items name.
 - The clocks of the processes differ by minutes, answers of the store are lost, transactions are refused, and
@@ -40,6 +42,8 @@ ITEMS_MAX = 6
 BATCH_MAX = 25
 BACK_MAX = 40
 """Records that a process goes back."""
+GIVEN_UP = 0.4
+"""The share of failed batches that a process goes on behind, though what they put may be pending."""
 WAIT_SECONDS = 0.5
 """How long a process that is through waits before it goes back."""
 LOST = 0.01
@@ -180,6 +184,7 @@ class Shard:
         ahead = self.random.choice(CLOCKS)
         self.runtime = Runtime(app, engine, Settings(), clock=lambda: time.time() + ahead)
         self.runtime.pace.sharing.forced = self._forced(shard)
+        self.last = read(folder, shard, "last")  # all records come once more, as by a redrive of those given up
 
     def _forced(self, shard):
         if shard % 2:
@@ -191,8 +196,13 @@ class Shard:
         while True:
             cursor, tried = (read(self.folder, self.shard, what) for what in ("cursor", "tried"))
             if cursor >= tried >= self.most:
-                if (self.folder / "enough").exists():
+                if self.last:
                     return
+                if (self.folder / "enough").exists():
+                    self.last = 1
+                    self._write("last", 1)
+                    self._write("cursor", 0)
+                    continue
                 cursor = max(0, cursor - self.random.randint(1, BACK_MAX))
                 time.sleep(WAIT_SECONDS)
             batch = self.random.randint(1, BATCH_MAX)
@@ -205,8 +215,10 @@ class Shard:
             done = next((number for number, sequence in enumerate(numbers) if sequence in failed), len(records))
             self.counts["failed"] += len(failed)
             self.counts["records"] += done
+            if failed and not self.last and self.random.random() < GIVEN_UP:
+                done = len(records)
             cursor += done
-            if self.random.random() < 0.1:
+            if not self.last and self.random.random() < 0.1:
                 cursor = max(0, cursor - self.random.randint(1, BACK_MAX))
             self._write("cursor", cursor)
             with (self.folder / f"{self.shard}.counts").open("a") as counts:

@@ -18,21 +18,39 @@ from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.runtime import DeltasMark, Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
-from streamfold.writes.guarded import AddRow, SwapText
+from streamfold.writes.guarded import AddRow, DeleteState, SwapText
 from tests.lifecycle.test_corrected_rows import APP, FAULTS, ROW, Beside, check, removed, wrong_count
 
 HISTORIES, NIGHTLY_HISTORIES = 100, 1_700
 """Of each fault, of three."""
+LATE_SECONDS = 4.5
 ALL_BUCKETS = range(BUCKETS)
 ITEM_1 = ("main", "ITEM#1", "METADATA")
+
+
+class LateDeltas(MemoryEngine):
+    """A store whose transactions become readable item by item: deltas some seconds after their ledger items."""
+
+    def transact(self, writes, expires_at):
+        refused = super().transact(writes, expires_at)
+        if refused is None:
+            puts = [write.key.sk for write in writes if isinstance(write, SwapText) and write.expected is None]
+            self.put_at.update(dict.fromkeys(puts, self.now()))
+        return refused
+
+    def read_entries(self, wanted):
+        found = super().read_entries(wanted)
+        return [each for each in found if self.now() >= self.put_at.get(each[0], 0.0) + LATE_SECONDS]
 
 
 class BesideDeltas(Beside):
     """The same, with processes that put what they add into deltas, and die before they move it."""
 
-    def __init__(self, count=4, *, noted=True, engine=None):
+    def __init__(self, count=4, *, noted=True, late=False):
         self.now, self.pauses = 1_000.0, []
         super().__init__(count)
+        if late:
+            self.engine.__class__, self.engine.put_at, self.engine.now = LateDeltas, {}, lambda: self.now
         self.dying = Runtime(APP, self.engine, Settings(), pause=self._die, clock=lambda: self.now)
         self.dying.pace.sharing.forced = lambda row: True
         self.run = Runtime(APP, self.engine, Settings(), pause=self._pause, clock=lambda: self.now)
@@ -71,7 +89,7 @@ class BesideDeltas(Beside):
 
     @property
     def is_pending(self):
-        return ROW in pending_rows("shop", self.engine, ALL_BUCKETS)
+        return ROW in pending_rows("shop", self.engine, ALL_BUCKETS).rows
 
     def row(self):
         found = self.engine.read_rows([ROW]).get(ROW, {})
@@ -125,7 +143,7 @@ def test_what_waits_in_deltas_and_is_moved_at_any_points_is_added_once_in_thousa
 
 
 def corrected(fault, random):
-    beside = BesideDeltas(6)
+    beside = BesideDeltas(6, late=random.random() < 0.5)
     if random.random() < 0.3:
         beside.toggle_in_deltas(*random.sample(range(6), random.randint(1, 3)))
     fault(beside)
@@ -166,24 +184,13 @@ def test_what_waits_behind_more_deltas_than_are_read_at_once_is_seen():
         key = delta_key("shop", new_name(bucket, f"0{number:016x}"))
         beside.engine.transact([SwapText(key, Delta((AddRow(other, {"n": 1}, 1),)).text(), None)], 0)
     assert [each.why for each in beside.correct([ROW], {}).remaining] == [PENDING]
-    assert sum(1 for _ in deltas_in("shop", beside.engine, bucket)) == FOUND_MAX * 2 + 1
-
-
-class LateDeltas(MemoryEngine):
-    """A store whose transactions become readable item by item: deltas come after their ledger items."""
-
-    hides = staticmethod(lambda _: False)
-
-    def read_entries(self, wanted):
-        return [each for each in super().read_entries(wanted) if not self.hides(each[0])]
+    assert sum(map(len, deltas_in("shop", beside.engine, bucket))) == FOUND_MAX * 2 + 1
 
 
 def test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for():
-    beside = BesideDeltas()
+    beside = BesideDeltas(late=True)
     wrong_count(beside)
     beside.toggle_in_deltas(0)
-    until, beside.engine.__class__ = beside.now + 4.5, LateDeltas
-    beside.engine.hides = lambda _: beside.now < until
     found = beside.correct([ROW], {})
     assert [each.why for each in found.remaining] == [PENDING]
     right_once_emptied(beside, found)
@@ -225,6 +232,22 @@ def test_a_correction_that_began_before_the_first_delta_sees_what_is_pending(mom
         beside.toggle_in_deltas(0)
 
     right_once_emptied(beside, beside.correct([ROW], {moment: first}))
+
+
+def test_a_row_of_which_a_damaged_delta_may_be_is_left_until_somebody_removes_it():
+    beside = BesideDeltas()
+    beside.toggle_in_deltas(1)
+    (key,) = (key for key in beside.engine.state if key.pk.startswith("delta#"))
+    beside.engine.state[key]["s"] = "{"
+    warnings = []
+    beside.run.warn = warnings.append
+    assert [each.row for each in beside.verified().different] == [ROW]
+    found = beside.correct([ROW], {})
+    assert [[each.why for each in found.remaining]] == [warnings]
+    assert "Remove it" in warnings[0]
+    assert next(each.deltas for each in explain_item(beside.explained(), ITEM_1) if each.deltas)[0].status == "unread"
+    beside.engine.transact([DeleteState(key)], 0)
+    check(beside, beside.correct([ROW], {}))
 
 
 def test_a_row_is_not_different_while_something_of_it_is_pending():

@@ -20,6 +20,7 @@ from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
+from streamfold.writes.guarded import DeleteState
 from tests.helpers import backfill_histories
 from tests.helpers.backfill_histories import History, _encoded, _key
 from tests.helpers.records import change, item
@@ -306,6 +307,19 @@ def test_a_part_of_which_a_row_takes_no_more_is_kept_until_the_row_is_corrected(
     engine.rows[("main", "OTHER#x", "TOTAL")] = row
     assert (retired(engine, "other", remove=remove).kept, deltas(engine)) == ([], [])
     assert rows(engine).get("OTHER#x", {}).get("total") == (None if remove else {"N": "6"})
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_part_with_a_damaged_delta_is_kept_until_somebody_removes_it(remove):
+    engine = MemoryEngine(ALL.tables.values())
+    filled(engine, numbers=(1, 2))
+    filled_in_deltas(engine, 3)
+    (key,) = (key for key in engine.state if key.pk.startswith("delta#"))
+    engine.state[key]["s"] = "{"
+    (kept,) = retired(engine, "other", remove=remove).kept
+    assert (kept.key, "Remove it" in kept.why) == (ledger_key("shop", "other", _key("ITEM#3")), True)
+    engine.transact([DeleteState(key)], 0)
+    assert retired(engine, "other", remove=remove).kept == []
 
 
 def test_a_second_run_finds_nothing(engine):

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from streamfold import Add, App, Average, Change, Count, Document, Key, Router, Row, Sum, Table
-from streamfold.commit.buckets import LOOKED_SECONDS, empty_forgotten, note_forgotten
+from streamfold.commit.buckets import LOOKED_SECONDS, empty_unvisited, note_unvisited
 from streamfold.proofs.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.proofs.choices import Drawn
 from streamfold.proofs.driver import NOW, Driver
@@ -178,9 +178,9 @@ class LateDriver(Driver):
         if self._deltas:  # of a claim that is gone nobody asks for its deltas, but processes have started since
             self._pause(LOOKED_SECONDS)
             runtime = self._invocation()
-            note_forgotten(runtime)
-            while runtime.pace.sharing.forgotten:
-                empty_forgotten(runtime)
+            note_unvisited(runtime)
+            while runtime.pace.sharing.unvisited:
+                empty_unvisited(runtime)
         self._expire(NOW + LATE_SECONDS)
         super()._redrive(changes, how)
 

@@ -443,7 +443,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a correction does not wait between its scans",
     None,
-    tests=PENDING + "test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for",
+    tests=(PENDING + "test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for", AT_ANY_POINTS),
 )
 def _() -> Iterator[None]:
     with patch.object(row_repair, "READABLE_SECONDS", 0.0):

@@ -17,9 +17,8 @@ from random import Random
 import pytest
 
 from streamfold.batch.manifest import change_deltas
-from streamfold.commit.buckets import pending_in
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.ledger.deltas import BUCKETS
+from streamfold.lifecycle.buckets import WayBack
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, environment
@@ -187,11 +186,14 @@ def test_older_code_and_this_code_take_turns(
                 check_stops(cold, writes.again(), dynamodb)
             with process(ROOT / "framework", 3 - share) as another:
                 turn(another, writes)
-            change_deltas(runtime, lambda mark: mark._replace(closed=True))
+            back = WayBack(runtime, lambda _: None)
+            assert back.close().closed
             turn(newer, writes)
-            assert [pending_in(runtime, bucket) for bucket in range(BUCKETS)] == [{}] * BUCKETS
+            closed = change_deltas(runtime, lambda mark: mark._replace(closed=time.time() - OPENED_SECONDS))
+            assert back.wait(closed)
+            assert back.empty() == 0
             check_stops(older, writes.again(), dynamodb)
-            change_deltas(runtime, lambda _: None)
+            assert back.take_away(closed)
             turn(older, writes)
             assert rows_of(dynamodb) == writes.rows()
         turn(newer, writes)

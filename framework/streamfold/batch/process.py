@@ -15,7 +15,7 @@ from streamfold.batch.order import ItemWork, by_item
 from streamfold.batch.report import Failing, Report, add_failures
 from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_schema
-from streamfold.commit.buckets import empty_forgotten, learn_shared, note_forgotten
+from streamfold.commit.buckets import empty_unvisited, learn_shared, note_unvisited
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
 from streamfold.commit.pending import PendingWork, clear_pending
@@ -230,8 +230,8 @@ def _begin_sharing(runtime: Runtime, records: int, *, is_new: bool) -> None:
         with suppress(EngineError, HandlerError):  # a favour to others: what fails there fails no record of this batch
             learn_shared(runtime)
             if is_new and _may_empty(runtime):
-                note_forgotten(runtime)
-            empty_forgotten(runtime)
+                note_unvisited(runtime)
+            empty_unvisited(runtime)
 
 
 def _may_empty(runtime: Runtime) -> bool:

@@ -1,4 +1,4 @@
-"""``streamfold buckets`` shows what waits for shared rows, and leads a state back to code that does not know deltas."""
+"""``streamfold buckets`` shows what waits for shared rows, and makes a state ready for code before deltas."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,10 +16,11 @@ from streamfold.runtime import DeltasMark
 from streamfold.writes.guarded import RowKey
 
 LOCAL = "A local state has no deltas: one process works on it at a time."
-NOTHING = Buckets(None, {}, (), {}, 0)
+NOTHING = Buckets(None, {}, (), (), {}, 0)
 REMEDY = (
-    "Correct or remove each of these rows, run streamfold buckets --empty again, and then streamfold verify --full "
-    "--repair. Older code would withdraw from a row what is still pending for it, so the mark remains closed."
+    "Correct or remove each of these rows and damaged deltas, run streamfold buckets --empty again, and then "
+    "streamfold verify --full --repair. Older code would withdraw from a row what is still pending for it, so the mark "
+    "remains closed."
 )
 CHANGED = (
     "Somebody changed the mark meanwhile, so it was not taken away: streamfold buckets shows it. Run the command again."
@@ -58,7 +59,7 @@ def buckets(opened: Session) -> Report:
     \b
     Exit codes:
       0  no row refuses what is pending; with --empty, the mark was taken away
-      1  a row refuses what is pending, or with --empty, something is still pending or somebody changed the mark
+      1  a row refuses what is pending, or a delta is damaged; with --empty, the mark was not taken away
       2  the command stopped early: an option, the application or the store is wrong
 
     \b
@@ -72,19 +73,19 @@ def buckets(opened: Session) -> Report:
         return Report([LOCAL], _object(opened.app, NOTHING))
     if not (given.empty or given.open):
         found = read_buckets(runtime)
-        return Report(_lines(found), _object(opened.app, found), bool(found.refusing))
+        return Report(_lines(found), _object(opened.app, found), bool(found.refusing or found.unread))
     opened.confirm_writes()
     if given.open:
         open_again(runtime)
         found = read_buckets(runtime)
-        return Report(_lines(found), _object(opened.app, found), bool(found.refusing))
-    problem = _lead_back(opened)
+        return Report(_lines(found), _object(opened.app, found), bool(found.refusing or found.unread))
+    problem = _emptied(opened)
     found = read_buckets(runtime)
     lines = _lines(found) if problem is None else [*_lines(found), Note(problem)]
     return Report(lines, {**_object(opened.app, found), "problem": problem}, problem is not None)
 
 
-def _lead_back(opened: Session) -> str | None:
+def _emptied(opened: Session) -> str | None:
     """Closes the mark, waits, empties the buckets and takes the mark away; returns why it is still there, or None."""
     way = WayBack(opened.runtime, _note_seconds)
     mark = way.close()
@@ -93,14 +94,12 @@ def _lead_back(opened: Session) -> str | None:
         note(f"The mark is closed since {_time(mark.closed)}: no batch that begins now puts deltas.")
         if not way.wait(mark):
             return CHANGED
-    pending = way.empty()
-    if pending:
+    if remaining := way.empty():
+        pending = counted(remaining, "delta")
         found = read_buckets(opened.runtime)
-        if found.refusing:
-            return f"{counted(pending, 'delta')} could not be moved, because rows refuse them. {REMEDY}"
-        return (
-            f"{counted(pending, 'delta')} could not be moved, because others hold the buckets. Run the command again."
-        )
+        if found.refusing or found.unread:
+            return f"{pending} could not be moved, because rows refuse them, or they are damaged. {REMEDY}"
+        return f"{pending} could not be moved, because others hold the buckets. Run the command again."
     if mark is not None and not way.take_away(mark):
         return CHANGED
     return None
@@ -122,9 +121,10 @@ def _state(mark: DeltasMark | None) -> str:
 def _lines(found: Buckets) -> Iterator[Printed]:
     yield _mark_line(found.mark)
     total = sum(found.pending.values())
-    places = ", ".join(f"{count:,} in {bucket:x}" for bucket, count in found.pending.items())
-    yield f"Pending: {counted(total, 'delta')}{f' ({places})' if places else ''}."
+    counts = ", ".join(f"{count:,} in {bucket:x}" for bucket, count in found.pending.items())
+    yield f"Pending: {counted(total, 'delta')}{f' ({counts})' if counts else ''}."
     yield from first_lines(found.refusing, _refusing_line)
+    yield from first_lines(found.unread, printable)
     for bucket, lease in found.leases.items():
         yield f"Bucket {bucket:x} is emptied by {printable(lease.holder)} until {_time(lease.until)}."
     yield f"Known to be shared: {counted(found.rows_shared, 'row')}."
@@ -155,6 +155,7 @@ def _object(app: App, found: Buckets) -> dict[str, Any]:
             {"row": _row(app, each.row), "handlers": list(each.handlers), "reason": each.reason}
             for each in found.refusing
         ],
+        "damaged": list(found.unread),
         "leases": [
             {"bucket": f"{bucket:x}", "holder": lease.holder, "until": _time(lease.until)}
             for bucket, lease in found.leases.items()

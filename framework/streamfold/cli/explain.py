@@ -38,7 +38,7 @@ from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
 from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
-from streamfold.lifecycle.pending_additions import GONE, PENDING, REFUSED, DeltaOfItem, PendingAdditions
+from streamfold.lifecycle.pending_additions import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import derived_by, hidden
@@ -50,6 +50,7 @@ from streamfold.writes.guarded import RowKey
 DELTAS = {
     PENDING: "is pending: the rows do not have it yet",
     REFUSED: "is refused by a row",
+    UNREAD: "is damaged",
     GONE: "is gone: the rows have it",
 }
 """What a delta's status means for the item that added by it."""

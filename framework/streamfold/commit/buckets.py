@@ -264,8 +264,15 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
         deltas, damaged = read_deltas(runtime.application.name, found)
         waiting.damaged |= damaged
         waiting.refused.update((name, each) for name, each in deltas.items() if each.refused)
-        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused}
+        strange = _of_other_code(runtime, deltas)
+        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused and name not in strange}
         buckets |= waiting.due(runtime.clock())
+        if not buckets and strange:
+            name, tables = next(iter(strange.items()))
+            raise EngineUnavailable(
+                f"Delta {name} adds to table {', '.join(sorted(tables))}, which this application does not have: a "
+                "process of the code that put it has to run."
+            )
         if not buckets:
             return
         emptied = empty_buckets(runtime, buckets, found, always=waiting.tries_all)
@@ -299,13 +306,17 @@ def read_deltas(application: str, texts: Mapping[str, str]) -> tuple[dict[str, D
     unread: dict[str, str] = {}
     for name, text in texts.items():
         try:
-            deltas[name] = Delta.of(text)
-        except EngineError:
-            unread[name] = (
-                f"A delta cannot be read, so what it adds is in no row: {delta_key(application, name).pk} / {name} in "
-                "the state table. Remove it, then run streamfold verify --rows --repair, which corrects its rows."
-            )
+            deltas[name] = Delta.of(text, delta_key(application, name))
+        except EngineError as error:
+            unread[name] = str(error)
     return deltas, unread
+
+
+def _of_other_code(runtime: Runtime, deltas: Mapping[str, Delta]) -> dict[str, set[str]]:
+    """The deltas that add to tables which this code does not have, with these: other code put them, and moves them."""
+    tables = runtime.application.tables.keys()
+    strange = {name: {each.key[0] for each in delta.additions} - tables for name, delta in deltas.items()}
+    return {name: unknown for name, unknown in strange.items() if unknown}
 
 
 class Head(NamedTuple):
@@ -350,11 +361,11 @@ class SharedRows(NamedTuple):
     @classmethod
     def of(cls, item: Mapping[str, object] | None) -> "SharedRows":
         """The rows of a state item. One that is damaged names none: it guards nothing, and is written anew."""
-        try:
-            rows = dict(each.split("@") for each in str((item or {}).get("s", "")).split())
-            return cls(int(str((item or {}).get("r", 0))), {name: float(at) for name, at in rows.items()})
-        except (TypeError, ValueError):
-            return cls(int(str((item or {}).get("r", 0))))
+        revision, stored = (item or {}).get("r", 0), str((item or {}).get("s", ""))
+        with suppress(TypeError, ValueError):
+            rows = dict(each.split("@") for each in stored.split())
+            return cls(int(str(revision)), {name: float(at) for name, at in rows.items()})
+        return cls(int(revision) if isinstance(revision, int | Decimal) else 0)
 
     def since(self, time: float) -> dict[str, float]:
         """The rows at which somebody met since then."""
@@ -391,18 +402,18 @@ def read_heads(runtime: Runtime) -> dict[int, Head]:
     return heads
 
 
-def note_forgotten(runtime: Runtime) -> None:
+def note_unvisited(runtime: Runtime) -> None:
     """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
     now = runtime.clock()
     looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
-    runtime.pace.sharing.forgotten = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
+    runtime.pace.sharing.unvisited = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
 
 
-def empty_forgotten(runtime: Runtime) -> None:
+def empty_unvisited(runtime: Runtime) -> None:
     """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
-    forgotten = runtime.pace.sharing.forgotten
-    chosen = sorted(forgotten)[:AT_ONCE_MAX]
-    forgotten.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    unvisited = runtime.pace.sharing.unvisited
+    chosen = sorted(unvisited)[:AT_ONCE_MAX]
+    unvisited.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
     if chosen:
         empty_buckets(runtime, chosen, {})
 
@@ -486,7 +497,9 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
     found |= {name: text for name, text in known.items() if bucket_in(name) == bucket}
     deltas, _ = read_deltas(runtime.application.name, found)
     mover = Mover(runtime, found, turn)
-    mover.move_all({name: delta for name, delta in deltas.items() if always or _is_due(delta, now)})
+    others = _of_other_code(runtime, deltas)
+    due = {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
+    mover.move_all(due)
     _note_shared(runtime, bucket, _met(deltas))
     turn.give_back()
     return mover

@@ -206,8 +206,8 @@ def of_ledger(route: Route, *, ordered: bool, adds: bool, stored: Place | None =
 
 
 def of_deltas(routes: Iterable[Route], every: Iterable[Route]) -> Permissions:
-    """Deltas, if some of these routes may put any. Whoever waits for its own moves those of ``every`` route, of other
-    groups too.
+    """Deltas, if some of these routes may put any. A process that waits for its own moves those of ``every``
+    route, of other groups too.
     """
     from streamfold.derivations.derivation import derivation
 

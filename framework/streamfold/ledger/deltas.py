@@ -15,7 +15,7 @@ from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from streamfold.errors import RecordError, damaged
+from streamfold.errors import EngineError, RecordError, damaged
 from streamfold.ledger.contribution import stored_key_text, untagged
 from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
 from streamfold.records.values import decode, number_text
@@ -33,6 +33,7 @@ ADDITION_BYTES_MAX = 4 * ADDITION_LETTERS_MAX
 ID_BYTES = 8
 """Random bytes of a name: 64 bits, so that no two deltas have one, also in a year of a thousand processes."""
 NAME_LETTERS = 2 + 2 * ID_BYTES
+HEX_DIGITS = frozenset("0123456789abcdef")
 ROWS_KEPT_MAX = 10_000
 """Rows whose names are cached: each addition asks for the name of its row."""
 
@@ -90,10 +91,12 @@ def names_text(names: DeltaNames) -> str:
 
 @lru_cache(ROWS_KEPT_MAX)
 def names_in(text: str) -> DeltaNames:
-    """The deltas that a ledger item or a claim names."""
+    """The deltas that a ledger item or a claim names. Raises ``EngineError`` for a text that is damaged."""
     found = {}
     for each in text.split():
         rows = each[NAME_LETTERS:]
+        if len(each) < NAME_LETTERS or not {*each[:NAME_LETTERS]} <= HEX_DIGITS or len(rows) % ROW_NAME_LETTERS:
+            raise damaged("What a ledger item or a claim names")
         found[each[:NAME_LETTERS]] = frozenset(
             rows[place : place + ROW_NAME_LETTERS] for place in range(0, len(rows), ROW_NAME_LETTERS)
         )
@@ -149,15 +152,22 @@ class Delta(NamedTuple):
         return f'{{"add":[{",".join(map(_addition_text, self.additions))}]{handlers}{met}{refused}}}'
 
     @classmethod
-    def of(cls, text: str) -> "Delta":
-        """The delta of a stored text. Raises ``EngineError`` for one that is damaged."""
+    def of(cls, text: str, key: StateKey | None = None) -> "Delta":
+        """The delta of a stored text. Raises ``EngineError`` for one that is damaged; with its key, says what to do."""
         try:
             stored = json.loads(text)
             refused = RowRefusal(*stored["refused"]) if "refused" in stored else None
             met = tuple(stored.get("met", ()))
             return cls(tuple(map(_addition, stored["add"])), tuple(stored["by"]), met, refused)
         except (AttributeError, KeyError, RecordError, TypeError, ValueError, DecimalException):
-            raise damaged("A delta") from None
+            raise damaged_delta(key) if key else damaged("A delta") from None
+
+
+def damaged_delta(key: StateKey) -> EngineError:
+    return EngineError(
+        f"A delta cannot be read, so what it adds is in no row: {key.pk} / {key.sk} in the state table. Remove it, "
+        "then run streamfold verify --rows --repair, which corrects its rows."
+    )
 
 
 def _addition_text(write: AddRow) -> str:

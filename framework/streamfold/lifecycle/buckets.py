@@ -10,11 +10,11 @@ The mark in the manifest says whether deltas may be put (``batch.manifest``, doc
 | closed | every batch that read the open mark has ended, and  | none   | older code withdraws what is still pending  |
 |        | nothing is pending                                  |        |                                             |
 
-The mark has the time when it was closed. So two marks differ if somebody opened one in between, and whoever stopped
-waiting goes on where the time is by now.
+The mark has the time when it was closed. So two marks differ if somebody opened one in between, and a
+command that was stopped waits only for the rest of the time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from streamfold.batch.manifest import change_deltas, read_manifest
@@ -24,10 +24,11 @@ from streamfold.commit.buckets import (
     Texts,
     empty_buckets,
     pending_in,
+    read_deltas,
     read_heads,
     read_shared,
 )
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineUnavailable, plain
 from streamfold.ledger.deltas import BUCKETS, Delta, bucket_in
 from streamfold.runtime import SHARED_SECONDS, DeltasMark, Runtime
 from streamfold.writes.guarded import RowKey
@@ -36,7 +37,7 @@ ROUNDS_MAX = 100
 """Rounds over all buckets. Nobody puts deltas by then, so a few rounds empty them unless others hold their leases."""
 PENDING_MAX = 1_000_000
 """Deltas of one stripe that are listed: all of them."""
-TOLD_EVERY_SECONDS = 60.0
+SHOWN_EVERY_SECONDS = 60.0
 
 
 class RefusingRow(NamedTuple):
@@ -60,6 +61,7 @@ class Buckets(NamedTuple):
     mark: DeltasMark | None
     pending: Mapping[int, int]  # deltas, by bucket
     refusing: Sequence[RefusingRow]
+    unread: Sequence[str]  # what to do about deltas that somebody damaged
     leases: Mapping[int, Lease]
     rows_shared: int
 
@@ -68,10 +70,12 @@ def read_buckets(runtime: Runtime) -> Buckets:
     """Reads what is pending, with consistent reads. Writes nothing."""
     mark, heads, now = deltas_mark(runtime), read_heads(runtime), runtime.clock()
     texts = _all_pending(runtime)
+    deltas, unread = read_deltas(runtime.application.name, texts)
     return Buckets(
         mark,
         _by_bucket(texts),
-        _refusing(texts),
+        _refusing(deltas.values()),
+        [*unread.values()],
         {bucket: Lease(head.holder, head.until) for bucket, head in heads.items() if head.holder and head.until > now},
         sum(len(shared.since(now - SHARED_SECONDS)) for shared in read_shared(runtime).values()),
     )
@@ -87,7 +91,7 @@ def open_again(runtime: Runtime) -> DeltasMark | None:
 
 
 class WayBack:
-    """Leads a state back to code that does not know deltas."""
+    """Makes a state ready for code that does not know deltas."""
 
     def __init__(self, runtime: Runtime, show: Callable[[float], None]) -> None:
         """``show`` gets the seconds for which batches that began before may still put deltas, from time to time."""
@@ -106,7 +110,7 @@ class WayBack:
         """Waits until every batch has ended that may put deltas. False if somebody changed the mark meanwhile."""
         while (seconds := mark.quiet_at - self.runtime.clock()) > 0:
             self.show(seconds)
-            self.runtime.wait(min(seconds, TOLD_EVERY_SECONDS))
+            self.runtime.wait(min(seconds, SHOWN_EVERY_SECONDS))
             if deltas_mark(self.runtime) != mark:
                 return False
         return True
@@ -120,8 +124,9 @@ class WayBack:
         tried: set[int] = set()  # buckets in which also what a row refused was tried
         for _ in range(ROUNDS_MAX):
             pending, failed = _all_pending(self.runtime), None
-            unfinished = {bucket_in(name) for name, text in pending.items() if not Delta.of(text).refused}
-            buckets = sorted(unfinished | {bucket_in(name) for name in pending} - tried)
+            deltas, _ = read_deltas(self.runtime.application.name, pending)
+            movable = {bucket_in(name) for name, delta in deltas.items() if not delta.refused}
+            buckets = sorted(movable | {bucket_in(name) for name in pending} - tried)
             if not buckets:
                 return len(pending)
             for start in range(0, len(buckets), AT_ONCE_MAX):
@@ -154,12 +159,12 @@ def _by_bucket(texts: Texts) -> dict[int, int]:
     return dict(sorted(counts.items()))
 
 
-def _refusing(texts: Texts) -> list[RefusingRow]:
+def _refusing(deltas: Iterable[Delta]) -> list[RefusingRow]:
     """The rows that refuse, each once with each reason."""
     found: dict[tuple[RowKey, str], dict[str, None]] = {}
-    for delta in map(Delta.of, texts.values()):
+    for delta in deltas:
         if delta.refused:
             for addition in delta.additions:
-                handlers = found.setdefault((addition.key, delta.refused.reason), {})
+                handlers = found.setdefault((addition.key, plain(delta.refused.reason)), {})
                 handlers |= dict.fromkeys(delta.handlers)
     return [RefusingRow(row, reason, tuple(sorted(handlers))) for (row, reason), handlers in found.items()]

@@ -174,7 +174,9 @@ class Retirement(TakenOut):
         for key, item in items.items():
             for name, rows in names_in(item.deltas(self.handler)).items():
                 refused = waiting.refused.get(name)
-                if refused is not None and refused.refused is not None and rows & refused.rows:
+                if name in waiting.damaged:
+                    failed[key] = waiting.damaged[name]
+                elif refused is not None and refused.refused is not None and rows & refused.rows:
                     failed[key] = f"{REFUSED} {plain(refused.refused.reason)}"
         return failed
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import DecimalException, localcontext
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
@@ -47,6 +47,9 @@ from streamfold.writes.guarded import (
     PutRow,
     RowKey,
 )
+
+if TYPE_CHECKING:
+    from streamfold.lifecycle.pending_additions import PendingRows
 
 SCANS_MAX = 6
 """Scans of the state. A row that changes during each of them is left to the next run."""
@@ -161,7 +164,7 @@ class RowCorrection:
         self.marked: dict[RowKey, Marked] = {}
         self.held: dict[RowKey, Contributors] = {}  # contributors that were found since the rows were marked
         # Rows of which something was pending after the last scan, by bucket; None: no process puts deltas.
-        self.pending: dict[int, set[RowKey]] | None = None
+        self.pending: dict[int, PendingRows] | None = None
 
     def correct(self, rows: Collection[RowKey]) -> RowsCorrected:
         """Corrects these rows, unless they keep changing. Reads all of the state; raises the errors of reads."""
@@ -250,13 +253,15 @@ class RowCorrection:
         return read_manifest(self.by.app.name, self.engine).deltas is not None
 
     def _is_pending(self, row: RowKey) -> bool:
-        """Whether something of a row waited in a delta after the last scan."""
+        """Whether something of a row waited in a delta after the last scan. Raises ``EngineError`` if nobody knows."""
         if self.pending is None or is_in_state(row):
             return False
         bucket = bucket_of(row)
         if bucket not in self.pending:
             self.pending[bucket] = pending_rows(self.by.app.name, self.engine, [bucket])
-        return row in self.pending[bucket]
+        for why in self.pending[bucket].unread.values():  # it may be of this row
+            raise EngineError(why)
+        return row in self.pending[bucket].rows
 
     def _leave(self, row: RowKey, why: str) -> None:
         self.found.remaining.append(RemainingRow(row, why))

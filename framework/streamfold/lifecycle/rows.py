@@ -216,7 +216,10 @@ class RowsVerifier:
         # The mark is read now: the command may have begun before a process noted that it puts deltas.
         if read_manifest(name, self.engine).deltas is None:
             return found
-        pending = {row for row in pending_rows(name, self.engine, range(BUCKETS)) if is_target(self.routes, row)}
+        rows, unread = pending_rows(name, self.engine, range(BUCKETS))
+        for delta, why in unread.items():  # what it adds is in no row: its rows differ
+            self.runtime.warn_once(("delta", delta), why)
+        pending = {row for row in rows if is_target(self.routes, row)}
         self.pending |= pending
         return {row: each for row, each in found.items() if row not in pending}
 
