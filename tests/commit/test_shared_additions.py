@@ -16,7 +16,7 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.values import decode
 from streamfold.runtime import DELTAS_AFTER_SECONDS, Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
-from streamfold.writes.guarded import CONFLICT, AddRow, LedgerWrite, Reason, Refused, SwapText
+from streamfold.writes.guarded import CONFLICT, VALIDATION, AddRow, LedgerWrite, Reason, Refused, SwapText
 from tests.commit.test_buckets import Store
 from tests.helpers.source import Source
 
@@ -382,6 +382,19 @@ def test_a_process_whose_delta_is_pending_takes_no_step_over_it(shop):
     assert shop.first.deliver(shop.source.remove("ORDER#1", "ORDER")) == []
     assert shop.pending() == []
     assert shop.amount(EVERYTHING) == 0
+
+
+def test_a_step_that_moves_no_row_is_reported_while_its_row_refuses_what_the_step_before_added(shop):
+    """It is acknowledged once the row has what its ledger item says."""
+    shop.first.pace.sharing.forced = lambda row: row == EVERYTHING
+    refuses = at(100, EVERYTHING, code=VALIDATION)
+    [reported] = shop.first.deliver(shop.order(1, n=5), trouble=refuses)
+    assert "ValidationError" in str(reported)
+    again = shop.order(1, n=5, note="x")
+    assert {str(error) for error in shop.first.deliver(again, trouble=refuses)} == {str(reported)}
+    shop.now += 60
+    assert shop.first.deliver(again) == []
+    assert shop.amount(EVERYTHING) == 5
 
 
 def test_a_redelivered_change_moves_what_its_claim_names(shop):

@@ -198,7 +198,9 @@ class Steps:
             return []
         if found.waits:
             try:
-                planned = self._unit(work, key, steps, ready(found, steps, self.pending_work.deltas))
+                held = ready(found, steps, self.pending_work.deltas)
+                self.pending_work.deltas.wait_for_item(held, routes, work.changes)  # what a row refuses still
+                planned = self._unit(work, key, steps, held)
             except (EngineError, HandlerError) as error:
                 for route, change in product(routes, work.changes):
                     self.failing.fails(change, route, error)

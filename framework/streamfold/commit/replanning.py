@@ -447,7 +447,9 @@ class Replanner:
             return []
         if found.waits:
             try:
-                planned = again(unit, ready(found, planned.steps, deltas), self.retired)
+                held = ready(found, planned.steps, deltas)
+                deltas.wait_for_item(held, unit.routes, unit.changes)  # what a row refuses still
+                planned = again(unit, held, self.retired)
             except HandlerError as error:
                 self.progress.fail([unit], error)
                 return []
