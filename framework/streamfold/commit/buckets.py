@@ -498,8 +498,8 @@ def _empty(runtime: Runtime, bucket: int, known: Mapping[str, str], *, always: b
     deltas, _ = read_deltas(runtime.application.name, found)
     mover = Mover(runtime, found, turn)
     others = _of_other_code(runtime, deltas)
-    due = {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
-    mover.move_all(due)
+    own = {name: delta for name, delta in deltas.items() if name not in others}
+    mover.move_all({name: delta for name, delta in own.items() if always or _is_due(delta, now)})
     _note_shared(runtime, bucket, _met(deltas))
     turn.give_back()
     return mover
