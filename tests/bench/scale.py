@@ -7,13 +7,11 @@ do with them is ``scale_model``. ``--large`` draws docs/pictures/*.svg too, and 
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from streamfold import App, Count, Item, Key, Router, Row, Sum
 from streamfold.batch.process import plan_changes
@@ -21,12 +19,11 @@ from streamfold.commit.plan import Transaction as PlannedTransaction
 from streamfold.commit.plan import Unit, pack
 from streamfold.engines import MemoryEngine
 from streamfold.engines.capacity import dollars as billed
-from streamfold.ledger.state_keys import row_name
+from streamfold.ledger.deltas import STRIPES, bucket_of
 from streamfold.records.envelope import Origins
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey
-from tests.bench.scale_lanes import BUCKETS, STRIPES, Arrivals, Function, LedgerItem, Shared, Step
+from tests.bench.scale_lanes import Arrivals, Function, LedgerItem, Shared, Step
 from tests.bench.scale_model import Addition, Bill, Delta, Seen, Transaction, add_to
 from tests.bench.shop import ARN
 
@@ -208,11 +205,6 @@ class PlannedBatch(NamedTuple):
 def row_of(unit: Unit) -> str:
     (effect,) = unit.effects
     return f"{effect.key[1]}/{effect.key[2]}"
-
-
-@cache
-def bucket_of(row: RowKey) -> int:
-    return crc32(row_name(row).encode()) % BUCKETS
 
 
 def _order(random: Random, what: str, customer: int, number: int) -> dict[str, Any]:

@@ -11,6 +11,27 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol
 
+from streamfold.commit.buckets import (
+    AT_ONCE_MAX,
+    JITTER,
+    LEASE_SECONDS,
+    LOOK_SECONDS_MAX,
+    REST_SECONDS,
+    SHARED_FRESH_SECONDS,
+    SHARED_ROWS_MAX,
+)
+from streamfold.ledger.deltas import BUCKETS, STRIPES
+from streamfold.runtime import (
+    FIRST_WAIT_RECORDS,
+    FIRST_WAIT_SECONDS,
+    FIRST_WAIT_SECONDS_MAX,
+    HEADS_SECONDS,
+    HEADS_SECONDS_MET,
+    SETTLED_MAX,
+    SHARE_MET_MAX,
+    SHARED_SECONDS,
+)
+from streamfold.settings.limits import ACTIONS_MAX
 from tests.bench.scale_model import (
     CONDITION,
     PARTITIONS,
@@ -41,34 +62,14 @@ POLL_SECONDS = 0.05
 """Between two looks of a lane that found no records."""
 PROCESSES_A_LANE = 2
 """Of which an invocation takes any that is free, where it does not always take the same."""
-ACTIONS_MAX = 100
-BUCKETS, STRIPES = 16, 16
-SHARED_SECONDS = 60.0
-"""Time after which a row that nobody met others at is added to directly again."""
-HEADS_SECONDS, HEADS_SECONDS_MET = 3.0, 1.0
-"""Time after which a process that has met others reads the heads again; the shorter one while its last batch did."""
-SHARE_MET_MAX = 0.4
-"""Share of a batch's chunks that met others, from which the next batch puts all its additions into deltas."""
-FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 0.8, 20
-"""The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
-REST_SECONDS, LOOK_SECONDS_MAX = 0.1, 0.8
-"""Between two rounds of a bucket, and between two looks of a lane. Each look waits twice as long as the one before, up
-to the longest: a thousand lanes that wait for one bucket read one key."""
-LEASE_SECONDS, AT_ONCE_MAX, HEAD_ROWS_MAX = 2.0, 8, 400
-HEAD_FRESH_SECONDS = 10.0
-"""A head that names a row is not written again so soon for the same row."""
 MERGE_TRIES_MAX, MERGE_PAUSES_MAX = 8, 2
 """Times that a merge is sent, and how often its pause is doubled: a bucket stands still meanwhile."""
-SETTLED_MAX = 10_000
-"""Ledger items whose deltas a process knows to be gone."""
 QUERIES_AT_ONCE = 8
 """Stripes of a bucket that are read side by side."""
 ITEMS_READ_AHEAD = 500
 """A process that found a ledger item with deltas reads those of amended items first, until so many had none."""
 LEASE_BYTES, HEAD_ROW_BYTES = 100, 20
 """Of a lease, and of each row that a head names."""
-JITTER = 0.5
-"""Waits for deltas are longer or shorter by up to this share of them: lanes that began together would end together."""
 
 
 class Arrivals(NamedTuple):
@@ -230,12 +231,12 @@ class Bucket:
         """
         times = Counter(row for delta in found for row in delta.rows)
         met = {row for row, count in times.items() if count > 1}.union(*(delta.met for delta in found))
-        if all(row in self.shared and now < self.shared[row] + HEAD_FRESH_SECONDS for row in met):
+        if all(row in self.shared and now < self.shared[row] + SHARED_FRESH_SECONDS for row in met):
             return False
         for row in sorted(met):
             self.shared.pop(row, None)
             self.shared[row] = now
-        latest = [*self.shared.items()][-HEAD_ROWS_MAX:]
+        latest = [*self.shared.items()][-SHARED_ROWS_MAX:]
         self.shared = {row: at for row, at in latest if at >= now - SHARED_SECONDS}
         return True
 

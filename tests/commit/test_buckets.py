@@ -738,10 +738,10 @@ def test_a_new_process_empties_what_nobody_looked_into_for_ten_minutes(shop):
 def test_a_new_process_looks_into_eight_buckets_with_each_batch(shop):
     store = Store(shop.engine)
     runtime = shop.runtime(store)
-    note_forgotten(runtime)
+    note_unvisited(runtime)
     for batch in (8, 8, 0):
         store.calls.clear()
-        empty_forgotten(runtime)
+        empty_unvisited(runtime)
         assert store.calls["swap_state"] == 2 * batch
 
 

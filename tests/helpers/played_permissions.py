@@ -389,6 +389,8 @@ class Played:
                 self.write(*step)
                 for item in items:
                     self.run("operate", "repair", "--key", *item, "--yes", ON)
+            if self.puts_deltas:
+                self.redrive_pending(sample)
             self.mark(DeltasMark(time.time()))  # nobody is waited for
             self.run("operate", "buckets", "--empty", "--yes", ON)
         for step in sample.history:
@@ -396,6 +398,18 @@ class Played:
             self._remove_rows(CONTRIBUTORS)
             for item in items:
                 self.run("operate", "repair", "--key", *item, "--yes", ON)
+
+    def redrive_pending(self, sample):
+        """Records are redriven whose deltas a function left behind."""
+        records = []
+        for step in sample.history[:2]:
+            self.write(*step)
+            records += self.changed()
+        with patch("streamfold.commit.pending.settle", lambda *_: []):
+            self.deliver(records, {group: self.new_function(group) for group in self.groups})
+        where = f"{MAPPINGS_PREFIX}left-1"
+        boto3.client("s3").put_object(Bucket=FAILED, Key=where, Body=s3_object(*records))
+        self.run("operate", "redrive", "--apply", "--yes", f"s3://{FAILED}/{where}", ON)
 
     def _items(self, routes):
         """An item of a handler of each kind."""

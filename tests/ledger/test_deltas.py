@@ -24,7 +24,6 @@ from streamfold.ledger.deltas import (
     names_text,
     new_name,
 )
-from streamfold.runtime import new_token
 from streamfold.writes.guarded import AddRow, ChangedEntries, PutRow
 
 pytestmark = pytest.mark.usefixtures("exact")

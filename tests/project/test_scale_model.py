@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from streamfold.commit.plan import pack
+from streamfold.runtime import Knowledge, Shared
+from streamfold.runtime import Sharing as SharingOfProcess
+from streamfold.settings.limits import ACTIONS_MAX
+from streamfold.writes.guarded import SwapText
 from tests.bench import scale_lanes
 from tests.bench.scale import AMENDED, ONE, OWN, ZIPF, Goal, PlannedBatches, Setting, goals, simulated
 from tests.bench.scale_lanes import (
     BUCKETS,
-    HEAD_ROWS_MAX,
     HEADS_SECONDS,
     LANES,
+    SHARED_ROWS_MAX,
     SHARED_SECONDS,
     START_SECONDS,
     STRIPES,
@@ -169,7 +174,7 @@ def test_a_head_names_rows_that_were_met_and_those_of_which_two_deltas_were_pend
     bucket = Bucket(0)
     bucket.note([delta("a", "b"), delta("a", "c", met=["c"])], 1.0)
     assert bucket.shared == {"a": 1.0, "c": 1.0}
-    bucket.note([delta(*map(str, range(HEAD_ROWS_MAX)), met=map(str, range(HEAD_ROWS_MAX)))], 50.0)
+    bucket.note([delta(*map(str, range(SHARED_ROWS_MAX)), met=map(str, range(SHARED_ROWS_MAX)))], 50.0)
     assert "a" not in bucket.shared
     bucket.note([delta("d", met="d")], 200.0)
     assert bucket.shared == {"d": 200.0}
@@ -314,6 +319,29 @@ def test_additions_of_shared_rows_go_into_a_delta_for_each_bucket_and_the_others
         numbers = [delta.bucket for delta in chunk.deltas]
         assert len({*numbers}) == len(numbers) <= BUCKETS
         assert sum(chunk.paid().values()) == sum(units for _, units in chunk.wants(World().random))
+
+
+class Whole:
+    """Puts deltas of all rows."""
+
+    def takes(self, row):
+        return True
+
+    def met(self, rows):
+        return frozenset()
+
+
+@pytest.mark.parametrize("size", [10, 40, 100])
+@pytest.mark.parametrize("workload", [ZIPF, ONE])
+def test_deltas_are_as_many_as_those_of_the_planner_and_not_smaller(workload, size):
+    batch = PlannedBatches(workload, size)(size, 0)
+    chunks = batch.packed(Whole())
+    planned = pack(batch.units, ACTIONS_MAX, Shared(SharingOfProcess(), Knowledge(), may_put=True, takes_all=True))
+    puts = [write for each in planned for write in each.writes if isinstance(write, SwapText)]
+    deltas = [delta for chunk in chunks for delta in chunk.deltas]
+    assert (len(chunks), len(deltas)) == (len(planned), len(puts))
+    text = sum(len(put.text) + len(put.key.pk) + len(put.key.sk) for put in puts)
+    assert text <= sum(delta.size_bytes for delta in deltas) <= 2 * text
 
 
 def test_a_lane_amends_and_removes_its_own_orders_each_once_in_a_batch():

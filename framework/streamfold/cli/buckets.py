@@ -18,9 +18,9 @@ from streamfold.writes.guarded import RowKey
 LOCAL = "A local state has no deltas: one process works on it at a time."
 NOTHING = Buckets(None, {}, (), (), {}, 0)
 REMEDY = (
-    "Correct or remove each of these rows and damaged deltas, run streamfold buckets --empty again, and then streamfold "
-    "verify --full --repair. Older code would withdraw from a row what is still pending for it, so the mark remains "
-    "closed."
+    "Correct or remove each of these rows and damaged deltas, run streamfold buckets --empty again, and then "
+    "streamfold verify --full --repair. Older code would withdraw from a row what is still pending for it, so the mark "
+    "remains closed."
 )
 CHANGED = (
     "Somebody changed the mark meanwhile, so it was not taken away: streamfold buckets shows it. Run the command again."

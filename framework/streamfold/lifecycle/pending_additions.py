@@ -3,7 +3,8 @@
 Nothing is moved here: ``commit.buckets`` does that.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from streamfold.commit.buckets import FOUND_MAX, Texts, read_deltas
@@ -30,7 +31,7 @@ class PendingAdditions(NamedTuple):
 class PendingRows(NamedTuple):
     """Rows of which something is pending."""
 
-    rows: Set[RowKey]
+    rows: AbstractSet[RowKey]
     unread: Mapping[str, str]  # what to do about deltas that cannot be read, whose rows are not known
 
 

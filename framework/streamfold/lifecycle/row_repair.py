@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import DecimalException, localcontext
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
@@ -17,7 +17,7 @@ from streamfold.ledger.deltas import bucket_of, named, names_in
 from streamfold.ledger.difference import entries_by_row, row_put
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.lifecycle.explain import Explaining, missing_entries, state_key
-from streamfold.lifecycle.pending_additions import PendingRows, pending_rows
+from streamfold.lifecycle.pending_additions import pending_rows
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,
@@ -47,6 +47,9 @@ from streamfold.writes.guarded import (
     PutRow,
     RowKey,
 )
+
+if TYPE_CHECKING:
+    from streamfold.lifecycle.pending_additions import PendingRows
 
 SCANS_MAX = 6
 """Scans of the state. A row that changes during each of them is left to the next run."""
