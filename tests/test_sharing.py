@@ -8,9 +8,9 @@ from streamfold.runtime import (
     DELTAS_AFTER_SECONDS,
     FIRST_WAIT_SECONDS,
     FIRST_WAIT_SECONDS_MAX,
+    GONE_MAX,
     HEADS_SECONDS,
     ROWS_SHARED_MAX,
-    SETTLED_MAX,
     SHARED_SECONDS,
     DeltasMark,
     Knowledge,
@@ -176,9 +176,9 @@ def test_deltas_are_put_a_quarter_of_an_hour_after_the_manifest_says_so(mark, af
 
 
 def test_a_process_knows_the_latest_ledger_items_whose_deltas_it_saw_gone(sharing):
-    known, keys = Knowledge(), [ledger_key("shop", "main", ("main", f"A#{n}", None)) for n in range(SETTLED_MAX + 1)]
+    known, keys = Knowledge(), [ledger_key("shop", "main", ("main", f"A#{n}", None)) for n in range(GONE_MAX + 1)]
     for key in keys:
-        known.settle(key, "totals", "name")
+        known.note_gone(key, "totals", "name")
     shared = Shared(sharing, known, may_put=True)
-    assert [shared.settled(keys[n], "totals") for n in (0, 1, SETTLED_MAX)] == ["", "name", "name"]
-    assert shared.settled(keys[1], "others") == ""
+    assert [shared.gone(keys[n], "totals") for n in (0, 1, GONE_MAX)] == ["", "name", "name"]
+    assert shared.gone(keys[1], "others") == ""

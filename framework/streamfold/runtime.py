@@ -97,7 +97,7 @@ SHARE_MET_MAX = 0.4
 """Share of a batch's transactions that met others, from which the next batch puts all of its additions into deltas."""
 FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 0.8, 20
 """The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
-SETTLED_MAX = 10_000
+GONE_MAX = 10_000
 """Ledger items whose deltas a process knows to be gone."""
 DELTAS_AFTER_SECONDS = 900.0
 """Deltas are put 15 minutes after the manifest says so: older code may be under way until then (Lambda quotas,
@@ -225,9 +225,9 @@ class Shared(NamedTuple):
     def met(self, rows: Iterable[RowKey]) -> list[str]:
         return self.sharing.has_met(rows)
 
-    def settled(self, key: StateKey, handler: str) -> str:
+    def gone(self, key: StateKey, handler: str) -> str:
         """The names of deltas that a ledger item may have of its last step, because the process saw them gone."""
-        return self.known.settled.get((key, handler), "")
+        return self.known.gone.get((key, handler), "")
 
 
 class DeltasMark(NamedTuple):
@@ -278,18 +278,18 @@ class Knowledge:
         self.revision: int | None = None  # of the manifest; None: not read yet
         self.deltas: DeltasMark | None = None  # of the manifest; None: nobody ever put one
         self.may_put = False  # deltas, as the manifest said when this batch began
-        self.settled: dict[tuple[StateKey, str], str] = {}  # names of deltas that are gone, by ledger item and handler
+        self.gone: dict[tuple[StateKey, str], str] = {}  # names of deltas that are gone, by ledger item and handler
 
     def note_may_put(self, now: float) -> None:
         """Notes whether deltas may be put until the present batch or page ends."""
         self.may_put = self.deltas is not None and self.deltas.may_put(now)
 
-    def settle(self, key: StateKey, handler: str, names: str) -> None:
+    def note_gone(self, key: StateKey, handler: str, names: str) -> None:
         """Notes that the deltas that a ledger item names are gone."""
-        self.settled.pop((key, handler), None)
-        self.settled[key, handler] = names
-        if len(self.settled) > SETTLED_MAX:
-            del self.settled[next(iter(self.settled))]
+        self.gone.pop((key, handler), None)
+        self.gone[key, handler] = names
+        if len(self.gone) > GONE_MAX:
+            del self.gone[next(iter(self.gone))]
 
     def learn_expiring(self) -> None:
         """Adds the targets whose rows expire according to the handlers of this process."""

@@ -95,7 +95,7 @@ def test_who_enters_a_removed_row_as_another_one_leaves_it_with_the_same_amount_
 def test_a_row_that_is_removed_while_a_delta_is_pending_has_what_the_delta_adds():
     shop = Shop()
     shop.deliver(shop.order(1, 5))
-    with patch.object(Progress, "settle", lambda *_: None):
+    with patch.object(Progress, "wait_for_deltas", lambda *_: None):
         shop.deliver(shop.order(2, 7))
     shop.remove_row()
     shop.deliver(shop.order(2, 8))
@@ -142,7 +142,7 @@ def test_a_row_of_removed_items_counts_no_fewer_than_nobody_whoever_comes_and_go
     shop = Shop()
     shop.deliver(*(shop.order(number, 2) for number in range(4)))
     if pending:
-        with patch.object(Progress, "settle", lambda *_: None):
+        with patch.object(Progress, "wait_for_deltas", lambda *_: None):
             shop.deliver(shop.order(9, 3))
     shop.remove_row()
     shop.deliver(shop.order(9, 4))

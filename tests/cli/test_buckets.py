@@ -85,7 +85,7 @@ class Shop:
             self.orders += 1
             runtime = self.runtime()
             runtime.pace.sharing.forced = lambda row: True
-            died = patch("streamfold.commit.pending.settle", side_effect=KeyboardInterrupt)
+            died = patch("streamfold.commit.pending.wait_for_deltas", side_effect=KeyboardInterrupt)
             helps_nobody = patch("streamfold.batch.process.note_unvisited")
             record = self.source.put(f"ORDER#{self.orders}", customer=customer, total=5)
             with died, helps_nobody, pytest.raises(KeyboardInterrupt):

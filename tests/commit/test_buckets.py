@@ -27,8 +27,8 @@ from streamfold.commit.buckets import (
     pending_in,
     read_shared,
     ready,
-    settle,
-    settle_items,
+    wait_for_deltas,
+    wait_for_items,
 )
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -761,13 +761,13 @@ CHANGE = change(None, item("ORDER#1", "ORDER"))
 
 def test_who_waits_empties_the_bucket(shop):
     waiting = waiting_for(shop.put(entering(A)))
-    assert settle(shop.runtime(), waiting) == []
+    assert wait_for_deltas(shop.runtime(), waiting) == []
     assert shop.row(A) == (5, 1)
 
 
 def test_nobody_calls_a_store_for_nothing(shop):
     store = Store(shop.engine)
-    assert settle(shop.runtime(store), WaitingDeltas()) == []
+    assert wait_for_deltas(shop.runtime(store), WaitingDeltas()) == []
     assert store.calls == {}
 
 
@@ -777,7 +777,7 @@ def test_deltas_of_others_are_asked_for_as_of_one_moment_and_own_ones_one_by_one
     shop.move()
     for names, calls in (((mine,), {"read_state": 1}), ((theirs,), {"read_together": 1})):
         store = Store(shop.engine)
-        settle(shop.runtime(store), waiting_for(*names, own=[own]))
+        wait_for_deltas(shop.runtime(store), waiting_for(*names, own=[own]))
         assert store.calls == calls
 
 
@@ -786,14 +786,14 @@ def test_own_deltas_are_waited_for_before_they_are_looked_for(shop):
     own = SwapText(delta_key("shop", mine), pending_in(shop.runtime(), 0)[mine], None)
     shop.move()
     runtime = shop.runtime()
-    settle(runtime, waiting_for(mine, own=[own]))
+    wait_for_deltas(runtime, waiting_for(mine, own=[own]))
     seconds = runtime.pace.sharing.wait_seconds
     assert (1 - JITTER) * seconds <= shop.now - NOW <= (1 + JITTER) * seconds
 
 
 def test_deltas_that_are_pending_at_the_deadline_are_reported(shop):
     runtime = shop.runtime().until(lambda: 0.0)
-    [failed] = settle(runtime, waiting_for(shop.put(entering(A))))
+    [failed] = wait_for_deltas(runtime, waiting_for(shop.put(entering(A))))
     assert (failed.change, failed.route) == (CHANGE, TOTALS)
     assert isinstance(failed.error, EngineUnavailable)
 
@@ -804,7 +804,7 @@ def test_what_a_row_refuses_is_reported_to_those_who_add_to_it_and_no_others(sho
     store.trouble = at(A, VALIDATION)
     waiting = waiting_for(name, rows=(A,))
     waiting.wait_for(names_text({name: frozenset([named(B)])}), [TOTALS], [CHANGE])
-    [failed] = settle(shop.runtime(store), waiting)
+    [failed] = wait_for_deltas(shop.runtime(store), waiting)
     assert isinstance(failed.error, HandlerError)
     assert "ValidationError" in str(failed.error)
     assert shop.row(B) == (5, 1)
@@ -813,10 +813,10 @@ def test_what_a_row_refuses_is_reported_to_those_who_add_to_it_and_no_others(sho
 def test_what_a_row_refused_is_tried_again_once_a_minute(shop):
     name = shop.put(entering(A), refused=RowRefusal("no", int(NOW)))
     shop.now += TRIED_AGAIN_SECONDS - 1
-    [failed] = settle(shop.runtime(), waiting_for(name))
+    [failed] = wait_for_deltas(shop.runtime(), waiting_for(name))
     assert str(failed.error) == "no"
     shop.now += 1
-    assert settle(shop.runtime(), waiting_for(name)) == []
+    assert wait_for_deltas(shop.runtime(), waiting_for(name)) == []
     assert shop.row(A) == (5, 1)
 
 
@@ -825,23 +825,23 @@ def test_what_a_row_refuses_still_is_tried_once_by_each_piece_of_work(shop):
     store = Store(shop.engine)
     store.trouble = at(A, VALIDATION)
     waiting = waiting_for(name)
-    assert len(settle(shop.runtime(store), waiting)) == 1
+    assert len(wait_for_deltas(shop.runtime(store), waiting)) == 1
     sent = len(store.sent)
     shop.now += 2 * TRIED_AGAIN_SECONDS
-    assert len(settle(shop.runtime(store), waiting)) == 1
+    assert len(wait_for_deltas(shop.runtime(store), waiting)) == 1
     assert len(store.sent) == sent
 
 
 def test_a_person_who_repairs_has_what_a_row_refused_tried_at_once(shop):
     waiting = waiting_for(shop.put(entering(A), refused=RowRefusal("no", int(NOW))))
     waiting.tries_all = True
-    assert settle(shop.runtime(), waiting) == []
+    assert wait_for_deltas(shop.runtime(), waiting) == []
     assert shop.row(A) == (5, 1)
 
 
 def test_who_waits_learns_which_rows_somebody_removed(shop):
     waiting = waiting_for(shop.put(leaving(A)))
-    settle(shop.runtime(), waiting)
+    wait_for_deltas(shop.runtime(), waiting)
     assert waiting.lost == {("totals", A)}
 
 
@@ -876,7 +876,7 @@ def step(*rows):
 
 def test_what_a_ledger_item_names_is_moved_before_its_next_step(shop):
     found, waiting = ledger_item([shop.put(entering(A))]), WaitingDeltas()
-    settle_items(shop.runtime(), waiting, [found])
+    wait_for_items(shop.runtime(), waiting, [found])
     assert shop.row(A) == (5, 1)
     assert ready(found, [step(A)], waiting).contributions["totals"].deltas == ""
 
@@ -884,7 +884,7 @@ def test_what_a_ledger_item_names_is_moved_before_its_next_step(shop):
 def test_a_step_goes_on_naming_what_another_row_than_its_own_refuses(shop):
     name = shop.put(entering(A), refused=RowRefusal("no", int(NOW)))
     found, waiting = ledger_item([name], rows=(A, C)), WaitingDeltas()
-    settle_items(shop.runtime(), waiting, [found])
+    wait_for_items(shop.runtime(), waiting, [found])
     made = ready(found, [step(B)], waiting)
     assert made.contributions["totals"].deltas == names_text({name: frozenset([named(A)])})
 
@@ -892,7 +892,7 @@ def test_a_step_goes_on_naming_what_another_row_than_its_own_refuses(shop):
 def test_a_step_that_moves_a_row_waits_for_what_this_row_refuses(shop):
     found = ledger_item([shop.put(entering(A), refused=RowRefusal("the row is full", int(NOW)))])
     waiting = WaitingDeltas()
-    settle_items(shop.runtime(), waiting, [found])
+    wait_for_items(shop.runtime(), waiting, [found])
     with pytest.raises(HandlerError, match="the row is full"):
         ready(found, [step(A)], waiting)
 
@@ -901,7 +901,7 @@ def test_who_takes_an_item_out_of_a_row_that_refuses_it_waits_too(shop):
     text = stored_text({A: RowContribution({"total": 5}, None, "")})
     found = ledger_item([shop.put(entering(A), refused=RowRefusal("the row is full", int(NOW)))], text=text)
     waiting = WaitingDeltas()
-    settle_items(shop.runtime(), waiting, [found])
+    wait_for_items(shop.runtime(), waiting, [found])
     with pytest.raises(HandlerError, match="the row is full"):
         ready(found, [step()], waiting)
 
@@ -909,7 +909,7 @@ def test_who_takes_an_item_out_of_a_row_that_refuses_it_waits_too(shop):
 def test_a_damaged_delta_fails_those_who_wait_for_it(shop):
     name = shop.put(entering(A))
     shop.engine.state[delta_key("shop", name)]["s"] = "damaged"
-    [failed] = settle(shop.runtime(), waiting_for(name))
+    [failed] = wait_for_deltas(shop.runtime(), waiting_for(name))
     assert "A delta" in str(failed.error)
 
 

@@ -359,8 +359,8 @@ def test_guards_of_optimistic_steps_alone_change_where_deltas_may_be_pending(uni
     for transaction in pack(units, actions, sharing(())):
         for unit, guard in zip(transaction.units, transaction.guards, strict=True):
             if isinstance(guard, LedgerWrite) and guard.revision is None:
-                assert {each.settled for each in guard.contributions} == {""}
-                plain = [each._replace(settled=None) for each in guard.contributions]
+                assert {each.gone for each in guard.contributions} == {""}
+                plain = [each._replace(gone=None) for each in guard.contributions]
                 assert guard._replace(contributions=tuple(plain)) == unit.guard
             else:
                 assert guard == unit.guard
@@ -497,10 +497,10 @@ def test_a_claim_that_adds_to_no_shared_row_stays_as_it_is():
 
 def test_an_optimistic_step_takes_the_names_that_the_process_saw_gone():
     unit, shared_rows = ledger(1, (ONE, {}, shared(a=1))), sharing(())
-    shared_rows.known.settle(unit.guard.key, "one", "gone")
+    shared_rows.known.note_gone(unit.guard.key, "one", "gone")
     (transaction,) = pack([unit], 25, shared_rows)
     (contribution,) = transaction.guards[0].contributions
-    assert (contribution.settled, contribution.deltas) == ("gone", "")  # it names them no more
+    assert (contribution.gone, contribution.deltas) == ("gone", "")  # it names them no more
 
 
 def found_ledger(deltas=""):

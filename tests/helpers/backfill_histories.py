@@ -252,7 +252,7 @@ class KinesisHistory(History):
         self.begins += LATE_STEPS if late_gate else 0
 
     def run(self) -> "History":
-        while self.steps < self.begins or (self.late_gate and self._is_due()):
+        while self.steps < self.begins or (self.late_gate and self._is_tried_again()):
             self.step()
         self.begins = 0
         return super().run()
@@ -264,7 +264,7 @@ class KinesisHistory(History):
         elif any(due <= self.steps for due, *_ in self.waiting):
             self._deliver()
 
-    def _is_due(self) -> bool:
+    def _is_tried_again(self) -> bool:
         """Whether a record waits that came before the gate: none is held up for as long as an invocation may take."""
         return any(due <= self.deployed + LATE_STEPS for due, *_ in self.waiting)
 

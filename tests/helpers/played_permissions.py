@@ -256,7 +256,7 @@ class Played:
                     found.append(made | expired)
         return found
 
-    def settle(self):
+    def wait_for_deltas(self):
         """Delivers what changed, until nothing changes any more and no fan-out is open."""
         for _ in range(ROUNDS_MAX):
             records = self.changed()
@@ -409,7 +409,7 @@ class Played:
         for step in sample.history[:2]:
             self.write(*step)
             records += self.changed()
-        with patch("streamfold.commit.pending.settle", lambda *_: []):
+        with patch("streamfold.commit.pending.wait_for_deltas", lambda *_: []):
             self.deliver(records, {group: self.new_function(group) for group in self.groups})
         where = f"{MAPPINGS_PREFIX}left-1"
         boto3.client("s3").put_object(Bucket=FAILED, Key=where, Body=s3_object(*records))

@@ -190,8 +190,8 @@ def _() -> Iterator[None]:
         return found._replace(contributions=contributions)
 
     with (
-        patch.object(steps, "settle_items", lambda *_: None),
-        patch.object(replanning, "settle_items", lambda *_: None),
+        patch.object(steps, "wait_for_items", lambda *_: None),
+        patch.object(replanning, "wait_for_items", lambda *_: None),
         patch.object(steps, "ready", passed),
         patch.object(replanning, "ready", passed),
     ):
@@ -217,15 +217,15 @@ def _() -> Iterator[None]:
     tests=ADDITIONS + "test_a_process_whose_delta_is_pending_takes_no_step_over_it",
 )
 def _() -> Iterator[None]:
-    settle = pending.settle
+    waits = pending.wait_for_deltas
 
     def any_names(run: Any, waiting: WaitingDeltas) -> Any:
-        failed = settle(run, waiting)
+        failed = waits(run, waiting)
         for (key, handler), names in waiting.items.items():
-            run.known.settle(key, handler, names)
+            run.known.note_gone(key, handler, names)
         return failed
 
-    with patch.object(pending, "settle", any_names):
+    with patch.object(pending, "wait_for_deltas", any_names):
         yield
 
 
@@ -254,7 +254,7 @@ def _() -> Iterator[None]:
 
 @mutant("6: a batch is acknowledged before its deltas are in the rows", GUARD)
 def _() -> Iterator[None]:
-    with patch.object(Progress, "settle", lambda *_: None):
+    with patch.object(Progress, "wait_for_deltas", lambda *_: None):
         yield
 
 
@@ -433,7 +433,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "10: what a row refuses is taken for settled",
+    "10: what a row refuses is taken for gone",
     None,
     tests=(
         BUCKETS + "test_what_a_row_refuses_is_reported_to_those_who_add_to_it_and_no_others",

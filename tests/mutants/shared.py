@@ -510,5 +510,5 @@ RETIRE = "tests/lifecycle/test_retire.py::"
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Retirement, "_settle", lambda *_: {}):
+    with patch.object(Retirement, "_wait_for", lambda *_: {}):
         yield

@@ -10,7 +10,7 @@ from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.lookups import Looking, StepsWithReferents, look_for_expiry
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
-from streamfold.commit.buckets import ready, settle_items
+from streamfold.commit.buckets import ready, wait_for_items
 from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
@@ -167,7 +167,7 @@ class Steps:
             for work, key, steps in unread
             if (found := self._filled(work, key, [step.route for step in steps], items)) is not None
         ]
-        _settle(self.runtime, self.pending_work, [found for *_, found in read])
+        _wait_together(self.runtime, self.pending_work, [found for *_, found in read])
         return [
             unit
             for work, key, steps, found in read
@@ -222,7 +222,7 @@ class Steps:
             if (found := self._filled(work, key, [route for route, _ in routed], items)) is not None
         ]
         try:
-            _settle(self.runtime, self.pending_work, [each.found for each in read])
+            _wait_together(self.runtime, self.pending_work, [each.found for each in read])
             steps = [self._in_order(each, made) for each, made in zip(read, self.with_referents.of(read), strict=True)]
         except EngineUnavailable as error:
             for each in read:
@@ -304,11 +304,11 @@ def _by_lives(lives: Lives, known: Sequence[Unread]) -> tuple[list[Unread], list
     return found
 
 
-def _settle(runtime: Runtime, pending_work: PendingWork, found: Sequence[LedgerItem]) -> None:
+def _wait_together(runtime: Runtime, pending_work: PendingWork, found: Sequence[LedgerItem]) -> None:
     """Moves what ledger items name into rows, all at once. Where that fails, ``ready`` says so item by item."""
     if any(each.waits for each in found):
         with suppress(EngineError, HandlerError):
-            settle_items(runtime, pending_work.deltas, found)
+            wait_for_items(runtime, pending_work.deltas, found)
 
 
 def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:

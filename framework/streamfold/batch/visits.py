@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from streamfold.batch.manifest import note_expiring, note_may_put
 from streamfold.batch.stored_schema import keep_schema
-from streamfold.commit.buckets import ready, settle_items
+from streamfold.commit.buckets import ready, wait_for_items
 from streamfold.commit.committer import Committer
 from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed, Outcome
@@ -177,7 +177,7 @@ class Visits:
         }
         sources = self._sources([*dict.fromkeys(each.item for each in keys.values())])
         if not self.dry_run:
-            settle_items(runtime, self.pending_work.deltas, ledgers.values())
+            wait_for_items(runtime, self.pending_work.deltas, ledgers.values())
         looked_up = self._looked_up([*keys.values()], [*ledgers.values()], sources)
         visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
         runtime.known.learn_expiring()

@@ -159,9 +159,9 @@ class WaitingDeltas:
         """Notes what a ledger item has once this work is done."""
         self.items[key, handler] = names
 
-    def due(self, now: float) -> set[int]:
+    def to_try_again(self, now: float) -> set[int]:
         """The buckets in which refused additions are tried again: once by each piece of work, and nobody waits."""
-        names = [name for name, delta in self.refused.items() if self.tries_all or _is_due(delta, now)]
+        names = [name for name, delta in self.refused.items() if self.tries_all or _is_tried_again(delta, now)]
         return {bucket_in(name) for name in names} - self._tried
 
     def tried(self, buckets: Iterable[int]) -> None:
@@ -182,7 +182,7 @@ class WaitingDeltas:
         return failed
 
 
-def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
+def wait_for_deltas(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     """Waits until all deltas that are waited for are in their rows; returns the failures of those that are not."""
     pending = waiting.rows.keys() - waiting.gone
     if not pending:
@@ -193,17 +193,17 @@ def settle(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     try:
         if all(name in waiting.own for name in pending):
             runtime.wait(_jittered(sharing.wait_seconds))
-        _settled(runtime, waiting, pending)
+        _wait(runtime, waiting, pending)
     except (EngineError, HandlerError) as failed:
         error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
     sharing.waited_seconds += monotonic() - begun
     for (key, handler), names in waiting.items.items():
         if waiting.gone >= names_in(names).keys():
-            runtime.known.settle(key, handler, names)
+            runtime.known.note_gone(key, handler, names)
     return waiting.failures(error)
 
 
-def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[LedgerItem]) -> None:
+def wait_for_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[LedgerItem]) -> None:
     """Moves the deltas that ledger items name into their rows, before steps are planned from these items.
 
     While one is pending, a step that withdraws what it adds would find too few contributors, and be dropped. Raises
@@ -213,11 +213,11 @@ def settle_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Ledge
         name for item in found for each in item.contributions.values() if each.deltas for name in names_in(each.deltas)
     }
     if pending := names - waiting.gone:
-        _settled(runtime, waiting, pending)
+        _wait(runtime, waiting, pending)
 
 
 def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
-    """A ledger item whose deltas were settled, naming only what other rows refuse than those that its steps move.
+    """A ledger item whose deltas were waited for, naming only what other rows refuse than those that its steps move.
 
     Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, or for a delta that is damaged,
     and ``EngineUnavailable`` if one is pending.
@@ -255,7 +255,7 @@ def _moved(step: Step, found: LedgerItem) -> frozenset[str]:
     )
 
 
-def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
+def _wait(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
     """Returns once deltas are gone, or only rows are left that refuse them. Raises ``EngineUnavailable`` before."""
     for number in range(LOOKS_MAX):
         if number:
@@ -269,7 +269,7 @@ def _settled(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -
         waiting.refused.update((name, each) for name, each in deltas.items() if each.refused)
         strange = _of_other_code(runtime, deltas)
         buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused and name not in strange}
-        buckets |= waiting.due(runtime.clock())
+        buckets |= waiting.to_try_again(runtime.clock())
         if not buckets and strange:
             name, tables = next(iter(strange.items()))
             raise EngineUnavailable(
@@ -526,7 +526,11 @@ def _empty(runtime: Runtime, turn: Turn, bucket: int, found: Texts, *, always: b
     now, mover = runtime.clock(), Mover(runtime, found, turn)
     others = _of_other_code(runtime, deltas)
     mover.move_all(
-        {name: delta for name, delta in deltas.items() if name not in others and (always or _is_due(delta, now))}
+        {
+            name: delta
+            for name, delta in deltas.items()
+            if name not in others and (always or _is_tried_again(delta, now))
+        }
     )
     _note_shared(runtime, bucket, _met(deltas))
     turn.give_back()
@@ -544,7 +548,7 @@ def _note_shared(runtime: Runtime, bucket: int, met: Collection[str]) -> None:
         runtime.engine.swap_state(key, SharedRows(0, rows).attributes(), shared.revision)  # or others note theirs
 
 
-def _is_due(delta: Delta, now: float) -> bool:
+def _is_tried_again(delta: Delta, now: float) -> bool:
     # A time ahead is of a clock that is fast: nobody waits for it.
     return delta.refused is None or not delta.refused.tried <= now < delta.refused.tried + TRIED_AGAIN_SECONDS
 

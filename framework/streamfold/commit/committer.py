@@ -243,7 +243,7 @@ class Committer:
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
         # Whoever carries out a plan says that it is done next: the deltas must be in their rows before.
-        self.progress.settle(runtime)
+        self.progress.wait_for_deltas(runtime)
         return self.progress.outcome
 
     def _send_through(self, flight: Flight) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamfold.commit.buckets import WaitingDeltas, settle
+from streamfold.commit.buckets import WaitingDeltas, wait_for_deltas
 from streamfold.commit.emptying import LoweredRows
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
 from streamfold.commit.plan import KeyedPut, Transaction, Unit, WrittenKey, writers
@@ -313,10 +313,10 @@ class Progress:
         self.outcome.failed += to_report
         return to_report
 
-    def settle(self, runtime: Runtime) -> None:
+    def wait_for_deltas(self, runtime: Runtime) -> None:
         """Waits for the deltas of this work; what is not in the rows in time is reported."""
         deltas, routes = self.pending_work.deltas, {route.name: route for route in runtime.application.routes}
-        self.report(settle(runtime, deltas))
+        self.report(wait_for_deltas(runtime, deltas))
         for handler, row in deltas.lost:
             if handler in routes:  # or it was retired
                 self.lose(row, [routes[handler]])

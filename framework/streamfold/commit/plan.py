@@ -495,11 +495,11 @@ def _naming(
         names = _names(own, deltas) if own and each.handler in steps else ""
         if each.deltas:  # what other rows refuse of earlier steps
             names = names_text({**names_in(each.deltas), **names_in(names)})
-        settled = each.settled
+        gone = each.gone
         if guard.revision is None:
-            settled = shared.settled(guard.key, each.handler)
-        kept = each.deltas if not names and not settled else names
-        contributions.append(each._replace(deltas=kept, settled=settled))
+            gone = shared.gone(guard.key, each.handler)
+        kept = each.deltas if not names and not gone else names
+        contributions.append(each._replace(deltas=kept, gone=gone))
     return guard._replace(contributions=tuple(contributions))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.commit.buckets import ready, settle_items
+from streamfold.commit.buckets import ready, wait_for_items
 from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, Progress
@@ -409,13 +409,13 @@ class Replanner:
                 self.progress.report(failed)
                 found = [*others, *derived]
         if any(item.waits for _, item in found):
-            found = self._settled(found)
+            found = self._waited(found)
         return [planned for unit, item in found for planned in self.planned(unit, item)]
 
-    def _settled(self, found: FoundUnits) -> FoundUnits:
+    def _waited(self, found: FoundUnits) -> FoundUnits:
         """The units whose items' last steps are in the rows by now; the others fail."""
         try:
-            settle_items(self.runtime, self.progress.pending_work.deltas, (item for _, item in found))
+            wait_for_items(self.runtime, self.progress.pending_work.deltas, (item for _, item in found))
         except EngineError as error:
             self.progress.fail([unit for unit, item in found if item.waits], error)
             return [(unit, item) for unit, item in found if not item.waits]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.batch.stored_schema import drop_schema
-from streamfold.commit.buckets import WaitingDeltas, settle_items
+from streamfold.commit.buckets import WaitingDeltas, wait_for_items
 from streamfold.derivations import kept_words
 from streamfold.engines import StoredItem
 from streamfold.engines.deadline import TRIES_MAX
@@ -113,7 +113,7 @@ class Retirement(TakenOut):
     def retire(self, page: Sequence[ContributionFound]) -> None:
         """Removes a page from the state. A repetition changes nothing."""
         failed = self._take_back(page) if self.remove else {}
-        failed = self._settle(page) | failed
+        failed = self._wait_for(page) | failed
         for found in page:
             if found.key in failed:
                 self.report.kept.append(ContributionKept(found.key, failed[found.key]))
@@ -157,7 +157,7 @@ class Retirement(TakenOut):
         ledger = ledger_of_contribution(key, self.runtime.application.name, name)
         return None if ledger is None else ContributionFound(ledger, stores=True, apart=True)
 
-    def _settle(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:
+    def _wait_for(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:
         """Moves what contributions have in deltas into the rows; returns why some rows do not take it, by ledger item.
 
         Once its contribution is dropped, nobody knows what an item waits for, nor that a row refuses it.
@@ -169,7 +169,7 @@ class Retirement(TakenOut):
         items = {key: LedgerItem.of(item) for key, item in stored.items()}
         waiting = WaitingDeltas()
         waiting.tries_all = True
-        settle_items(self.runtime, waiting, items.values())
+        wait_for_items(self.runtime, waiting, items.values())
         failed: dict[StateKey, str] = {}
         for key, item in items.items():
             for name, rows in names_in(item.deltas(self.handler)).items():

@@ -218,7 +218,7 @@ def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> WriteShape:
                     each.pending is not None,
                     bool(each.expected),
                     each.deltas and 1,
-                    each.settled and 1,
+                    each.gone and 1,
                 )
                 for each in write.contributions
             ]
@@ -285,12 +285,12 @@ def _still_expected(contribution: guarded.HandlerContribution, stored: str) -> t
     as_expected = older if contribution.expected else Either((Absent(contribution.handler + ".v"), older))
     # A step that has not read the note of pending work would overwrite it, and nobody would finish that work.
     terms = as_expected, Absent(contribution.handler + ".u")
-    if contribution.settled is None:
+    if contribution.gone is None:
         return terms
     # While what the last step adds is not in the row, a withdrawal would find too few contributors, and be dropped.
     none = Absent(contribution.handler + ".p")
-    gone = Is(contribution.handler + ".p", "=", _text(stored + ".settled"))
-    return *terms, Either((none, gone)) if contribution.settled else none
+    gone = Is(contribution.handler + ".p", "=", _text(stored + ".gone"))
+    return *terms, Either((none, gone)) if contribution.gone else none
 
 
 @_describes(guarded.Claim, lambda write, _: (bool(write.rows), bool(write.deltas)))

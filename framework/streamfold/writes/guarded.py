@@ -198,7 +198,7 @@ class HandlerContribution(Value):
     expected: str  # the stored contribution that the effects were computed from
     pending: str | None = None  # pending rows and entries, to be finished after the commit; None: none
     deltas: str | None = None  # names of the deltas of this step; "": it names none any more; None: as before
-    settled: str | None = None  # names that may be stored, "" for none; None: not asked
+    gone: str | None = None  # names that may be stored, "" for none; None: not asked
 
 
 @value
