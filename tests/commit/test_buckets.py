@@ -223,7 +223,7 @@ def test_deltas_move_together_and_each_row_is_added_to_once(shop):
     mover = shop.move(store)
     assert (shop.row(A), shop.row(B)) == ((15, 3), (6, 3))
     assert [len(writes) for writes in store.sent] == [3 + 2]
-    assert (mover.moved, mover.lost, shop.pending()) == (3, set(), {})
+    assert (mover.merged, mover.lost, shop.pending()) == (3, set(), {})
 
 
 def test_a_transaction_takes_as_many_deltas_as_it_may_have_actions(shop):
@@ -607,7 +607,7 @@ def test_two_who_find_a_bucket_free_at_once_do_not_both_empty_it(shop):
     assert emptied == [{0: set()}, {}]
 
 
-def test_own_deltas_are_moved_though_the_query_does_not_find_them(shop):
+def test_own_deltas_are_merged_though_the_query_does_not_find_them(shop):
     name = shop.put(entering(A))
     ((_, text),) = pending_in(shop.runtime(), 0).items()
     store = Store(shop.engine)
@@ -874,7 +874,7 @@ def step(*rows):
     return Step(TOTALS, "2", None, {row: RowContribution({"total": 1}, None, "") for row in rows})
 
 
-def test_what_a_ledger_item_names_is_moved_before_its_next_step(shop):
+def test_what_a_ledger_item_names_is_merged_before_its_next_step(shop):
     found, waiting = ledger_item([shop.put(entering(A))]), WaitingDeltas()
     wait_for_items(shop.runtime(), waiting, [found])
     assert shop.row(A) == (5, 1)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 from streamfold import runtime
 from streamfold.batch import manifest, steps
 from streamfold.batch.already_applied import Redelivery
-from streamfold.commit import buckets, pending, plan, replanning
+from streamfold.commit import buckets, mover, pending, plan, replanning
 from streamfold.commit.buckets import Mover, WaitingDeltas
 from streamfold.commit.pending import Progress
 from streamfold.ledger.contribution import LedgerItem
@@ -310,7 +310,7 @@ def _() -> Iterator[None]:
     marked = Mover._marked
 
     def marking(self: Mover, *given: Any) -> Any:
-        with patch.object(buckets, "_counted", counted):
+        with patch.object(mover, "_counted", counted):
             return marked(self, *given)
 
     with patch.object(Mover, "_marked", marking):
@@ -351,7 +351,7 @@ def _() -> Iterator[None]:
         assert counted is not None
         return plan.dropped(counted, found)
 
-    with patch.object(buckets, "_entering", dropping):
+    with patch.object(mover, "_entering", dropping):
         yield
 
 
@@ -374,13 +374,13 @@ def _() -> Iterator[None]:
     tests=BUCKETS + "test_a_removed_row_takes_the_mark_of_a_correction_away",
 )
 def _() -> Iterator[None]:
-    entering = buckets._entering
+    entering = mover._entering
 
     def marked(*given: Any) -> Any:
         return [each._replace(removed=()) if isinstance(each, AddRow) else each for each in entering(*given)]
 
     with (
-        patch.object(buckets, "_entering", marked),
+        patch.object(mover, "_entering", marked),
         on_writes(
             AddRow,
             made=lambda add: (
@@ -466,8 +466,8 @@ def _() -> Iterator[None]:
     tests=BUCKETS + "test_a_row_that_refuses_for_good_keeps_no_other_delta_waiting",
 )
 def _() -> Iterator[None]:
-    is_moved = Mover._is_moved
-    with patch.object(Mover, "_is_moved", lambda self, *given: is_moved(self, *given) or True):
+    is_merged = Mover._is_merged
+    with patch.object(Mover, "_is_merged", lambda self, *given: is_merged(self, *given) or True):
         yield
 
 

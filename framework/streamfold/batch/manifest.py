@@ -367,7 +367,7 @@ def change_deltas(runtime: Runtime, change: Callable[[DeltasMark | None], Deltas
 def note_may_put(runtime: Runtime) -> None:
     """Reads from the manifest whether deltas may be put, for work that may go on longer than an invocation.
 
-    Whoever takes the mark away waits until all have ended that read it before. Raises the errors of reads.
+    The command that takes the mark away waits until all have ended that read it before. Raises the errors of reads.
     """
     runtime.known.deltas = read_manifest(runtime.application.name, runtime.engine).deltas
     runtime.known.note_may_put(runtime.clock())

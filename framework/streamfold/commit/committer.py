@@ -242,7 +242,7 @@ class Committer:
         remove_empty(runtime, self.progress)
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
-        # Whoever carries out a plan says that it is done next: the deltas must be in their rows before.
+        # The caller says next that its work is done: the deltas must be in their rows before.
         self.progress.wait_for_deltas(runtime)
         return self.progress.outcome
 

@@ -243,7 +243,7 @@ def dropped(addition: AddRow, found: Mapping[str, Any] | None) -> list[AddRow | 
 
 
 def is_dropped(write: GuardedWrite) -> bool:
-    """Whether a write stands for an addition that was dropped because its row was removed."""
+    """Whether a write replaces an addition that was dropped because its row was removed."""
     return isinstance(write, AbsentSource) or (isinstance(write, AddRow) and write.contributors_below is not None)
 
 

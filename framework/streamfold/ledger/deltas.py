@@ -49,7 +49,7 @@ def named(row: RowKey) -> str:
 
 @lru_cache(ROWS_KEPT_MAX)
 def bucket_of(row: RowKey) -> int:
-    """The bucket of a row. It follows from the row alone, so that whoever corrects a row knows where to look."""
+    """The bucket of a row. It follows from the row alone, so that a correction of the row knows where to look."""
     return crc32(named(row).encode()) % BUCKETS
 
 
@@ -74,7 +74,7 @@ def stripe_partition(application: str, bucket: int, stripe: int) -> str:
 def head_key(application: str, bucket: int) -> StateKey:
     """The key of the item that has who empties a bucket.
 
-    Each has a partition of its own: whoever waits for a bucket reads it again and again.
+    Each has a partition of its own: all processes that wait for a bucket read it again and again.
     """
     return StateKey(f"bucket#{application}#{bucket:x}", "head")
 

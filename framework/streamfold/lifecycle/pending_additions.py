@@ -48,7 +48,7 @@ def deltas_in(application: str, engine: Engine, bucket: int) -> Iterator[Texts]:
     """All deltas of a bucket, some at a time, however many: one that is there from the first read to the last is among
     them.
 
-    An emptier reads a part of each stripe and comes again. Who takes a row for complete must miss none.
+    An emptier reads a part of each stripe, and the rest later. A correction must miss none.
     """
     for stripe in range(STRIPES):
         wanted = Entries(stripe_partition(application, bucket, stripe), FOUND_MAX)
