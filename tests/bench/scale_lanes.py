@@ -25,9 +25,9 @@ from streamfold.runtime import (
     FIRST_WAIT_RECORDS,
     FIRST_WAIT_SECONDS,
     FIRST_WAIT_SECONDS_MAX,
+    GONE_MAX,
     HEADS_SECONDS,
     HEADS_SECONDS_MET,
-    SETTLED_MAX,
     SHARE_MET_MAX,
     SHARED_SECONDS,
 )
@@ -193,7 +193,7 @@ class Process:
         if item.delta is not None:
             self.settled.pop(item, None)
             self.settled[item] = item.delta
-            if len(self.settled) > SETTLED_MAX:
+            if len(self.settled) > GONE_MAX:
                 del self.settled[next(iter(self.settled))]
 
 
