@@ -6,8 +6,20 @@ import sys
 
 import pytest
 
+from streamfold import App, Router
+from streamfold.batch.report import Report
+from streamfold.engines.dynamodb_client import Consumed
 from streamfold.errors import SettingsError
-from streamfold.lambda_entry.telemetry import LEVEL_VARIABLE, NAMESPACE, log, measuring, start_log
+from streamfold.lambda_entry.telemetry import (
+    LEVEL_VARIABLE,
+    NAMESPACE,
+    Processed,
+    log,
+    measuring,
+    observer,
+    start_log,
+)
+from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
 
 COUNTS = {"records": 100, "failed": 0, "fan_out_oldest_seconds": 7}
@@ -106,3 +118,37 @@ def test_a_function_without_the_powertools_that_its_setting_names_is_refused_wit
     expected = rf"STREAMFOLD_OBSERVE is {observe}, but Powertools is not installed: build .* STREAMFOLD_OBSERVE=lines"
     with pytest.raises(SettingsError, match=expected):
         start_log("shop", Settings(observe=observe))
+
+
+def observed(capsys, pace):
+    """The counts in the log's line of a batch, and its metrics."""
+    log.handlers = []
+    observe = observer(App("shop", routers=[Router()]), Settings(), pace)
+    observe(Processed(Report(), [], 0, Consumed(), 0.1, 0.0))
+    line, metrics = map(json.loads, capsys.readouterr().out.splitlines())
+    assert line["message"] == "batch processed"
+    return line, metrics
+
+
+SHARED = ("deltas_put", "deltas_merged", "bucket_wait_seconds", "rows_shared")
+
+
+def test_a_process_that_meets_nobody_counts_no_deltas(capsys):
+    line, metrics = observed(capsys, SendingPace())
+    assert not {*SHARED} & {*line, *metrics}
+    assert {each["Name"] for each in metrics["_aws"]["CloudWatchMetrics"][0]["Metrics"]}.isdisjoint(SHARED)
+
+
+def test_deltas_are_counted_once_and_shared_rows_as_long_as_they_are_known(capsys):
+    pace = SendingPace()
+    pace.sharing.put, pace.sharing.merged, pace.sharing.waited_seconds = 3, 5, 0.25049
+    pace.sharing.met([("main", "A", "B"), ("main", "A", "C")], 1000.0, first=True)
+    for expected in ((3, 5, 0.25, 2), (0, 0, 0, 2)):
+        line, metrics = observed(capsys, pace)
+        for printed in (line, metrics):
+            assert tuple(printed[name] for name in SHARED) == expected
+        units = {each["Name"]: each["Unit"] for each in metrics["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
+        assert [units[name] for name in SHARED] == ["Count", "Count", "Seconds", "Count"]
+    pace.sharing.began(1, 2000.0)  # long after anybody met at them
+    line, metrics = observed(capsys, pace)
+    assert not {*SHARED} & {*line, *metrics}

@@ -4,15 +4,19 @@ Application, settings, store, deadline, clock, and the process's knowledge of th
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from math import inf
+from os import urandom
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.deadline import Deadline, Timed, no_end
+from streamfold.ledger.deltas import ID_BYTES, named
 from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.schema import Schema, SchemaByHandler
 from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
+from streamfold.writes.guarded import RowKey, StateKey
 
 if TYPE_CHECKING:
     from streamfold.engines import Engine
@@ -46,6 +50,7 @@ class SendingPace:
         self._most = ACTIONS_MAX
         self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
         self._calm = True
+        self.sharing: Sharing = Sharing()
 
     def actions(self, most: int) -> int:
         """Writes of one transaction, where a store or a setting allows ``most``."""
@@ -56,6 +61,13 @@ class SendingPace:
         self.conflicts += 1
         self._calm = False
         self._most = min(self._most, max(actions // 2, ACTIONS_MIN))
+
+    def met_at_rows(self) -> None:
+        """Notes that a transaction met another process at rows, to which it adds by deltas from now on.
+
+        It need not be smaller then: it meets nobody at these rows again.
+        """
+        self.conflicts += 1
 
     def began(self) -> None:
         """Notes the start of a batch. If no end follows, the next batch may be the same one, redelivered."""
@@ -72,6 +84,176 @@ class SendingPace:
         """The writes of a transaction now, and the number of conflicts since the last call."""
         conflicts, self.conflicts = self.conflicts, 0
         return self._most, conflicts
+
+
+ROWS_SHARED_MAX = 10_000
+"""Rows that a process knows to be shared. Without a bound its memory would grow with every row that ever met."""
+SHARED_SECONDS = 60.0
+"""Time after which a row that no two processes met at is added to directly again."""
+HEADS_SECONDS, HEADS_SECONDS_MET = 3.0, 1.0
+"""Time after which a process that met others reads again which rows others have met at; the shorter one while its last
+batch met others."""
+SHARE_MET_MAX = 0.4
+"""Share of a batch's transactions that met others, from which the next batch puts all of its additions into deltas."""
+FIRST_WAIT_SECONDS, FIRST_WAIT_SECONDS_MAX, FIRST_WAIT_RECORDS = 0.2, 0.8, 20
+"""The first wait for deltas: as long as so many records take to come. Deltas of single additions are dear."""
+GONE_MAX = 10_000
+"""Ledger items whose deltas a process knows to be gone."""
+DELTAS_AFTER_SECONDS = 900.0
+"""Deltas are put 15 minutes after the manifest says so: older code may be under way until then (Lambda quotas,
+function timeout)."""
+CLOCKS_APART_SECONDS = 600.0
+"""How far the clocks of two processes may be apart, at the most: a person's machine may be minutes behind AWS."""
+
+
+def new_token() -> str:
+    """A token that no delta had: the first digit is the stripe."""
+    return urandom(ID_BYTES + 1).hex()[1:]
+
+
+class Sharing:
+    """Which rows are shared, as a process learns it: additions to these go through deltas (``ledger.deltas``).
+
+    | row    | event                                           | next   | the failure that this prevents             |
+    | ------ | ----------------------------------------------- | ------ | ------------------------------------------ |
+    | own    | a transaction meets another one at the row      | shared | transactions of one row go one at a time   |
+    | own    | the head of its bucket names it                 | shared | each process meets others at each row      |
+    | own    | the batch before met others in many             | shared | hundreds of processes that start together  |
+    |        | transactions                                    |        | meet at every row first                    |
+    | shared | nobody met at it for ``SHARED_SECONDS``         | own    | a row pays for deltas for good             |
+    """
+
+    def __init__(self) -> None:
+        self.all = False  # all additions of this batch go through deltas
+        self.forced: Callable[[RowKey], bool] | None = None  # decides instead, in proofs
+        self.token: Callable[[], str] = new_token  # names deltas; a proof needs the same names in each run
+        self.wait_seconds = FIRST_WAIT_SECONDS
+        self.heads_at = -inf  # when the heads of buckets were read
+        self.unvisited: set[int] = set()  # buckets that this new process has to look into
+        self.put = self.merged = 0  # deltas, since ``take_counts``
+        self.waited_seconds = 0.0
+        self._rows: dict[str, float] = {}  # when somebody met at a row, by its name
+        self._met: dict[str, float] = {}  # when this process did
+        self._sent = self._met_others = 0  # transactions of this batch
+        self._met_lately = False  # the batch before met others
+        self._turn = 0
+        self._began = -inf
+
+    def __bool__(self) -> bool:
+        return self.forced is not None or self.all or bool(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def began(self, records: int, now: float) -> None:
+        """Notes the start of a batch."""
+        if self._sent:
+            self.all = self._met_others >= SHARE_MET_MAX * self._sent
+            self._met_lately = self._met_others > 0
+        self._sent = self._met_others = 0
+        seconds, self._began = now - self._began, now
+        self.wait_seconds = min(
+            max(FIRST_WAIT_RECORDS * seconds / max(records, 1), FIRST_WAIT_SECONDS), FIRST_WAIT_SECONDS_MAX
+        )
+        for known in (self._rows, self._met):
+            for row in [row for row, at in known.items() if at < now - SHARED_SECONDS]:
+                del known[row]
+
+    def sends(self) -> None:
+        """Notes that a transaction is sent for the first time."""
+        self._sent += 1
+
+    def met(self, rows: Iterable[RowKey], now: float, *, first: bool) -> None:
+        """Notes that a transaction met another one at these rows. ``first``: for the first time."""
+        names = dict.fromkeys(map(named, rows), now)
+        self._met_others += first and bool(names)
+        self._met |= names
+        self.learn(names)
+
+    def learn(self, rows: Mapping[str, float]) -> None:
+        """Notes that somebody met others at rows at these times."""
+        for row, at in rows.items():
+            self._rows[row] = max(at, self._rows.pop(row, at))  # the latest last
+        while len(self._rows) > ROWS_SHARED_MAX:
+            del self._rows[next(iter(self._rows))]
+
+    def wants_heads(self, now: float) -> bool:
+        """Whether it is time to read which rows others have met at."""
+        seconds = HEADS_SECONDS_MET if self._met_lately else HEADS_SECONDS
+        return bool(self._rows) and now >= self.heads_at + seconds
+
+    def next_buckets(self, buckets: Collection[int], most: int) -> list[int]:
+        """Some of these buckets, others at each call: nobody's deltas wait behind those of the first buckets."""
+        ordered = sorted(buckets)
+        first = self._turn % len(ordered) if ordered else 0
+        self._turn += most
+        return [*ordered[first:], *ordered[:first]][:most]
+
+    def is_shared(self, row: RowKey) -> bool:
+        if self.forced is not None:
+            return self.forced(row)
+        return self.all or (bool(self._rows) and named(row) in self._rows)
+
+    def has_met(self, rows: Iterable[RowKey]) -> list[str]:
+        """The names of those rows at which this process itself met others."""
+        return [name for name in map(named, rows) if name in self._met] if self._met else []
+
+    def take_counts(self) -> tuple[int, int, float]:
+        """Deltas put and merged, and the seconds waited for deltas, since the last call."""
+        counts = self.put, self.merged, self.waited_seconds
+        self.put = self.merged = 0
+        self.waited_seconds = 0.0
+        return counts
+
+
+class Shared(NamedTuple):
+    """How one batch sends additions to shared rows."""
+
+    sharing: Sharing
+    known: "Knowledge"
+    may_put: bool  # deltas; otherwise steps only require that those of others are gone
+    takes_all: bool = False  # all additions, because a transaction met others a second time
+
+    @property
+    def takes_any(self) -> bool:
+        return self.may_put and (self.takes_all or bool(self.sharing))
+
+    def takes(self, row: RowKey) -> bool:
+        """Whether an addition to a row goes through a delta."""
+        return self.may_put and (self.takes_all or self.sharing.is_shared(row))
+
+    def met(self, rows: Iterable[RowKey]) -> list[str]:
+        return self.sharing.has_met(rows)
+
+    def gone(self, key: StateKey, handler: str) -> str:
+        """The names of deltas that a ledger item may have of its last step, because the process saw them gone."""
+        return self.known.gone.get((key, handler), "")
+
+
+class DeltasMark(NamedTuple):
+    """What the manifest says of deltas: since when code that does not know them has no place here."""
+
+    since: float  # epoch seconds
+    closed: float | None = None  # since when nobody puts any more: the way back to older code
+
+    @property
+    def opens_at(self) -> float:
+        """From when on a batch or page that begins may put deltas, unless the mark is closed."""
+        return self.since + DELTAS_AFTER_SECONDS
+
+    def may_put(self, now: float) -> bool:
+        return self.closed is None and now >= self.opens_at
+
+    @property
+    def quiet_at(self) -> float:
+        """From when on nobody puts deltas under this mark; it is closed.
+
+        A batch that read the open mark may go on for 15 minutes. If the mark was closed long before any batch might
+        put, there is none to wait for: otherwise code that opens it again at each conflict would keep older code out.
+        """
+        assert self.closed is not None, "only a closed mark gets quiet"
+        nobody_put = self.closed < self.opens_at - CLOCKS_APART_SECONDS
+        return self.closed if nobody_put else self.closed + DELTAS_AFTER_SECONDS
 
 
 class StoredSchema:
@@ -94,6 +276,20 @@ class Knowledge:
         self.sources: dict[str, Seen] = {}  # source tables that records have come from
         self.tables: frozenset[str] = frozenset()  # those of the manifest: of which any process had a record
         self.revision: int | None = None  # of the manifest; None: not read yet
+        self.deltas: DeltasMark | None = None  # of the manifest; None: nobody ever put one
+        self.may_put = False  # deltas, as the manifest said when this batch began
+        self.gone: dict[tuple[StateKey, str], str] = {}  # names of deltas that are gone, by ledger item and handler
+
+    def note_may_put(self, now: float) -> None:
+        """Notes whether deltas may be put until the present batch or page ends."""
+        self.may_put = self.deltas is not None and self.deltas.may_put(now)
+
+    def note_gone(self, key: StateKey, handler: str, names: str) -> None:
+        """Notes that the deltas that a ledger item names are gone."""
+        self.gone.pop((key, handler), None)
+        self.gone[key, handler] = names
+        if len(self.gone) > GONE_MAX:
+            del self.gone[next(iter(self.gone))]
 
     def learn_expiring(self) -> None:
         """Adds the targets whose rows expire according to the handlers of this process."""
@@ -151,6 +347,14 @@ class Runtime(Deadline):
     def chunk_actions(self) -> int:
         """The most writes that are planned for one transaction now."""
         return self.pace.actions(self.actions or self.settings.chunk_actions)
+
+    @property
+    def shared(self) -> Shared | None:
+        """How additions to shared rows are sent; None: no process of this application puts deltas."""
+        known, sharing = self.known, self.pace.sharing
+        if known.deltas is None and sharing.forced is None:
+            return None
+        return Shared(sharing, known, known.may_put or sharing.forced is not None)
 
     @property
     def expires_at(self) -> int:

@@ -1,22 +1,28 @@
-"""A model of DynamoDB and of Lambda's lanes in simulated time, for plans of the real planner.
+"""A model of DynamoDB in simulated time: partitions, transactions, reads, and what was paid for.
 
-What is modelled: a partition takes 1,000 write units a second and splits when it was refused for a while, as long as it
-holds more than one partition key; a transaction takes 20 ms and is refused while another holds one of its items; a lane
-takes the next batch when the last one is done. Reads are counted. What is not: burst capacity, failures of processes.
+What is modelled: a partition takes 1,000 write and 3,000 read units a second, and splits when it was refused for a
+while, as long as it holds more than one partition key; a transaction takes 20 ms and is refused while another holds one
+of its items; refusals are paid for. What is not: burst capacity, failures of processes. ``scale_lanes`` has the lanes.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
 from random import Random
 from typing import Any, NamedTuple
-from zlib import crc32
 
-UNITS_A_SECOND = 1000
-"""Write units of a partition (Developer Guide, bp-partition-key-design)."""
+UNITS_A_SECOND, READ_UNITS_A_SECOND = 1000, 3000
+"""Of a partition (Developer Guide, bp-partition-key-design)."""
+WRITE_BYTES, READ_BYTES = 1024, 4096
 TRANSACTION_SECONDS = 0.020
 CONFLICT_SECONDS = 0.008
 """Until a refusal is answered."""
+READ_SECONDS, WRITE_SECONDS = 0.008, 0.005
+"""Of a request that reads, and of a write outside of transactions."""
 PARTITIONS = 4
 """Of a new table with on-demand capacity: 4,000 write units a second (Developer Guide, on-demand capacity mode)."""
 SPLIT_REFUSALS = 200
@@ -25,42 +31,86 @@ SPLIT_SECONDS = 5.0
 minutes."""
 PAUSE_SECONDS_MAX, THROTTLE_FACTOR, PAUSE_SECONDS_LONGEST = 0.05, 4, 10.0
 """The pauses of ``streamfold.engines.deadline``."""
-LANES = 8
-"""Chunks of a batch in flight at once."""
-START_SECONDS = 0.005
-"""Of an invocation, before its first record."""
-CPU_SECONDS = 0.0002
-"""Of a record, in a function of one processor."""
-READ_UNITS_A_BATCH = 1
-"""Of the manifest, which is read beside the routing of the records: 4 KB, about 20 handlers."""
-POLL_SECONDS = 0.05
-"""Between two looks of a lane that found no records."""
+PLACES = 1 << 32
+"""Hashes of partition keys."""
+
+Work = Generator[Any, Any, Any]
+"""What a process does: it yields seconds that pass, or a ``Wait``."""
+Wait = Callable[[Callable[[], None]], None]
+"""Takes what is called once the wait is over."""
+Wants = Sequence[tuple[int, float]]
+"""Places, each with the units that are wanted there."""
+THROTTLED, CONDITION = "throttled", "condition"
+"""Why a transaction is refused, beside the items that another one holds."""
+
+
+@cache
+def place_of(key: str) -> int:
+    """The hash of a key's partition key: what is before the slash. It spreads keys evenly that differ in a letter."""
+    return int.from_bytes(blake2b(key.partition("/")[0].encode(), digest_size=4).digest())
+
+
+class Addition(NamedTuple):
+    """What is added to a row."""
+
+    records: int = 1  # that the row shows then
+    contributors: int = 1
+
+    def __add__(self, other: "Addition") -> "Addition":  # type: ignore[override]
+        return Addition(self.records + other.records, self.contributors + other.contributors)
+
+
+def add_to(rows: dict[str, Addition], row: str, addition: Addition) -> None:
+    before = rows.get(row)
+    rows[row] = addition if before is None else before + addition
+
+
+@dataclass(slots=True, eq=False)
+class Delta:
+    """Additions that wait in a bucket."""
+
+    bucket: int
+    stripe: int
+    rows: dict[str, Addition]
+    size_bytes: int
+    met: frozenset[str] = frozenset()  # rows at which its process met others
+    oldest: float = 0.0  # when the oldest record of its batch came
+
+    @property
+    def collection(self) -> str:
+        return f"delta#{self.bucket}#{self.stripe}"
+
+    @property
+    def units(self) -> int:
+        """Of its put or its removal, in a transaction."""
+        return 2 * -(-self.size_bytes // WRITE_BYTES)
 
 
 class Transaction(NamedTuple):
-    """A transaction: the items that it writes, each as its item collection, a slash and the rest of its key."""
+    """A transaction of ledger items, rows and deltas, as the planner packed it."""
 
-    keys: tuple[str, ...]
-    units: int  # of all its items
-    records: int = 0  # whose additions its rows show once it is taken
+    rows: Mapping[str, Addition] = {}  # that it adds to directly, each as its item collection, a slash and the rest
+    own: int = 0  # items that no other transaction writes: ledger items, and rows of single items
+    own_records: int = 0  # records whose rows are of their own
+    deltas: tuple[Delta, ...] = ()  # that it puts
+    units: tuple[Any, ...] = ()  # of the planner
 
+    def wants(self, random: Random) -> list[tuple[int, float]]:
+        """Own items lie anywhere."""
+        draw = random.getrandbits
+        wants = [(draw(32), 2.0) for _ in range(self.own)]
+        wants += [(place_of(row), 2.0) for row in self.rows]
+        wants += [(place_of(delta.collection), float(delta.units)) for delta in self.deltas]
+        return wants
 
-class Arrivals(NamedTuple):
-    """What comes to a lane: so many records a second, evenly; and how long it gathers for a batch of its size."""
+    def paid(self) -> dict[str, int]:
+        """Write units, by what they are for."""
+        put = sum(delta.units for delta in self.deltas)
+        return {"ledger and own rows": 2 * self.own, "rows directly": 2 * len(self.rows), "deltas put": put}
 
-    records_a_second: float
-    batch_records: int
-    window_seconds: float = 0.0
-
-    def gathers_for(self, there: int, oldest_seconds: float) -> float:
-        """How long the lane still waits before it takes a batch that is not full."""
-        return 0.0 if there >= self.batch_records else max(0.0, self.window_seconds - oldest_seconds)
-
-    def until(self, seconds: float) -> int:
-        return int(seconds * self.records_a_second)
-
-    def at(self, number: int) -> float:
-        return number / self.records_a_second
+    def records(self) -> int:
+        """The records that rows show once it is taken."""
+        return self.own_records + sum(addition.records for addition in self.rows.values())
 
 
 @dataclass(slots=True)
@@ -70,17 +120,18 @@ class Partition:
     first: int
     end: int
     left: float = UNITS_A_SECOND
+    left_of_reads: float = READ_UNITS_A_SECOND
     filled_at: float = 0.0
     refused: int = 0
     made_at: float = 0.0
-    last_key: str = ""
-    several: bool = False  # whether more than one item was refused
+    last_place: int | None = None
+    several: bool = False  # whether more than one item collection was refused
 
-    def fill(self, now: float) -> float:
-        """The units that are left now."""
-        self.left = min(UNITS_A_SECOND, self.left + (now - self.filled_at) * UNITS_A_SECOND)
-        self.filled_at = now
-        return self.left
+    def fill(self, now: float) -> None:
+        """Adds the units that came back until now."""
+        passed, self.filled_at = now - self.filled_at, now
+        self.left = min(UNITS_A_SECOND, self.left + passed * UNITS_A_SECOND)
+        self.left_of_reads = min(READ_UNITS_A_SECOND, self.left_of_reads + passed * READ_UNITS_A_SECOND)
 
 
 class Tables:
@@ -90,47 +141,47 @@ class Tables:
     """
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
-        step = -(-(1 << 32) // partitions)
+        step = -(-PLACES // partitions)
         self.partitions = [Partition(number * step, (number + 1) * step) for number in range(partitions)]
-        self.busy: set[str] = set()
+        self._starts = [partition.first for partition in self.partitions]
+        self.busy: set[object] = set()
 
-    def refuses(self, chunk: Transaction, now: float) -> bool:
-        """Whether a partition has no units left for the chunk. If not, the units are taken."""
-        share = chunk.units / len(chunk.keys)
-        wanted: dict[int, tuple[Partition, str, float]] = {}
-        for key in chunk.keys:
-            partition = self.partition(key)
-            before = wanted.get(partition.first)
-            wanted[partition.first] = partition, key, share + (before[2] if before else 0.0)
-        for partition, key, units in wanted.values():
-            if partition.fill(now) < units:
-                self._refused(partition, key, now)
+    def refuses(self, wants: Wants, now: float, *, reads: bool = False) -> bool:
+        """Whether a partition has not the units that are wanted of it. If all have, the units are taken."""
+        units_at: dict[int, float] = {}
+        last: dict[int, int] = {}
+        starts = self._starts
+        for place, units in wants:
+            at = bisect_right(starts, place) - 1
+            units_at[at] = units_at.get(at, 0.0) + units
+            last[at] = place
+        for at, units in units_at.items():
+            partition = self.partitions[at]
+            partition.fill(now)
+            if (partition.left_of_reads if reads else partition.left) < units:
+                self._refused(partition, last[at], now)
                 return True
-        for partition, _, units in wanted.values():
-            partition.left -= units
+        for at, units in units_at.items():
+            if reads:
+                self.partitions[at].left_of_reads -= units
+            else:
+                self.partitions[at].left -= units
         return False
 
     def partition(self, key: str) -> Partition:
-        place = crc32(key.partition("/")[0].encode())
-        low, high = 0, len(self.partitions) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.partitions[middle].first <= place else (low, middle - 1)
-        return self.partitions[low]
+        return self.partitions[bisect_right(self._starts, place_of(key)) - 1]
 
-    def _refused(self, partition: Partition, key: str, now: float) -> None:
+    def _refused(self, partition: Partition, place: int, now: float) -> None:
         partition.refused += 1
-        partition.several |= bool(partition.last_key) and partition.last_key != key
-        partition.last_key = key
+        partition.several |= partition.last_place is not None and partition.last_place != place
+        partition.last_place = place
         due = partition.refused >= SPLIT_REFUSALS and now - partition.made_at >= SPLIT_SECONDS
         if due and partition.several and partition.end - partition.first > 1:
             middle = (partition.first + partition.end) // 2
-            halves = [Partition(first, end, 0, now, made_at=now) for first, end in self._halves(partition, middle)]
+            ranges = ((partition.first, middle), (middle, partition.end))
             at = self.partitions.index(partition)
-            self.partitions[at : at + 1] = halves
-
-    def _halves(self, partition: Partition, middle: int) -> list[tuple[int, int]]:
-        return [(partition.first, middle), (middle, partition.end)]
+            self.partitions[at : at + 1] = [Partition(*each, 0, 0, now, made_at=now) for each in ranges]
+            self._starts = [each.first for each in self.partitions]
 
 
 class Shown(NamedTuple):
@@ -139,6 +190,27 @@ class Shown(NamedTuple):
     at: float
     age_seconds: float  # of the oldest record of their batch
     records: int
+
+
+class Done(NamedTuple):
+    """A batch that was acknowledged."""
+
+    at: float
+    records: int
+    age_seconds: float  # of its oldest record
+
+
+class Bill(NamedTuple):
+    """What was acknowledged and is to be paid for until some time."""
+
+    records: int = 0
+    units: float = 0
+    read_units: float = 0
+    busy_seconds: float = 0.0  # of all lanes: what Lambda bills
+    batches: int = 0
+
+    def since(self, before: "Bill") -> "Bill":
+        return Bill(*(one - other for one, other in zip(self, before, strict=True)))
 
 
 @dataclass(slots=True)
@@ -150,18 +222,23 @@ class Seen:
     sent: int = 0
     conflicts: int = 0
     throttled: int = 0
-    units: int = 0
-    read_units: int = 0
-    busy_seconds: float = 0.0  # of all lanes: what Lambda bills
-    ages: list[float] = field(default_factory=list)  # of each batch's oldest record when the batch was done
-    acknowledged: list[tuple[float, int]] = field(default_factory=list)  # when, and how many records
-    shown: list["Shown"] = field(default_factory=list)
+    units: float = 0
+    read_units: float = 0
+    busy_seconds: float = 0.0
+    before: dict[float, Bill] = field(default_factory=dict)  # by the time until which it is
+    done: list[Done] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    paid: Counter[str] = field(default_factory=Counter)  # write units, by what they are for
+    deltas: int = 0  # that were put
+    merges: int = 0
+    rows_merged: int = 0  # additions to rows by these
 
     def age(self, share: float) -> float:
-        return sorted(self.ages)[min(len(self.ages) - 1, int(share * len(self.ages)))] if self.ages else 0.0
+        ages = sorted(each.age_seconds for each in self.done)
+        return ages[min(len(ages) - 1, int(share * len(ages)))] if ages else 0.0
 
     def records_since(self, start: float) -> int:
-        return sum(records for at, records in self.acknowledged if at >= start)
+        return sum(each.records for each in self.done if each.at >= start)
 
     def shown_since(self, start: float) -> int:
         """The records whose additions rows have shown since then."""
@@ -177,125 +254,137 @@ class Seen:
                 return age_seconds
         return 0.0
 
+    def bill(self) -> Bill:
+        return Bill(self.records, self.units, self.read_units, self.busy_seconds, self.batches)
 
-class Lane:
-    """One lane of the event source mapping: batch after batch, the chunks of each in flight as far as they may be."""
-
-    def __init__(self, world: "World", number: int) -> None:
-        self.world, self.number = world, number
-        self.taken = 0
-        self.waiting: list[tuple[Transaction, int]] = []  # with how often each was sent
-        self.flying: set[str] = set()
-        self.in_flight = self.pausing = 0
-        self.began = self.oldest = 0.0
-        self.size = 0
-
-    def poll(self) -> None:
-        """Takes the next batch, or waits for records."""
-        world = self.world
-        there = world.arrivals.until(world.now) - self.taken
-        if there < 1:
-            world.later(POLL_SECONDS, self.poll)
-            return
-        gathers = world.arrivals.gathers_for(there, world.now - world.arrivals.at(self.taken + 1))
-        if gathers > 1e-9:
-            world.later(gathers, self.poll)
-            return
-        self.size, chunks = world.batch(there, self.number)
-        self.began, self.oldest = world.now, world.arrivals.at(self.taken + 1)
-        self.taken += self.size
-        self.waiting = [(chunk, 0) for chunk in chunks]
-        world.later(START_SECONDS + self.size * CPU_SECONDS, self.send)
-
-    def send(self) -> None:
-        """Sends what may be in flight: no two chunks that share an item."""
-        left = []
-        for chunk, tries in self.waiting:
-            if self.in_flight >= LANES or not self.flying.isdisjoint(chunk.keys):
-                left.append((chunk, tries))
-                continue
-            self.in_flight += 1
-            self.flying.update(chunk.keys)
-            self._begin(chunk, tries)
-        self.waiting = left
-        if not (left or self.in_flight or self.pausing):
-            self._done()
-
-    def _begin(self, chunk: Transaction, tries: int) -> None:
-        world = self.world
-        world.seen.sent += 1
-        if world.tables.refuses(chunk, world.now):
-            world.seen.throttled += 1
-            world.later(CONFLICT_SECONDS, lambda: self._refused(chunk, tries, THROTTLE_FACTOR))
-            return
-        world.seen.units += chunk.units
-        if not world.tables.busy.isdisjoint(chunk.keys):
-            world.seen.conflicts += 1
-            world.later(CONFLICT_SECONDS, lambda: self._refused(chunk, tries, 1))
-            return
-        world.tables.busy.update(chunk.keys)
-        world.later(TRANSACTION_SECONDS, lambda: self._taken(chunk))
-
-    def _taken(self, chunk: Transaction) -> None:
-        self.world.tables.busy.difference_update(chunk.keys)
-        self.world.seen.shown.append(Shown(self.world.now, self.world.now - self.oldest, chunk.records))
-        self._landed(chunk)
-        self.send()
-
-    def _refused(self, chunk: Transaction, tries: int, factor: int) -> None:
-        self._landed(chunk)
-        longest = min(PAUSE_SECONDS_MAX * (1 << min(tries, 12)) * factor, PAUSE_SECONDS_LONGEST)
-        self.pausing += 1
-        self.world.later(self.world.random.random() * longest, lambda: self._again(chunk, tries + 1))
-        self.send()
-
-    def _again(self, chunk: Transaction, tries: int) -> None:
-        self.pausing -= 1
-        self.waiting.insert(0, (chunk, tries))
-        self.send()
-
-    def _landed(self, chunk: Transaction) -> None:
-        self.in_flight -= 1
-        self.flying.difference_update(chunk.keys)
-
-    def _done(self) -> None:
-        seen = self.world.seen
-        seen.records += self.size
-        seen.batches += 1
-        seen.read_units += READ_UNITS_A_BATCH
-        seen.acknowledged.append((self.world.now, self.size))
-        seen.busy_seconds += self.world.now - self.began
-        seen.ages.append(self.world.now - self.oldest)
-        self.poll()
-
-
-Batches = Callable[[int, int], tuple[int, Sequence[Transaction]]]
-"""The next batch of a lane, of so many records that wait, and the lane's number: its size and its transactions."""
+    def pay(self, parts: Mapping[str, float]) -> None:
+        self.units += sum(parts.values())
+        self.paid.update(parts)  # type: ignore[arg-type]
 
 
 class World:
     """Simulated time, and all that happens in it. The same seed gives the same run."""
 
-    def __init__(
-        self, lanes: int, arrivals: Arrivals, batch: Batches, partitions: int = PARTITIONS, seed: int = 1
-    ) -> None:
+    def __init__(self, partitions: int = PARTITIONS, seed: int = 1) -> None:
         self.now = 0.0
         self.seen = Seen()
         self.tables = Tables(partitions)
         self.random = Random(seed)
-        self.arrivals, self.batch = arrivals, batch
-        self._events: list[tuple[float, int, Callable[[], Any]]] = []
+        self.contributors: Counter[str] = Counter()  # of rows
+        self._events: list[tuple[float, int, Callable[..., Any], tuple[Any, ...]]] = []
         self._count = 0
-        for number in range(lanes):
-            self.later(self.random.random() * max(POLL_SECONDS, arrivals.window_seconds), Lane(self, number).poll)
 
-    def later(self, seconds: float, what: Callable[[], Any]) -> None:
+    def later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
         self._count += 1
-        heapq.heappush(self._events, (self.now + seconds, self._count, what))
+        heapq.heappush(self._events, (self.now + seconds, self._count, what, arguments))
 
-    def run(self, seconds: float) -> Seen:
-        """Lets so much time pass."""
-        while self._events and self._events[0][0] <= seconds:
-            self.now, _, what = heapq.heappop(self._events)
-            what()
+    def run(self, seconds: float, *marks: float) -> Seen:
+        """Lets so much time pass. ``marks``: times at which the bill is noted."""
+        events = self._events
+        for mark in marks:
+            self.later(mark - self.now, lambda mark=mark: self.seen.before.update({mark: self.seen.bill()}))
+        while events and events[0][0] <= seconds:
+            self.now, _, what, arguments = heapq.heappop(events)
+            what(*arguments)
         return self.seen
+
+    def spawn(self, work: Work, then: Callable[[Any], None] = lambda _: None) -> None:
+        """Does some work beside all else. ``then`` takes what it returns."""
+        self._go_on(work, then)
+
+    def _go_on(self, work: Work, then: Callable[[Any], None]) -> None:
+        try:
+            wait = next(work)
+        except StopIteration as stop:
+            then(stop.value)
+            return
+        if callable(wait):
+            wait(lambda: self._go_on(work, then))
+        else:
+            self.later(wait, self._go_on, work, then)
+
+    def side_by_side(self, works: Iterable[Work], most: int) -> Wait:
+        """Ends when all of these have ended."""
+        waiting = list(works)
+
+        def start(resume: Callable[[], None]) -> None:
+            left, running = len(waiting), 0
+
+            def ended(_: Any) -> None:
+                nonlocal left, running
+                left, running = left - 1, running - 1
+                if not left:
+                    resume()
+                go()
+
+            def go() -> None:
+                nonlocal running
+                while waiting and running < most:
+                    running += 1
+                    self.spawn(waiting.pop(0), ended)
+
+            go() if waiting else resume()
+
+        return start
+
+    def transact(
+        self,
+        wants: Wants,
+        keys: Collection[object],
+        paid: Mapping[str, int],
+        allowed: Callable[[], bool] = lambda: True,
+    ) -> Work:
+        """Sends a transaction. Returns None if it was taken, ``THROTTLED``, ``CONDITION``, or the items that were held.
+
+        keys: of items that others may write at the same time. allowed: whether its conditions hold.
+        """
+        seen, busy = self.seen, self.tables.busy
+        seen.sent += 1
+        if self.tables.refuses(wants, self.now):
+            seen.throttled += 1
+            yield CONFLICT_SECONDS
+            return THROTTLED
+        met = [key for key in keys if key in busy]
+        if met or not allowed():
+            seen.conflicts += bool(met)
+            seen.pay({"refused": sum(paid.values())})
+            yield CONFLICT_SECONDS
+            return met or CONDITION
+        seen.pay(paid)
+        busy.update(keys)
+        yield TRANSACTION_SECONDS
+        busy.difference_update(keys)
+        return None
+
+    def write(self, key: str, units: float, why: str) -> Work:
+        """One item, outside of transactions."""
+        self.seen.sent += 1
+        while self.tables.refuses([(place_of(key), units)], self.now):
+            self.seen.throttled += 1
+            yield PAUSE_SECONDS_MAX * THROTTLE_FACTOR * self.random.random()
+        self.seen.pay({why: units})
+        yield WRITE_SECONDS
+
+    def read(self, units: Mapping[str, float], requests: int = 1) -> Work:
+        """Items of these collections. ``requests``: one after the other."""
+        return self._read([(place_of(key), each) for key, each in units.items()], requests)
+
+    def read_anywhere(self, items: int, units: float) -> Work:
+        """Items that nobody else reads."""
+        return self._read([(self.random.getrandbits(32), units) for _ in range(items)], 1)
+
+    def _read(self, wants: Wants, requests: int) -> Work:
+        while self.tables.refuses(wants, self.now, reads=True):
+            self.seen.throttled += 1
+            yield PAUSE_SECONDS_MAX * THROTTLE_FACTOR * self.random.random()
+        self.seen.read_units += sum(each for _, each in wants)
+        yield READ_SECONDS * requests
+
+    def pause(self, tries: int, *, throttled: bool = False) -> float:
+        """Full jitter, as ``streamfold.engines.deadline`` has it."""
+        longest = PAUSE_SECONDS_MAX * (1 << min(tries, 12)) * (THROTTLE_FACTOR if throttled else 1)
+        return self.random.random() * min(longest, PAUSE_SECONDS_LONGEST)
+
+    def show(self, oldest: float, records: int) -> None:
+        if records:
+            self.seen.shown.append(Shown(self.now, self.now - oldest, records))

@@ -8,13 +8,15 @@ import sys
 import boto3
 import pytest
 
+from streamfold.batch.manifest import change_deltas
 from streamfold.batch.process import process_event
 from streamfold.cli import main
 from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine, dynamodb_client
 from streamfold.records.encoded import to_json
-from streamfold.runtime import Runtime
+from streamfold.runtime import DeltasMark, Runtime
 from streamfold.settings import Settings
+from streamfold.testing.mapping import Died
 from tests.helpers.commands import ROOT, Ran
 from tests.helpers.partiql import WithStatements
 from tests.helpers.tables import make_table
@@ -130,14 +132,31 @@ class OnAws:
     def deliver(self, *records):
         """Puts the items of records, and lets a function process the records."""
         app = self.app()
+        self._put(records)
+        report = process_event(Runtime(app, self.engine(app), Settings()), list(records))
+        assert report.failures == []
+
+    def deliver_in_deltas(self, *records):
+        """The same by a process that puts what it adds to shared rows into deltas, and dies before it moves them."""
+
+        def dies(_):
+            raise Died
+
+        app = self.app()
+        self._put(records)
+        run = Runtime(app, self.engine(app), Settings(), pause=dies)
+        run.pace.sharing.forced = lambda row: row[2] == "TOTAL"
+        with pytest.raises(Died):
+            process_event(run, list(records))
+        change_deltas(run, lambda _: DeltasMark(0.0))
+
+    def _put(self, records):
         for record in records:
             body = record["dynamodb"]
             if "NewImage" in body:
                 self.client.put_item(TableName="shop", Item=body["NewImage"])
             else:
                 self.client.delete_item(TableName="shop", Key=body["Keys"])
-        report = process_event(Runtime(app, self.engine(app), Settings()), list(records))
-        assert report.failures == []
 
     def app(self):
         return self.folder.load()

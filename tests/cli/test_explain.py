@@ -7,6 +7,11 @@ from decimal import Decimal
 
 import pytest
 
+from streamfold.commit.buckets import empty_buckets
+from streamfold.ledger.deltas import BUCKETS
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
+
 STATE = ("--state", "state.db")
 SHOP = """
 from streamfold import Add, App, Count, Key, Max, Router, Row, Sum
@@ -347,3 +352,72 @@ def test_the_state_on_dynamodb_is_read_only_when_asked_for(on_aws, records):
     assert "order_total  ORDER#1 / ITEM#a" in scanned.out
     assert on_aws.run("explain", "SKU#b", "ORDER#1").code == 0
     assert on_aws.run("explain", "BEST#1", "PRICE").code == 0
+
+
+@pytest.fixture
+def pending(on_aws, source):
+    """Three lines of an order, of which one waits in a delta."""
+    on_aws.deliver(*(source.put("ORDER#1", f"ITEM#{sku}", price=price) for sku, price in (("a", 1), ("b", 5))))
+    on_aws.deliver_in_deltas(source.put("ORDER#1", "ITEM#c", price=2))
+    return on_aws
+
+
+def refuse(on_aws):
+    """Somebody makes the total no number, so that the row takes nothing more; then the delta is tried again."""
+    update = {"UpdateExpression": "SET #total = :text", "ExpressionAttributeNames": {"#total": "total"}}
+    key = {"PK": {"S": "ORDER#1"}, "SK": {"S": "TOTAL"}}
+    on_aws.client.update_item(TableName="shop", Key=key, ExpressionAttributeValues={":text": {"S": "?"}}, **update)
+    app = on_aws.app()
+    for bucket in range(BUCKETS):
+        empty_buckets(Runtime(app, on_aws.engine(app), Settings()), [bucket], {})
+
+
+def test_what_is_pending_of_a_row_is_shown_and_the_row_with_it_compared(pending):
+    ran = pending.run("explain", "ORDER#1", "TOTAL", "--scan")
+
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-4:] == [
+        "sum  3 contributions  lines=3  total=8",
+        "row  2 contributions  lines=2  total=6",
+        "pending  1 contribution  lines=1  total=2  in 1 delta",
+        "The row with what is pending is what its items contribute.",
+    ]
+    found = report(pending.run("explain", "ORDER#1", "TOTAL", "--scan", "--json"))
+    adds = {"lines": {"N": "1"}, "total": {"N": "2"}}
+    assert found["pending"] == {"deltas": 1, "contributors": 1, "adds": adds, "refused": []}
+    assert (found["counted"], found["agrees"]) == (2, True)
+
+
+def test_a_row_that_differs_from_its_items_with_what_is_pending_is_told(pending):
+    refuse(pending)
+
+    ran = pending.run("explain", "ORDER#1", "TOTAL", "--scan")
+
+    assert ran.code == 1
+    assert "refused  The store refused the write with " in ran.out
+    assert ran.out.splitlines()[-1] == (
+        "The row with what is pending is not what its items contribute: total is ?, expected 8."
+    )
+
+
+def test_the_deltas_of_an_item_are_shown(pending):
+    ran = pending.run("explain", "--item", "ORDER#1", "ITEM#c")
+
+    assert ran.code == 0, ran.err
+    (line,) = (line for line in ran.out.splitlines() if "delta" in line)
+    assert line.endswith("is pending: the rows do not have it yet")
+    handlers = report(pending.run("explain", "--item", "ORDER#1", "ITEM#c", "--json"))["handlers"]
+    ((delta,),) = (each["deltas"] for each in handlers if "deltas" in each)
+    assert (delta["status"], delta["why"]) == ("pending", None)
+
+    refuse(pending)
+    assert "is refused by a row: The store refused" in pending.run("explain", "--item", "ORDER#1", "ITEM#c").out
+
+
+def test_the_deltas_of_an_item_that_are_in_the_rows_are_gone(pending, source):
+    app = pending.app()
+    for bucket in range(BUCKETS):
+        empty_buckets(Runtime(app, pending.engine(app), Settings()), [bucket], {})
+
+    assert "is gone: the rows have it" in pending.run("explain", "--item", "ORDER#1", "ITEM#c").out
+    assert "pending" not in pending.run("explain", "ORDER#1", "TOTAL", "--scan").out

@@ -540,3 +540,27 @@ def test_exports_are_not_compared_with_a_store(state, option):
     ran = state.run("verify", "--export", "manifest-files.json", *option)
     assert ran.code == 2
     assert f"{option[0]} names a store, which is not read" in ran.err
+
+
+def test_rows_of_which_something_is_pending_are_counted_and_neither_compared_nor_corrected(on_aws, source):
+    on_aws.deliver(source.put("ORDER#1", "ITEM#a", price=1), source.put("ORDER#2", "ITEM#a", price=2))
+    on_aws.deliver_in_deltas(source.put("ORDER#1", "ITEM#b", price=5))
+    before = on_aws.row("ORDER#1")
+
+    ran = on_aws.run("verify", "--rows", "--tolerance", 0)
+
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines() == [
+        "2 rows: 0 different, 0 moving; a handler failed on 0 items.",
+        "1 row not compared: additions to it are pending. Next: streamfold buckets shows them.",
+    ]
+    found = report(on_aws.run("verify", "--rows", "--tolerance", 0, "--repair", "--yes", "--json"))
+    assert (found["pending_rows"], found["different"], found["mended"], found["left"]) == (1, [], [], [])
+    assert on_aws.row("ORDER#1") == before
+
+
+def test_the_state_shows_deltas_by_their_purpose(on_aws, source):
+    on_aws.deliver(source.put("ORDER#1", "ITEM#a", price=1))
+    on_aws.deliver_in_deltas(source.put("ORDER#1", "ITEM#b", price=5))
+
+    assert "additions that wait for shared rows" in on_aws.run("state", "stats").out

@@ -22,12 +22,15 @@ from streamfold.commit.plan import (
     pack,
     without,
 )
+from streamfold.keys.table import OWNER
 from streamfold.ledger.contribution import LedgerItem, RowContribution
+from streamfold.ledger.deltas import ROWS_MAX, Additions, Delta, bucket_of, may_wait, named, names_in
 from streamfold.ledger.state_keys import claim_key, ledger_key
 from streamfold.ledger.step import Step
 from streamfold.routes.checks import checked_routes
+from streamfold.runtime import Knowledge, Shared, Sharing
 from streamfold.settings.limits import BYTES_MAX
-from streamfold.writes.guarded import AddRow, Claim, GuardedPut, LedgerWrite, PutRow
+from streamfold.writes.guarded import AddRow, Claim, GuardedPut, LedgerWrite, PutRow, SwapText
 from tests.helpers.records import VERSION_PREFIX, change, item
 
 SOURCE, GROUP, LOG = Key("A#{a}", "B"), Key("GROUP#{group}", "TOTAL"), Key("LOG#{a}", "{n}")
@@ -311,3 +314,233 @@ def test_a_plan_can_be_compared():
 def test_a_unit_tells_what_it_guards_by_its_kind():
     assert isinstance(ledger(1, (ONE, {}, {})).guard, LedgerWrite)
     assert isinstance(claim(1, 1), Unit)
+
+
+# Additions that go through deltas.
+
+
+def sharing(rows=None, *, may_put=True):
+    """Additions to these rows go through deltas; to all rows without any."""
+    known = Sharing()
+    if rows is not None:
+        known.learn({named(("main", f"GROUP#{group}", "TOTAL")): 0.0 for group in rows})
+    return Shared(known, Knowledge(), may_put, takes_all=rows is None)
+
+
+def group(name):
+    return ("main", f"GROUP#{name}", "TOTAL")
+
+
+def puts(transaction):
+    """The deltas of a transaction, by name."""
+    return {write.key.sk: Delta.of(write.text) for write in transaction.writes if isinstance(write, SwapText)}
+
+
+def names_of(guard):
+    """The deltas that a guard names, by handler."""
+    if isinstance(guard, Claim):
+        return {"log": names_in(guard.deltas)}
+    return {each.handler: names_in(each.deltas or "") for each in guard.contributions}
+
+
+@given(batches, st.integers(2, 8))
+def test_a_plan_without_shared_rows_is_the_same_whoever_may_put_deltas(units, actions):
+    plain = pack(units, actions)
+    for shared_rows in (sharing(()), sharing(may_put=False)):
+        packed = pack(units, actions, shared_rows)
+        assert [transaction.units for transaction in packed] == [transaction.units for transaction in plain]
+        assert [transaction.writes[len(transaction.units) :] for transaction in packed] == [
+            transaction.writes[len(transaction.units) :] for transaction in plain
+        ]
+
+
+@given(batches, st.integers(2, 8))
+def test_guards_of_optimistic_steps_alone_change_where_deltas_may_be_pending(units, actions):
+    for transaction in pack(units, actions, sharing(())):
+        for unit, guard in zip(transaction.units, transaction.guards, strict=True):
+            if isinstance(guard, LedgerWrite) and guard.revision is None:
+                assert {each.gone for each in guard.contributions} == {""}
+                plain = [each._replace(gone=None) for each in guard.contributions]
+                assert guard._replace(contributions=tuple(plain)) == unit.guard
+            else:
+                assert guard == unit.guard
+
+
+@given(batches, st.integers(2, 8))
+def test_what_goes_through_deltas_adds_up_to_the_effects_of_the_units(units, actions):
+    transactions = pack(units, actions, sharing())
+    writes = [write for transaction in transactions for write in transaction.writes]
+    waiting = [each for transaction in transactions for delta in puts(transaction).values() for each in delta.additions]
+    assert totals([*writes, *waiting]) == totals(effect for unit in units for effect in unit.effects)
+    assert not any(may_wait(write) for write in writes)
+
+
+@given(batches, st.integers(2, 8))
+def test_each_unit_with_deltas_is_in_one_chunk_that_is_no_larger_than_asked(units, actions):
+    transactions = pack(units, actions, sharing())
+    packed = Counter(unit.guard.key for transaction in transactions for unit in transaction.units)
+    assert packed == Counter(unit.guard.key for unit in units)
+    assert all(len(each.writes) <= actions or len(each.units) == 1 for each in transactions)
+
+
+@given(batches)
+def test_a_guard_names_just_the_deltas_that_hold_what_its_unit_adds(units):
+    for transaction in pack(units, ACTIONS_MAX, sharing()):
+        deltas = puts(transaction)
+        for unit, guard in zip(transaction.units, transaction.guards, strict=True):
+            rows = {effect.key for effect in unit.effects if may_wait(effect)}
+            found = [(name, some) for each in names_of(guard).values() for name, some in each.items()]
+            assert {row for _, some in found for row in some} == {named(row) for row in rows}
+            assert all(some <= deltas[name].rows for name, some in found)
+
+
+def test_a_transaction_puts_one_delta_for_each_bucket():
+    units = [ledger(number, (ONE, {}, shared(**{f"g{number}": 1}))) for number in range(40)]
+    for transaction in pack(units, ACTIONS_MAX, sharing()):
+        buckets = [int(name[0], 16) for name in puts(transaction)]
+        assert len(buckets) == len(set(buckets))
+        for name, delta in puts(transaction).items():
+            assert {bucket_of(each.key) for each in delta.additions} == {int(name[0], 16)}
+
+
+def test_a_delta_is_put_where_nothing_is_and_its_name_is_another_each_time():
+    units = [ledger(1, (ONE, {}, shared(a=1)))]
+    (one,), (other,) = pack(units, 25, sharing()), pack(units, 25, sharing())
+    assert [write.expected for write in one.writes if isinstance(write, SwapText)] == [None]
+    assert puts(one).keys().isdisjoint(puts(other))
+
+
+def test_units_of_one_bucket_share_a_chunk_and_its_delta():
+    units = [ledger(number, (ONE, {}, shared(**{"ab"[number % 2]: 1}))) for number in range(60)]
+    transactions = pack(units, ACTIONS_MAX, sharing())
+    assert [len(transaction.writes) for transaction in transactions] == [62]
+
+
+def rows_of_bucket(count):
+    names = (f"r{number}" for number in range(10**6))
+    found = (name for name in names if bucket_of(group(name)) == 0)
+    return [next(found) for _ in range(count)]
+
+
+def test_a_delta_has_at_most_99_rows():
+    rows = rows_of_bucket(ROWS_MAX + 1)
+    units = [ledger(number, (ONE, {}, shared(**{row: 1}))) for number, row in enumerate(rows)]
+    transactions = pack(units, 200, sharing())
+    assert sorted(len(delta.rows) for each in transactions for delta in puts(each).values()) == [1, ROWS_MAX]
+
+
+def test_a_unit_of_99_rows_of_one_bucket_puts_one_delta():
+    unit = ledger(1, (ONE, {}, shared(**dict.fromkeys(rows_of_bucket(ROWS_MAX), 1))))
+    (transaction,) = pack([unit], 25, sharing())
+    assert len(transaction.writes) == 2
+    (delta,) = puts(transaction).values()
+    assert len(delta.rows) == ROWS_MAX
+
+
+def test_a_delta_keeps_apart_what_new_items_add_and_what_the_row_must_count():
+    units = [ledger(1, (ONE, {}, shared(a=5))), ledger(2, (ONE, shared(a=3), {}))]
+    (transaction,) = pack(units, 25, sharing())
+    (delta,) = puts(transaction).values()
+    halves = Additions(delta.additions)
+    assert halves.entering(group("a")).amounts == {"n": 5}
+    assert (halves.counted(group("a")).amounts, halves.counted(group("a")).contributors_min) == ({"n": -3}, 1)
+
+
+def test_a_delta_names_its_handlers_and_the_rows_at_which_the_process_met_others():
+    shared_rows = sharing()
+    shared_rows.sharing.met([group("a")], 0.0, first=True)
+    unit = ledger(1, (ONE, {}, shared(a=1)), (TWO, {}, shared(a=2)))
+    (transaction,) = pack([unit], 25, shared_rows)
+    (delta,) = puts(transaction).values()
+    assert (delta.handlers, delta.met) == (("one", "two"), (named(group("a")),))
+
+
+def test_each_handler_names_the_rows_that_it_adds_to():
+    unit = ledger(1, (ONE, {}, shared(a=1, b=1)), (TWO, {}, shared(b=2)))
+    (transaction,) = pack([unit], 25, sharing())
+    names = names_of(transaction.guards[0])
+    rows = {handler: frozenset().union(*found.values()) for handler, found in names.items()}
+    assert rows == {"one": {named(group("a")), named(group("b"))}, "two": {named(group("b"))}}
+
+
+def test_a_unit_names_a_row_of_which_one_handler_adds_directly_what_cannot_wait():
+    unit = ledger(1, (ONE, {}, shared(a=1)), (TWO, {}, shared(a=2)))
+    one, two = unit.effects
+    unit = replace(unit, effects=(replace(one, values={"name": "x"}), two))
+    (transaction,) = pack([unit], 25, sharing())
+    (name,) = puts(transaction)
+    assert [write.key for write in transaction.writes if isinstance(write, AddRow)] == [group("a")]
+    assert names_of(transaction.guards[0])["two"] == {name: {named(group("a"))}}
+
+
+def test_only_shared_rows_go_through_deltas():
+    units = [ledger(number, (ONE, {}, shared(hot=1, **{f"g{number}": 1}))) for number in range(3)]
+    (transaction,) = pack(units, 25, sharing(["hot"]))
+    (delta,) = puts(transaction).values()
+    assert delta.rows == {named(group("hot"))}
+    assert {write.key for write in transaction.writes if isinstance(write, AddRow)} == {
+        group(f"g{number}") for number in range(3)
+    }
+
+
+def test_a_claim_names_the_deltas_of_its_change():
+    unit = claim(1, 1, AddRow(group("a"), {"n": 1}, 0))
+    (transaction,) = pack([unit], 25, sharing())
+    assert names_of(transaction.guards[0]) == {"log": dict.fromkeys(puts(transaction), frozenset([named(group("a"))]))}
+
+
+def test_a_claim_that_adds_to_no_shared_row_stays_as_it_is():
+    unit = claim(1, 1, put(1, 1))
+    (transaction,) = pack([unit], 25, sharing())
+    assert transaction.writes == (unit.guard, *unit.effects)
+
+
+def test_an_optimistic_step_takes_the_names_that_the_process_saw_gone():
+    unit, shared_rows = ledger(1, (ONE, {}, shared(a=1))), sharing(())
+    shared_rows.known.note_gone(unit.guard.key, "one", "gone")
+    (transaction,) = pack([unit], 25, shared_rows)
+    (contribution,) = transaction.guards[0].contributions
+    assert (contribution.gone, contribution.deltas) == ("gone", "")  # it names them no more
+
+
+def found_ledger(deltas=""):
+    attributes = {"r": 4, "live": 1, "one.v": version(0), "one.s": "", **({"one.p": deltas} if deltas else {})}
+    return LedgerItem.of(attributes)
+
+
+def test_a_step_that_read_its_ledger_item_is_guarded_by_its_revision_alone():
+    unit = again(ledger(1, (ONE, {}, shared(a=1))), found_ledger())
+    (transaction,) = pack([unit], 25, sharing(()))
+    assert transaction.guards[0] == unit.guard
+
+
+def test_a_step_goes_on_naming_what_other_rows_refuse():
+    kept = "0" * 18 + named(group("z"))
+    unit = again(ledger(1, (ONE, {}, shared(a=1))), found_ledger(kept))
+    for shared_rows, names in ((sharing(()), {"0" * 18}), (sharing(), {"0" * 18, None})):
+        (transaction,) = pack([unit], 25, shared_rows)
+        found = {name if name == "0" * 18 else None for name in names_of(transaction.guards[0])["one"]}
+        assert found == names
+
+
+def test_pages_of_a_large_step_put_no_deltas():
+    unit = replace(ledger(1, (ONE, {}, shared(a=1))), partial=True)
+    (transaction,) = pack([unit], 25, sharing())
+    assert puts(transaction) == {}
+    assert transaction.writes[1:] == unit.effects
+
+
+def test_sums_of_too_many_digits_go_into_two_chunks():
+    large = 9 * 10**37 + 1
+    units = [ledger(number, (ONE, {}, shared(a=large))) for number in range(2)]
+    units += [ledger(number, (ONE, {}, shared(a=Decimal("1E-9")))) for number in range(2, 4)]
+    transactions = pack(units, 25, sharing())
+    assert sum(len(transaction.units) for transaction in transactions) == 4
+    assert all(puts(transaction) for transaction in transactions)
+
+
+def test_an_addition_that_clears_the_mark_of_a_removed_row_waits_for_nothing():
+    effect = AddRow(group("a"), {}, 0, contributors_min=0, removed=(OWNER,), contributors_below=1)
+    unit = replace(ledger(1, (ONE, {}, shared(a=1))), effects=(effect,))
+    (transaction,) = pack([unit], 25, sharing())
+    assert transaction.writes[1:] == (effect,)

@@ -6,6 +6,7 @@ import pytest
 
 from streamfold import App, Average, Collect, Count, Key, Max, Router, Row, Sum, Table, Top
 from streamfold.batch.process import process_event
+from streamfold.commit.plan import is_dropped
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
@@ -224,6 +225,43 @@ def test_a_repair_goes_on_without_a_row_that_somebody_removed():
     [repaired] = Repair(Runtime(app, shop.store, Settings())).item(("main", "GAME#g", "PLAY#1"))
     assert repaired.error is None
     assert shop.row(GAME) is None
+
+
+def corrected(store, row):
+    """Has somebody correct the row before the first try that drops what is withdrawn from it."""
+    transact, dropping = store.transact, []
+
+    def meanwhile(writes, expires_at):
+        if not dropping and any(is_dropped(write) for write in writes):
+            dropping.append(writes)
+            store.rows[GAME] = dict(row)
+        return transact(writes, expires_at)
+
+    return patch.object(store, "transact", meanwhile)
+
+
+def test_a_row_that_is_corrected_between_refusal_and_second_try_loses_what_leaves():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 8))
+    before = shop.store.rows.pop(GAME)
+    with corrected(shop.store, before):
+        assert shop.deliver(app, shop.leave(1)) == []
+    assert shop.row(GAME) == {"plays": 1, "score_sum": 8, "score_count": 1, "best": 8, "leaders": [8]}
+
+
+def test_a_row_that_counted_too_few_and_is_corrected_before_the_second_try_loses_what_leaves():
+    app = games()
+    shop = Games(app)
+    shop.deliver(app, shop.play(1, 7), shop.play(2, 8), shop.play(3, 4))
+    before = shop.store.rows.pop(GAME)
+    shop.deliver(app, shop.play(4, 1))
+    assert shop.row(GAME)["plays"] == 1
+    before = {**before, "plays": {"N": "4"}, "_sf_n": {"N": "4"}, "score_sum": {"N": "20"}}
+    before["score_count"] = {"N": "4"}
+    with corrected(shop.store, before):
+        assert shop.deliver(app, shop.leave(1), shop.leave(2)) == []
+    assert shop.row(GAME) == {"plays": 2, "score_sum": 5, "score_count": 2, "best": 4, "leaders": [4, 1]}
 
 
 def expiring(play):

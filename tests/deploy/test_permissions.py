@@ -7,7 +7,7 @@ from functools import partial, wraps
 import pytest
 
 import streamfold
-from streamfold import Add, Count, Max, Ordered, Put, Row
+from streamfold import Add, Count, Key, Max, Ordered, Put, Row, Table
 from streamfold.deploy.permissions import (
     KINESIS_ACTIONS,
     POLICY_CHARACTERS_MAX,
@@ -21,7 +21,7 @@ from streamfold.deploy.permissions import (
 from streamfold.derivations.calls import named_by
 from streamfold.routes.aggregates import Aggregate
 from tests.helpers.played_permissions import Played
-from tests.helpers.sample_applications import LIFE, SAMPLES, made, sums
+from tests.helpers.sample_applications import LIFE, SAMPLES, audited, made, sums
 
 MAIN, STATE = Place("table", "main"), Place("state")
 STREAM, QUEUE, VERIFIER = Role("stream"), Role("queue"), Role("verifier")
@@ -47,6 +47,7 @@ BY_LAMBDA = {
 }
 """What Lambda calls with the role of a function: for its mapping, and for its log (Lambda Developer Guide,
 with-ddb-create-package, services-sqs-configure, monitoring-cloudwatchlogs)."""
+DELTAS_ON_ROWS = {f"dynamodb:{action}" for action in ("BatchGetItem", "DeleteItem", "ConditionCheckItem")}
 QUICK = ("archive", "copy")
 """Samples that take little time, for make test."""
 LARGE = ("the examples", "everything")
@@ -107,14 +108,34 @@ def test_a_call_that_is_not_granted_and_a_grant_that_is_not_used_are_noticed(pla
     assert Permission("dynamodb:PartiQLDelete", MAIN) in granted - taken
 
 
-def test_views_of_sums_query_nothing():
-    for function in (STREAM, QUEUE, VERIFIER):
+def test_views_of_sums_query_nothing_but_deltas():
+    for function in (QUEUE, VERIFIER):
         assert not {each.action for each in permissions(made(sums), function)} & {"dynamodb:Query", "dynamodb:GetItem"}
     assert actions(made(sums), STREAM, MAIN) == {
         "dynamodb:DescribeTable",
         "dynamodb:UpdateItem",
         "dynamodb:PartiQLDelete",
+        *DELTAS_ON_ROWS,
     }
+
+
+@pytest.mark.parametrize("name", ["index", "unique", "puts", "audit", "copy", "external", "archive", "feed", "search"])
+def test_functions_whose_handlers_add_up_nothing_get_no_permission_for_deltas(name):
+    app = SAMPLES[name].app
+    assert "dynamodb:GetItem" not in actions(app, STREAM, STATE) | actions(app, QUEUE, STATE)
+
+
+def test_a_group_that_puts_deltas_moves_those_of_all_groups():
+    def elsewhere(router):
+        @router.view(Key("ORDER#{order_id}", "METADATA"), into=Key("TAG#{tag}", "X", Table("other")), group="other")
+        def others(order):
+            yield Row(tag="a", orders=Count())
+
+    app = made(sums, elsewhere)
+    for group, name in (("main", "other"), ("other", "main")):
+        assert actions(app, Role("stream", group), Place("table", name)) >= {"dynamodb:UpdateItem", *DELTAS_ON_ROWS}
+    app = made(elsewhere, partial(audited, group="alone"))
+    assert actions(app, Role("stream", "alone"), Place("table", "other")) == set()
 
 
 @pytest.mark.parametrize("name", ["ordered", "ordered by a helper", "newest wins", "unique", "shards"])

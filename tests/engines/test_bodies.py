@@ -33,6 +33,7 @@ from streamfold.writes.guarded import (
     RecomputedRow,
     StateKey,
     SwapState,
+    SwapText,
     UpdateSource,
 )
 from tests.helpers.wire import Wire
@@ -75,7 +76,10 @@ values = st.recursive(
 attributes = st.dictionaries(st.text("abcd.#é", min_size=1, max_size=3), values, max_size=4)
 amounts = st.dictionaries(st.text("xyz é", min_size=1, max_size=3), numbers, max_size=3)
 versions = st.sampled_from(["0", "00/2026/" + "1".zfill(40)])
-parts = st.builds(HandlerContribution, st.sampled_from(["one", "two.three"]), versions, texts, texts, st.none() | texts)
+names = st.none() | texts
+parts = st.builds(
+    HandlerContribution, st.sampled_from(["one", "two.three"]), versions, texts, texts, names, names, names
+)  # fmt: skip
 counts = st.integers(0, 3)
 images = st.just({"pk": {"S": "é"}, "n": {"N": "1"}, "b": {"B": b"\x00\xff"}, "s": {"BS": [b"1", b"2"]}})
 additions = st.builds(
@@ -93,7 +97,8 @@ WRITES = {
         st.lists(parts, min_size=1, max_size=2, unique_by=lambda part: part.handler).map(tuple),
         st.none() | counts, st.integers(-1, 1), st.booleans(), st.none() | counts, st.booleans(),
     ),
-    Claim: st.just(Claim(ITEM)),
+    Claim: st.builds(Claim, st.just(ITEM), texts, texts),
+    SwapText: st.builds(SwapText, st.just(ITEM), texts, names),
     PutState: st.builds(PutState, st.just(ITEM), texts),
     DeleteState: st.just(DeleteState(ITEM)),
     CorrectRow: st.builds(
@@ -169,6 +174,7 @@ def test_each_text_of_a_ledger_write_is_sent_once():
     "call",
     [
         lambda engine: engine.read_state([ITEM, StateKey("other", "ü")], consistent=True),
+        lambda engine: engine.read_together([ITEM, StateKey("other", "ü")]),
         lambda engine: engine.read_rows([ROW]),
         lambda engine: engine.insert_rows([PutRow(ROW, {"a'b": Decimal("1.50"), "b": b"\x00", "s": {"x"}})]),
         lambda engine: engine.remove_empty([ROW]),

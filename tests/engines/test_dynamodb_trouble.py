@@ -269,6 +269,7 @@ def test_no_pause_is_longer_than_the_time_that_is_left(monkeypatch, answer, call
         lambda store: store.insert_rows(ROWS),
         lambda store: store.remove_empty(PLACES),
         lambda store: store.read_state(KEYS),
+        lambda store: store.read_together(KEYS),
         lambda store: store.read_rows(PLACES),
         lambda store: store.read_entries(Entries("entries", 1)),
         lambda store: store.read_source(PLACES[0]),
@@ -318,6 +319,54 @@ def test_throttled_read_has_an_unknown_outcome():
 def test_throttled_swap_has_an_unknown_outcome():
     with pytest.raises(EngineUnavailable):
         engine(error("ThrottlingException")).swap_state(KEYS[0], {}, 0)
+
+
+# State items as of one moment
+
+
+def cancelled(*codes):
+    return error("TransactionCanceledException", CancellationReasons=[{"Code": code} for code in codes])
+
+
+TOGETHER = {"Responses": [{}, {"Item": {"pk": {"S": "claim"}, "sk": {"S": "2"}, "s": {"S": "text"}, "r": {"N": "3"}}}]}
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        cancelled("None", "TransactionConflict"),
+        cancelled("ThrottlingError", "None"),
+        error("TransactionConflictException"),
+        error("ThrottlingException"),
+    ],
+)
+def test_items_of_a_transaction_that_is_under_way_are_asked_for_again(refused):
+    store = engine(*[refused] * (TRIES_MAX - 1), TOGETHER)
+    assert store.read_together(KEYS) == {KEYS[1]: {"s": "text", "r": 3}}
+    gets = [{"Get": {"TableName": "state", "Key": {"pk": {"S": "claim"}, "sk": {"S": sort}}}} for sort in "12"]
+    assert [call.TransactItems for call in store.client.calls] == [gets] * TRIES_MAX
+
+
+@pytest.mark.parametrize("refused", [cancelled("None", "TransactionConflict"), error("ThrottlingException")])
+def test_items_that_cannot_be_read_together_are_not_taken_for_missing(refused):
+    store = engine(refused)
+    with pytest.raises(EngineUnavailable, match="could not be read together: T"):
+        store.read_together(KEYS)
+    assert len(store.client.calls) == TRIES_MAX
+
+
+def test_items_that_are_too_large_for_one_answer_are_read_in_halves():
+    one, other = {"Responses": [{}]}, {"Responses": TOGETHER["Responses"][1:]}
+    store = engine(cancelled("ValidationError", "None"), one, other)
+    assert store.read_together(KEYS) == {KEYS[1]: {"s": "text", "r": 3}}
+    assert [len(call.TransactItems) for call in store.client.calls] == [2, 1, 1]
+
+
+def test_a_read_together_that_no_retry_can_help_is_made_once():
+    store = engine(error("ValidationException"))
+    with pytest.raises(EngineError, match="could not be read together: ValidationException") as raised:
+        store.read_together(KEYS[:1])
+    assert (len(store.client.calls), isinstance(raised.value, EngineUnavailable)) == (1, False)
 
 
 # Removal of empty rows

@@ -153,6 +153,7 @@ def test_file_on_a_full_disk_is_an_error_and_keeps_what_it_had(opened):
 READS = {
     "rows": lambda engine: engine.read_rows([COUNTED.key]),
     "state": lambda engine: engine.read_state([CLAIM.key]),
+    "state as of one moment": lambda engine: engine.read_together([CLAIM.key]),
     "entries": lambda engine: engine.read_entries(Entries(CLAIM.key.pk, 5)),
     "items": lambda engine: list(engine.items(SHOP)),
     "items of a prefix": lambda engine: list(engine.items_from(SHOP, "")),

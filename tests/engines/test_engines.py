@@ -10,6 +10,7 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold.engines import DynamoEngine, EmbeddedEngine, MemoryEngine
 from streamfold.keys.table import STATE
 from tests.helpers.counter_contract import CounterContract
+from tests.helpers.deltas_contract import DeltasContract
 from tests.helpers.engine_contract import (
     TABLES,
     EngineContract,
@@ -106,6 +107,10 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+class TestDeltas(DeltasContract):
+    """The contract of deltas."""
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import ClassVar
+from zlib import crc32
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
@@ -19,6 +20,7 @@ from streamfold.records.values import encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
+from streamfold.writes.guarded import StateKey
 from tests.helpers.records import change, item
 
 ITEM = Key("ITEM#{item_id}", "METADATA")
@@ -94,6 +96,8 @@ class History:
         self.waiting: list[object] = []
         self.acknowledged: list[object] = []
         self.sequence, self.depth, self.steps = 0, 0, 0
+        self.deltas: int | None = None  # additions to shared rows go through deltas, others for each number
+        self.tokens, self.seconds = Random(seed), 1_000.0
         self.left = self.random.randint(6, 16)
         self.deployed = self.random.randint(3, 15)
         self.begins = self.deployed if gate else self.random.randint(1, self.deployed)
@@ -178,7 +182,15 @@ class History:
             self.depth -= 1
 
     def _run(self, app, engine, settings: Settings) -> Runtime:
-        return Runtime(app, engine, settings, pause=lambda _: None)
+        if self.deltas is None:
+            return Runtime(app, engine, settings, pause=lambda _: None)
+        run = Runtime(app, engine, settings, pause=self._pause, clock=lambda: self.seconds)
+        run.pace.sharing.forced = lambda row: crc32(f"{self.deltas} {row}".encode()) % 2 == 0
+        run.pace.sharing.token = lambda: f"{self.tokens.getrandbits(68):017x}"
+        return run
+
+    def _pause(self, seconds: float) -> None:
+        self.seconds += seconds
 
     def _pages(self) -> None:
         """A run over all items that are there, a page at a time; then over the items that the state alone knows."""
@@ -203,6 +215,10 @@ class History:
     def _swept(self) -> Sequence[str]:
         keys = {ledger_key("shop", group, _key(name)): name for name in ITEMS for group in ("main", "other")}
         return list(dict.fromkeys(name for key, name in keys.items() if key in self.engine.state))
+
+    def pending(self) -> Sequence[StateKey]:
+        """The deltas that nobody has moved."""
+        return [key for key in self.engine.state if key.pk.startswith("delta#")]
 
     def wrong(self) -> object:
         """What the rows are, unless they are those of the items."""
@@ -236,7 +252,7 @@ class KinesisHistory(History):
         self.begins += LATE_STEPS if late_gate else 0
 
     def run(self) -> "History":
-        while self.steps < self.begins or (self.late_gate and self._is_due()):
+        while self.steps < self.begins or (self.late_gate and self._is_tried_again()):
             self.step()
         self.begins = 0
         return super().run()
@@ -248,7 +264,7 @@ class KinesisHistory(History):
         elif any(due <= self.steps for due, *_ in self.waiting):
             self._deliver()
 
-    def _is_due(self) -> bool:
+    def _is_tried_again(self) -> bool:
         """Whether a record waits that came before the gate: none is held up for as long as an invocation may take."""
         return any(due <= self.deployed + LATE_STEPS for due, *_ in self.waiting)
 
@@ -298,8 +314,11 @@ def _key(name: str):
     return ("main", name, "METADATA")
 
 
-def check(histories: int, first: int = 0, kind: type[History] = History) -> None:
+def check(histories: int, first: int = 0, kind: type[History] = History, *, deltas: bool = False) -> None:
     """Runs so many histories, each with its own seed."""
     for seed in range(first, first + histories):
-        wrong = kind(seed).run().wrong()
+        history = kind(seed)
+        history.deltas = seed if deltas else None
+        wrong = history.run().wrong()
         assert wrong is None, f"seed {seed}: {wrong}"
+        assert not history.pending(), f"seed {seed}: {history.pending()}"

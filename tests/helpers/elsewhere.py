@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-READING = ("read_state", "read_rows", "read_sources")
+READING = ("read_state", "read_together", "read_rows", "read_sources")
 """Calls whose first argument may be any iterable."""
 DONE = "done"
 PEAK, NOW = "VmHWM", "VmRSS"

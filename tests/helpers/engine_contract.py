@@ -1186,6 +1186,7 @@ CALLS = {
     "put pairs": lambda engine: engine.put_post_rows([PutPostRow(ROW, None, ("v1", "w1"), EXPIRES)]),
     "remove empty rows": lambda engine: engine.remove_empty([ROW]),
     "read state": lambda engine: engine.read_state([LEDGER]),
+    "read state together": lambda engine: engine.read_together([LEDGER]),
     "swap state": lambda engine: engine.swap_state(LEDGER, {}, 0),
     "read rows": lambda engine: engine.read_rows([ROW]),
     "read entries": lambda engine: engine.read_entries(Entries("entries", 1)),

@@ -24,6 +24,7 @@ ACTIONS = 25
 TABLE = Table("exhaustive", ttl="expires")
 ITEM = Key("ITEM#{item_id}", "DATA", table=TABLE)
 GROUP = Key("GROUP#{group}", "TOTAL", table=TABLE)
+SUMS = Key("SUMS#{group}", "TOTAL", table=Table("sums"))
 OWN = Key("OWN#{item_id}", "CARD", table=TABLE)
 STARTED = Key("STARTED#{group}", "TOTAL", table=TABLE)
 IMAGES = ({"group": "x", "amount": 5}, {"group": "y", "amount": 7})
@@ -34,6 +35,7 @@ DEVIATIONS = {
     *("replayed", "late-writes-land-last", "all-delivered-again"),
 }
 """What may go wrong. Handlers do not raise here: the searches at random let them."""
+DELTAS = "deltas"
 BATCHINGS = (None, "batches-of-1")
 """Each history is delivered in one batch and record by record."""
 
@@ -78,7 +80,24 @@ def claim_app():
     return App("exhaustive", routers=[router])
 
 
-GUARDS = {"ledger": ledger_app, "row guard": row_guard_app, "keyed put": keyed_put_app, "claim": claim_app}
+def deltas_app():
+    """As the ledger's, with rows in a table of which no row expires: additions to others never wait."""
+    router = Router()
+
+    @router.view(ITEM, into=SUMS)
+    def sums(item):
+        yield Row(group=item["group"], items=Count(), total=Sum(item["amount"]))
+
+    return App("exhaustive", routers=[router])
+
+
+GUARDS = {
+    "ledger": ledger_app,
+    "row guard": row_guard_app,
+    "keyed put": keyed_put_app,
+    "claim": claim_app,
+    DELTAS: deltas_app,
+}
 
 
 class Strides(NamedTuple):
@@ -138,10 +157,10 @@ class Run(NamedTuple):
     problem: str | None
 
 
-def runs(app: App, strides: Strides) -> Iterator[Run]:
-    """Every n-th run of every history."""
+def runs(app: App, strides: Strides, *, deltas: bool = False) -> Iterator[Run]:
+    """Every n-th run of every history. deltas: additions go through deltas, others in each history."""
     handlers, counts = FaultyHandlers(app), [0] * DEVIATIONS_MAX
-    for history, batching in product(histories(), BATCHINGS):
+    for history_number, (history, batching) in enumerate(product(histories(), BATCHINGS), 1):
         if batching and len(history) == 1:
             continue  # the one batch is that record
         waiting: list[dict[int, str]] = [{}]
@@ -149,8 +168,10 @@ def runs(app: App, strides: Strides) -> Iterator[Run]:
         while waiting:
             script = waiting.pop()
             choices = Enumerated(script, batching)
-            driver = Driver(handlers, changes_of(app, history), choices, ACTIONS)
-            yield Run(Scenario(history, 1, ACTIONS, script), batching, difference_of(driver, expected))
+            forced = history_number if deltas else 0
+            driver = Driver(handlers, changes_of(app, history), choices, ACTIONS, deltas=forced)
+            scenario = Scenario(history, 1, ACTIONS, script, deltas=forced)
+            yield Run(scenario, batching, difference_of(driver, expected))
             depth = len(script)
             for number, option in choices.open if depth < DEVIATIONS_MAX else ():
                 if counts[depth] % strides[depth] == 0:

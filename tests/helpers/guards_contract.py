@@ -35,6 +35,7 @@ from streamfold.writes.guarded import (
     RemoveEmpty,
     StateKey,
     SwapState,
+    SwapText,
     UpdateSource,
 )
 from tests.helpers.described import Model
@@ -77,6 +78,7 @@ class Drawn:
                 item |= {f"{handler}.v": self.of(*VERSIONS), f"{handler}.s": self.of("", "A", "B")}
                 item |= {f"{handler}.fence": True} if self.random.random() < 0.2 else {}
                 item |= {f"{handler}.u": self.of(*TEXTS)} if self.random.random() < 0.2 else {}
+                item |= {f"{handler}.p": self.of(*TEXTS)} if self.random.random() < 0.4 else {}
         return item
 
     def add(self, key):
@@ -88,11 +90,21 @@ class Drawn:
         if write.life and self.of(True, False):
             required = self.of(None, None, 0)
             write = write._replace(born=True, contributors_min=required, requires_contributor=False)
+        elif self.random.random() < 0.2:
+            write = write._replace(contributors_below=self.of(1, 2), contributors_min=None, requires_contributor=False)
         return write
 
     def ledger_write(self, key):
         parts = [
-            HandlerContribution(handler, self.of(*VERSIONS), self.of("", "Z"), self.of("", "A"), self.of(None, "l"))
+            HandlerContribution(
+                handler,
+                self.of(*VERSIONS),
+                self.of("", "Z"),
+                self.of("", "A"),
+                self.of(None, "l"),
+                self.of(None, "", "p"),
+                self.of(None, "", "x"),
+            )
             for handler in self.random.sample("ab", self.of(1, 2))
         ]
         return LedgerWrite(
@@ -142,13 +154,15 @@ class Drawn:
             case "LedgerWrite":
                 return self.ledger_write(key)
             case "Claim":
-                return Claim(key, self.of("", "rows"))
+                return Claim(key, self.of("", "rows"), self.of("", "names"))
             case "SwapState":
                 return SwapState(key, {"a": self.of(1, "x")}, self.of(0, 1, 2), self.of(True, False))
             case "PutState":
                 return PutState(key, self.of(*TEXTS))
             case "DeleteState":
                 return DeleteState(key, self.of(None, *TEXTS))
+            case "SwapText":
+                return SwapText(key, "new", self.of(None, *TEXTS))
             case "PutStoredCopy":
                 return PutStoredCopy(key, self.of(*TEXTS), self.of(*VERSIONS), self.of(None, 7))
             case "CounterWrite":
@@ -163,7 +177,7 @@ class Drawn:
 SOURCE_WRITES = (AbsentSource, DeleteSource, UpdateSource)
 ROW_WRITES = (AddRow, PutRow, DeleteRow, GuardedPut, PutPostRow, RecomputedRow, CorrectRow, *SOURCE_WRITES)
 OTHER_WRITES = (InsertRow, RemoveEmpty, ClearNotes, CountUp, NoteVersion)  # those that no transaction of a plan holds
-STATE_WRITES = (LedgerWrite, Claim, SwapState, PutState, DeleteState, PutStoredCopy, CounterWrite)
+STATE_WRITES = (LedgerWrite, Claim, SwapState, PutState, DeleteState, SwapText, PutStoredCopy, CounterWrite)
 
 
 class GuardsContract:
@@ -270,7 +284,7 @@ class GuardsContract:
     def _put_state(self, store, key, drawn, kind):
         if drawn.random.random() < 0.2:
             return None
-        if kind in (PutState, DeleteState):
+        if kind in (PutState, DeleteState, SwapText):
             store.write(PutState(key, drawn.of(*TEXTS)))
         elif kind is PutStoredCopy:
             store.write(PutStoredCopy(key, drawn.of(*TEXTS), drawn.of(*VERSIONS), 7))

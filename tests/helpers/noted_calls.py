@@ -80,6 +80,8 @@ class Noted:
             return [
                 (f"dynamodb:{kind.removesuffix('Item')}Item", _table(given["TableName"])) for kind, given in actions
             ]
+        if operation == "TransactGetItems":
+            return [("dynamodb:GetItem", _table(each["Get"]["TableName"])) for each in parameters["TransactItems"]]
         if operation == "BatchGetItem":
             return [("dynamodb:BatchGetItem", _table(name)) for name in parameters["RequestItems"]]
         return [(f"dynamodb:{operation}", _table(parameters["TableName"]))]

@@ -4,28 +4,37 @@ The tables' stream is what changed in them since the last look, so that chains c
 """
 
 import io
-from contextlib import redirect_stderr, redirect_stdout
+import time
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from itertools import count
+from secrets import randbelow, token_hex
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 import boto3
 
+from streamfold import runtime
 from streamfold.batch import referrers
+from streamfold.batch.manifest import change_deltas
 from streamfold.cli import main, session
+from streamfold.commit import buckets
 from streamfold.derivations.calls import Role
 from streamfold.derivations.cascade import children
 from streamfold.derivations.derivation import derivation, fans_out
 from streamfold.derivations.feed import fan_outs as feed_fan_outs
+from streamfold.engines.deadline import Deadline
 from streamfold.jobs import fan_outs as jobs_fan_outs
+from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.keys.table import STATE as STATE_TABLE
-from streamfold.keys.table import VERSION
 from streamfold.lambda_entry.function import Function, handle_verify
 from streamfold.lambda_entry.queue import RING, QueueFunction
-from streamfold.lifecycle import verify
+from streamfold.ledger.deltas import ID_BYTES
+from streamfold.lifecycle import pending_additions, verify
 from streamfold.lifecycle.sources import ItemKeys
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import SOURCE
+from streamfold.runtime import DeltasMark, Sharing
 from streamfold.settings import Settings, environment_name
 from tests.helpers.failures import s3_object
 from tests.helpers.histories import EXPIRED, TIME_TO_LIVE
@@ -52,10 +61,13 @@ SMALL = (
     (children, "PAGES_A_MOVE", 2),
     (session, "SEGMENTS", 4),
     (verify, "ItemKeys", partial(ItemKeys, segments=4)),
+    (buckets, "STRIPES", 2),
+    (pending_additions, "STRIPES", 2),
+    (runtime, "new_token", lambda: f"{randbelow(2):x}{token_hex(ID_BYTES)}"),
 )
 """A few items are a long fan-out."""
 MODULE, ON = "sample_under_test", "on the tables"
-BATCH, STEP_SECONDS = 12, 60
+BATCH, STEP_SECONDS, CALL_SECONDS = 12, 60, 0.06
 FIRST = 100_000_000_000_000_000_000
 ROUNDS_MAX = 12
 """A chain ends, and so does a fan-out."""
@@ -98,6 +110,7 @@ class Played:
         self.server = SearchServer(self.noted)
         stack.enter_context(noting(self.noted))
         stack.enter_context(patch("time.sleep"))
+        stack.enter_context(patch.object(Deadline, "wait", lambda *_: None))
         for module, constant, value in SMALL:
             stack.enter_context(patch.object(module, constant, value))
         stack.enter_context(patch("streamfold.derivations.search.opensearch._transport", lambda *_: self.server))
@@ -106,13 +119,14 @@ class Played:
         self.seen = {name: {} for name in self.tables}
         self.records, self.sequence, self.expired = [], FIRST, set()
         self.is_rung, self.meanwhile = False, []
+        self.asked = count()  # the time goes on a little whenever somebody asks for it
         self.groups = list(dict.fromkeys(route.group for route in app.routes))
         self.functions = {group: self.new_function(group) for group in self.groups}
 
     def new_function(self, group, made=Function):
         """A process of its own."""
         function = made(self.app, self.settings._replace(group=group), self.client)
-        function.clock = lambda: self.at + 10
+        function.clock = lambda: self.at + 10 + CALL_SECONDS * next(self.asked)
         return function
 
     def play(self, sample):
@@ -128,7 +142,61 @@ class Played:
         self.overtake(*sample.history[:2])
         self.redeliver()
         self.switch_off()
+        self.share(sample)
+        self.lose_rows(sample)
         self.verify()
+
+    def share(self, sample):
+        """The history again, with processes that put all additions into deltas, and others that get each step again."""
+        if self.puts_deltas:
+            with self.sharing():
+                self.functions = {group: self.new_function(group) for group in self.groups}
+                for step in sample.history:
+                    self.at += STEP_SECONDS
+                    known = len(self.records)
+                    self.write(*step)
+                    self.settle()
+                    functions = {group: self.new_function(group) for group in self.groups}
+                    for start in range(known, len(self.records), BATCH):
+                        self.deliver(self.records[start : start + BATCH], functions)
+
+    @property
+    def puts_deltas(self):
+        return any(derivation(route).delta_keys(route) for route in self.app.routes)
+
+    @contextmanager
+    def sharing(self):
+        """Processes that begin meanwhile put all additions into deltas."""
+        begin = Sharing.__init__
+
+        def begun(sharing):
+            begin(sharing)
+            sharing.forced = lambda row: True
+
+        self.mark(DeltasMark(self.at - 10_000))
+        with patch.object(Sharing, "__init__", begun):
+            yield
+        self.functions = {group: self.new_function(group) for group in self.groups}
+
+    def mark(self, mark):
+        """Sets the mark of deltas."""
+        function = self.new_function(self.groups[0])
+        function.engine = function.engine or function._engine()
+        change_deltas(function.runtime_of(context()), lambda _: mark)
+
+    def lose_rows(self, sample):
+        """Somebody removes the rows that handlers add to before each delivery, and before fan-outs go on."""
+        for step in sample.history:
+            self.at += STEP_SECONDS
+            self.write(*step)
+            records = self.changed()
+            self.records += records
+            for start in range(0, len(records), BATCH):
+                self._remove_rows(CONTRIBUTORS)
+                self.deliver(records[start : start + BATCH])
+            self._remove_rows(CONTRIBUTORS)
+            self.answer()
+            self.settle()
 
     def overtake(self, first, second):
         """A change is delivered after the next one of its item, which is delivered with it again."""
@@ -137,17 +205,18 @@ class Played:
         self.write(*second)
         newer = self.changed()
         self.deliver(newer)
-        self._remove_versioned_rows()
+        self._remove_rows(VERSION)
         self.deliver([*older, *newer])
         self.records += [*older, *newer]
         self.settle()
 
-    def _remove_versioned_rows(self):
-        """Rows that handlers put go, as by time to live."""
-        for name, table in self.tables.items():
-            for row in self.raw.scan(TableName=real_name(name))["Items"]:
-                if VERSION in row:
-                    self.raw.delete_item(TableName=real_name(name), Key={each: row[each] for each in table.attributes})
+    def _remove_rows(self, attribute):
+        """Rows with an attribute go, as by time to live or by a person."""
+        tables = {real_name(name): table.attributes for name, table in self.tables.items()} | {STATE: ("pk", "sk")}
+        for name, attributes in tables.items():
+            for row in self.raw.scan(TableName=name)["Items"]:
+                if attribute in row:
+                    self.raw.delete_item(TableName=name, Key={each: row[each] for each in attributes})
 
     def switch_off(self):
         """The handlers are off: records are parked."""
@@ -187,7 +256,7 @@ class Played:
                     found.append(made | expired)
         return found
 
-    def settle(self):
+    def wait_for_deltas(self):
         """Delivers what changed, until nothing changes any more and no fan-out is open."""
         for _ in range(ROUNDS_MAX):
             records = self.changed()
@@ -229,7 +298,7 @@ class Played:
         for group in self.groups:
             if any(fans_out(route) for route in self.app.routes if route.group == group):
                 function = self.new_function(group, QueueFunction)
-                function.clock = lambda: self.at + 10_000
+                function.clock = lambda: self.at + 10_000 + CALL_SECONDS * next(self.asked)
                 with self.noted.into(self.taken.setdefault(Role("queue", group), set())):
                     function(event, context())
 
@@ -274,6 +343,7 @@ class Played:
             run("explain", ON, *row)
         run("state", "stats", ON)
         run("jobs", ON)
+        run("buckets", ON)
         for where in (f"s3://{FAILED}/{MAPPINGS_PREFIX}", self.settings.park + "/"):
             run("redrive", ON, where)
         if self._reconciled():
@@ -294,6 +364,7 @@ class Played:
             self.write(*steps[0])
             run("repair", "--key", *item, "--yes", ON)
         self.client.refusals = 0
+        self.operate_on_shared_rows(sample)
         for step in sample.history:  # whose fan-outs stay open
             self.write(*step)
             self.deliver(self.changed())
@@ -309,6 +380,40 @@ class Played:
                 rows = "remove" if route.kind.contributes else "keep"
                 with patch.dict("os.environ", {"STREAMFOLD_HANDLERS_OFF": route.name}):
                     run("retire", route.name, "--rows", rows, "--yes", ON)
+
+    def operate_on_shared_rows(self, sample):
+        """Repairs put deltas, meet those of others, and meet rows that somebody removed."""
+        items = [*self._items(self._reconciled())]
+        with self.sharing():
+            for step in sample.history if self.puts_deltas else ():
+                self.write(*step)
+                for item in items:
+                    self.run("operate", "repair", "--key", *item, "--yes", ON)
+            if self.puts_deltas:
+                self.redrive_pending(sample)
+            self.mark(DeltasMark(time.time()))  # nobody is waited for
+            self.run("operate", "buckets", "--empty", "--yes", ON)
+        for step in sample.history:
+            self.write(*step)
+            self._remove_rows(CONTRIBUTORS)
+            for item in items:
+                self.run("operate", "repair", "--key", *item, "--yes", ON)
+        for item in items:
+            self.write((item, None))
+            self._remove_rows(CONTRIBUTORS)
+            self.run("operate", "repair", "--key", *item, "--yes", ON)
+
+    def redrive_pending(self, sample):
+        """Records are redriven whose deltas a function left behind."""
+        records = []
+        for step in sample.history[:2]:
+            self.write(*step)
+            records += self.changed()
+        with patch("streamfold.commit.pending.wait_for_deltas", lambda *_: []):
+            self.deliver(records, {group: self.new_function(group) for group in self.groups})
+        where = f"{MAPPINGS_PREFIX}left-1"
+        boto3.client("s3").put_object(Bucket=FAILED, Key=where, Body=s3_object(*records))
+        self.run("operate", "redrive", "--apply", "--yes", f"s3://{FAILED}/{where}", ON)
 
     def _items(self, routes):
         """An item of a handler of each kind."""

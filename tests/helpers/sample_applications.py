@@ -39,7 +39,7 @@ PRODUCT, SUPPLIER = Key("PRODUCT#{product_id}", "META"), Key("SUPPLIER#{supplier
 TAG, CARD = Key("TAG#{tag}", "TOTAL"), Key("ORDER#{order_id}", "CARD#{tag}")
 BY_TAG = Key("TAGGED#{tag}", "ORDER#{order_id}")
 EXPIRING = Table("main", ttl="expires")
-DAY = Key("DAY#{day}", "TOTAL", EXPIRING)
+DAY, NIGHT = Key("DAY#{day}", "TOTAL", EXPIRING), Key("NIGHT#{night}", "TOTAL", EXPIRING)
 WIDE = [f"{letter * 900}" for letter in "uvwxyz"]
 """Tags whose rows make a contribution that has an item of its own in the state."""
 DECADES = 36_500
@@ -168,6 +168,15 @@ def days(router):
             yield Row(day=tag, orders=Count(), expires=Max(1_900_000_000))
 
 
+def nights(router):
+    """Its rows might expire, and never do."""
+
+    @router.view(ORDER, into=NIGHT)
+    def nights(order):
+        for tag in order["tags"]:
+            yield Row(night=tag, orders=Count())
+
+
 def on_line(router):
     @router.attributes(LINE, of=ORDER)
     def on_order(line):
@@ -196,8 +205,8 @@ def seen(router):
         yield Put(status=change.new["status"]) if change.new else Delete()
 
 
-def audited(router):
-    router.audit(ORDER, redact=["total"])
+def audited(router, **options):
+    router.audit(ORDER, redact=["total"], **options)
 
 
 def numbered(router):
@@ -227,6 +236,7 @@ LINES_OF_ORDERS = [
     [order(tags=WIDE), line(names=[f"n{number:04d}" * 150 for number in range(6)])],
     [order(status="paid"), line(sku="1", price=7), line(), gone(line(2), EXPIRED)],
     [gone(order()), order(2, status="paid")],
+    [gone(order(2))],
 ]
 """Orders with lines; one goes before its lines."""
 
@@ -434,7 +444,7 @@ SAMPLES = {
     "unique": Sample(made(only_one), LIFE),
     "unique, parked": Sample(made(partial(only_one, on_conflict="park")), LIFE),
     "unique, shown": Sample(made(partial(only_one, on_conflict=Key("BOTH#{tag}", "ORDERS"))), CLAIMS),
-    "expiring": Sample(made(days), LIFE),
+    "expiring": Sample(made(days, nights), LIFE),
     "attributes": Sample(made(on_line), LINES_OF_ORDERS),
     "additions": Sample(made(signs), LIFE),
     "puts": Sample(made(seen), LIFE),

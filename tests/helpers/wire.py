@@ -10,6 +10,7 @@ from botocore.config import Config
 ANSWERS = {
     "BatchExecuteStatement": lambda asked: {"Responses": [{} for _ in asked["Statements"]]},
     "BatchGetItem": lambda asked: {"Responses": {table: [] for table in asked["RequestItems"]}},
+    "TransactGetItems": lambda asked: {"Responses": [{} for _ in asked["TransactItems"]]},
 }
 
 

@@ -1,12 +1,13 @@
 """Pages: items are led to their sources beside the stream, and cost as few writes as their rows allow."""
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, count
 from unittest.mock import patch
 
 import pytest
 
 from streamfold import App, Key, Router, Row, Sum
+from streamfold.batch.manifest import change_deltas, check_manifest
 from streamfold.batch.process import process_changes
 from streamfold.batch.visits import Visit, Visits
 from streamfold.engines import MemoryEngine
@@ -17,8 +18,9 @@ from streamfold.lifecycle.verify import Verifier
 from streamfold.records.change import Version
 from streamfold.records.envelope import KINESIS, Seen
 from streamfold.replay.replay import newest_sources
-from streamfold.runtime import Runtime
+from streamfold.runtime import DeltasMark, Runtime
 from streamfold.settings import Settings
+from streamfold.writes.guarded import SwapText
 from tests.helpers.backfill_histories import History, KinesisHistory, check
 from tests.helpers.records import change, item
 
@@ -161,14 +163,45 @@ def test_an_item_costs_little_more_than_its_ledger_item(into, rows, size, units_
     assert units["requests"] / items <= (0.035 if rows else 0.045)
 
 
+def test_each_page_reads_whether_additions_may_be_put_into_deltas(app, engine):
+    put(engine, 1, 2, 3)
+    ticks, puts, transact = count(2_000.0), [], engine.transact
+    run = run_of(app, engine, clock=lambda: next(ticks))
+
+    def counted(writes, expires_at):
+        puts.extend(write for write in writes if isinstance(write, SwapText) and write.expected is None)
+        return transact(writes, expires_at)
+
+    engine.transact = counted
+    check_manifest(run)
+    run.pace.sharing.all = True
+    pages, found = Pages(run, {"total"}), []
+    for number, mark in ((1, DeltasMark(0.0)), (2, DeltasMark(0.0, closed=1_500.0)), (3, DeltasMark(0.0))):
+        change_deltas(run_of(app, engine), lambda _, mark=mark: mark)
+        assert pages.reconcile(keys(number)).failed == []
+        found.append(len(puts))
+    assert found == [1, 1, 2]
+    assert row(engine)["total"] == 6
+
+
 def test_deployments_with_pages_beside_the_stream_end_right():
     check(20)
+
+
+@pytest.mark.slow
+def test_deployments_with_additions_in_deltas_end_right():
+    check(20, deltas=True)
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("first", range(1_000, 1_500, 250))
 def test_hundreds_of_deployments_with_pages_beside_the_stream_end_right(first):
     check(250, first)
+
+
+@pytest.mark.ci
+def test_hundreds_of_deployments_with_additions_in_deltas_end_right():
+    check(250, 5_000, deltas=True)
 
 
 @pytest.mark.nightly

@@ -1,6 +1,8 @@
 """A handler is taken out of a state: its rows exactly, its parts, and nothing of others."""
 
 from collections import Counter
+from contextlib import suppress
+from itertools import count
 from random import Random
 
 import pytest
@@ -18,6 +20,7 @@ from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
+from streamfold.writes.guarded import DeleteState
 from tests.helpers import backfill_histories
 from tests.helpers.backfill_histories import History, _encoded, _key
 from tests.helpers.records import change, item
@@ -89,7 +92,7 @@ class Retiring(History):
     def _run(self, app, engine, settings):
         if self.off:
             settings = settings._replace(handlers_off=(self.handler,))
-        return Runtime(app, engine, settings, pause=lambda _: None)
+        return super()._run(app, engine, settings)
 
     def _pages(self):
         self.off = True
@@ -124,12 +127,15 @@ class Retiring(History):
         return None if shown == expected else (shown, expected)
 
 
-def check(histories, first, monkeypatch):
+def check(histories, first, monkeypatch, *, deltas=False):
     monkeypatch.setattr(backfill_histories, "NEW", ALL)
     retired = Counter()
     for seed in range(first, first + histories):
-        history = Retiring(seed).run()
+        history = Retiring(seed)
+        history.deltas = seed if deltas else None
+        history.run()
         assert history.wrong() is None, f"seed {seed}, {history.handler}: {history.wrong()}"
+        assert not history.pending(), f"seed {seed}, {history.handler}: {history.pending()}"
         check_state(history.engine, history.handler, remove=history.remove)
         retired[history.handler] += 1
     return retired
@@ -152,9 +158,19 @@ def test_handlers_are_retired_beside_the_stream(monkeypatch):
     check(24, 0, monkeypatch)
 
 
+@pytest.mark.slow
+def test_handlers_whose_additions_wait_in_deltas_are_retired_beside_the_stream(monkeypatch):
+    check(12, 0, monkeypatch, deltas=True)
+
+
 @pytest.mark.ci
 def test_two_hundred_handlers_are_retired_beside_the_stream(monkeypatch):
     assert check(200, 1_000, monkeypatch).keys() == set(HANDLERS)
+
+
+@pytest.mark.ci
+def test_a_hundred_handlers_whose_additions_wait_in_deltas_are_retired_beside_the_stream(monkeypatch):
+    check(100, 2_000, monkeypatch, deltas=True)
 
 
 @pytest.mark.nightly
@@ -203,7 +219,8 @@ def filled(engine, app=ALL, numbers=(1, 2, 3)):
 
 
 def run_of(app, engine, **settings):
-    return Runtime(app, engine, Settings(**settings), pause=lambda _: None)
+    ticks = count(2_000_000_000.0, 0.1)  # as the pauses take no time
+    return Runtime(app, engine, Settings(**settings), pause=lambda _: None, clock=lambda: next(ticks))
 
 
 def retired(engine, handler, *, remove, app=ALL):
@@ -244,6 +261,65 @@ def test_rows_that_others_add_to_keep_what_they_have_of_these(engine):
         "items": {"N": "3"},
         "more": {"N": "0"},
     }
+
+
+def filled_in_deltas(engine, *numbers, before=()):
+    """Has a process put what items add into deltas, and die before it moves them."""
+
+    def dies(_):
+        raise Died
+
+    run = Runtime(ALL, engine, Settings(), pause=dies)
+    run.pace.sharing.forced = lambda row: row[1] == "OTHER#x"
+    named = {n: item(f"ITEM#{n}", group="x", amount=n, name="n") for n in (*numbers, *before)}
+    changes = [change(None, named[n], n) for n in numbers] + [change(named[n], None, 10 + n) for n in before]
+    with suppress(Died):
+        process_changes(run, changes)
+    assert deltas(engine)
+
+
+def deltas(engine):
+    return [item for item in engine.state_items() if item["pk"]["S"].startswith("delta#")]
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_what_waits_in_deltas_is_moved_before_a_handler_is_retired(remove):
+    engine = MemoryEngine(ALL.tables.values())
+    filled(engine, numbers=(1, 2))
+    filled_in_deltas(engine, 3, before=[1])
+    report = retired(engine, "other", remove=remove)
+    assert (report.kept, deltas(engine)) == ([], [])
+    assert rows(engine).get("OTHER#x", {}).get("total") == (None if remove else {"N": "5"})
+    assert not any(name.startswith("other.") for stored in ledgers(engine) for name in stored)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_part_of_which_a_row_takes_no_more_is_kept_until_the_row_is_corrected(remove):
+    engine = MemoryEngine(ALL.tables.values())
+    filled(engine, numbers=(1, 2))
+    filled_in_deltas(engine, 3)
+    row = engine.rows[("main", "OTHER#x", "TOTAL")]
+    engine.rows[("main", "OTHER#x", "TOTAL")] = row | {"total": {"BOOL": True}}
+    report = retired(engine, "other", remove=remove)
+    kept = {kept.key: kept.why for kept in report.kept}
+    assert "ValidationError" in kept[ledger_key("shop", "other", _key("ITEM#3"))]
+    assert deltas(engine)
+    engine.rows[("main", "OTHER#x", "TOTAL")] = row
+    assert (retired(engine, "other", remove=remove).kept, deltas(engine)) == ([], [])
+    assert rows(engine).get("OTHER#x", {}).get("total") == (None if remove else {"N": "6"})
+
+
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_part_with_a_damaged_delta_is_kept_until_somebody_removes_it(remove):
+    engine = MemoryEngine(ALL.tables.values())
+    filled(engine, numbers=(1, 2))
+    filled_in_deltas(engine, 3)
+    (key,) = (key for key in engine.state if key.pk.startswith("delta#"))
+    engine.state[key]["s"] = "{"
+    (kept,) = retired(engine, "other", remove=remove).kept
+    assert (kept.key, "Remove it" in kept.why) == (ledger_key("shop", "other", _key("ITEM#3")), True)
+    engine.transact([DeleteState(key)], 0)
+    assert retired(engine, "other", remove=remove).kept == []
 
 
 def test_a_second_run_finds_nothing(engine):

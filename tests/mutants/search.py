@@ -9,7 +9,8 @@ from contextlib import nullcontext
 from random import Random
 from typing import NamedTuple
 
-from streamfold import App, Change, Count, Document, Key, Router, Row, Sum, Table
+from streamfold import Add, App, Average, Change, Count, Document, Key, Router, Row, Sum, Table
+from streamfold.commit.buckets import LOOKED_SECONDS, empty_unvisited, note_unvisited
 from streamfold.proofs.check import ACTIONS, RATES, SHARDS, difference_of
 from streamfold.proofs.choices import Drawn
 from streamfold.proofs.driver import NOW, Driver
@@ -24,6 +25,8 @@ from tests.mutants.registry import Mutant
 CHANGES = 8
 HISTORIES = 400
 """After so many a mutant is taken to survive a search; its own tests have to notice it then."""
+DELTAS = "deltas"
+"""Mutants in whose histories additions go through deltas."""
 WALKED = "lookups"
 """Mutants whose failures are races of two items: a scheduler of store calls finds them, where histories seldom do."""
 LATE_SECONDS = 14 * 24 * 60 * 60
@@ -31,6 +34,8 @@ KINDS = Key("KINDS#{group}", "TOTAL", table=TABLE)
 BEST = Key("BEST#{group}", "TOTAL", table=TABLE)
 PART = Key("ITEM#{item_id}", "PART#{part}", table=TABLE)
 COPIES = Table("copies", ttl="expires")
+SUMS = Table("sums")
+TOTALS, ALL = Key("TOTALS#{group}", "TOTAL", table=SUMS), Key("ALL", "TOTAL", table=SUMS)
 FIELDS = {"amount": "long"}
 PARTS = ({"amount": 5}, {"amount": 7})
 
@@ -47,6 +52,27 @@ def ledger_app() -> App:
     @router.view(ITEM, into=KINDS)
     def kinds(item):
         yield Row(group=item["group"], items=Count())
+
+    return App("mutants", routers=[router])
+
+
+def deltas_app() -> App:
+    """Two views that share rows, with several rows of an item, and additions of its changes."""
+    router = Router()
+
+    @router.view(ITEM, into=[TOTALS, ALL])
+    def totals(item):
+        yield Row(TOTALS, group=item["group"], items=Count(), total=Sum(item["amount"]))
+        yield Row(ALL, total=Sum(item["amount"]))
+
+    @router.view(ITEM, into=TOTALS)
+    def mean(item):
+        yield Row(group=item["group"], mean=Average(item["amount"]))
+
+    @router.on(ITEM, into=Key("STARTED#{group}", "TOTAL", table=SUMS))
+    def started(change):
+        image = change.new or change.old
+        yield Add(group=image["group"], changes=1, amount=image["amount"])
 
     return App("mutants", routers=[router])
 
@@ -123,6 +149,7 @@ def search_ids_app() -> App:
 
 APPS = {
     "ledger": ledger_app,
+    DELTAS: deltas_app,
     "claim": claim_app,
     "row guard": row_guard_app,
     "keyed put": keyed_put_app,
@@ -148,6 +175,12 @@ class LateDriver(Driver):
 
     def _redrive(self, changes: Sequence[Change], how: str | None) -> None:
         self.engine.land_all()
+        if self._deltas:  # of a claim that is gone nobody asks for its deltas, but processes have started since
+            self._pause(LOOKED_SECONDS)
+            runtime = self._invocation()
+            note_unvisited(runtime)
+            while runtime.pace.sharing.unvisited:
+                empty_unvisited(runtime)
         self._expire(NOW + LATE_SECONDS)
         super()._redrive(changes, how)
 
@@ -179,7 +212,9 @@ def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed 
         choices = Drawn(Random(random.random()), random.choice(RATES), mutant.faults)
         with mutant.made():
             actions, pace = random.choice(ACTIONS), drawn_pace(app, random)
-            driver = LateDriver(handlers, changes_of(app, writes, shards), choices, actions, pace=pace)
+            deltas = number if mutant.guard == DELTAS else 0
+            changed = changes_of(app, writes, shards)
+            driver = LateDriver(handlers, changed, choices, actions, pace=pace, deltas=deltas)
             problem = difference_of(driver, expected)
         if problem:
             return Killed(_noticed_by(mutant, problem), number)

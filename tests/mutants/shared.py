@@ -5,17 +5,20 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch import order, steps
+from streamfold.batch.manifest import Manifest
 from streamfold.cli import backfill
 from streamfold.commit import after_commit, pending, replanning, transactions
+from streamfold.commit.buckets import FOUND_MAX
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
-from streamfold.engines import MemoryEngine
+from streamfold.engines import Entries, MemoryEngine
 from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
-from streamfold.lifecycle import row_repair
+from streamfold.lifecycle import pending_additions, row_repair
+from streamfold.lifecycle.retire import Retirement
 from streamfold.lifecycle.row_repair import RowsCorrected, RowsReconciled
-from streamfold.lifecycle.rows import VerifiedRows
+from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
 from streamfold.routes.application import Application
 from streamfold.writes.guarded import AddRow, CorrectRow, DeleteRow, LedgerWrite, PutRow
 from tests.helpers.changed_writes import on_writes
@@ -100,7 +103,7 @@ def _() -> Iterator[None]:
     tests=SHARED + "test_a_new_contributor_makes_a_row_again_beside_one_that_leaves",
 )
 def _() -> Iterator[None]:
-    with patch.object(replanning, "without_row", lambda effects, key, there: effects):
+    with patch.object(replanning, "without_row", lambda effects, key, found: effects):
         yield
 
 
@@ -382,8 +385,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     without_row = replanning.without_row
 
-    def untouched(effects: Any, key: Any, *, there: bool) -> Any:
-        return tuple(effect for effect in without_row(effects, key, there=there) if effect.key != key)
+    def untouched(effects: Any, key: Any, found: Any) -> Any:
+        return tuple(effect for effect in without_row(effects, key, found) if effect.key != key)
 
     with patch.object(replanning, "without_row", untouched):
         yield
@@ -402,4 +405,110 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with on_writes(CorrectRow, guard=lambda _: lambda *_: True):
+        yield
+
+
+PENDING = "tests/lifecycle/test_pending_rows.py::"
+AT_ANY_POINTS = PENDING + "test_what_waits_in_deltas_and_is_moved_at_any_points_is_added_once"
+
+
+@mutant(
+    "a correction adds what is pending",
+    None,
+    tests=(PENDING + "test_a_row_of_which_something_is_pending_is_left_as_it_is", AT_ANY_POINTS),
+)
+def _() -> Iterator[None]:
+    with patch.object(row_repair.RowCorrection, "_is_pending", lambda *_: False):
+        yield
+
+
+@mutant(
+    "a correction looks into one stripe of the bucket", None, tests=PENDING + "test_what_waits_in_any_stripe_is_seen"
+)
+def _() -> Iterator[None]:
+    with patch.object(pending_additions, "STRIPES", 1):
+        yield
+
+
+@mutant(
+    "a correction looks at some deltas of each stripe",
+    None,
+    tests=PENDING + "test_what_waits_behind_more_deltas_than_are_read_at_once_is_seen",
+)
+def _() -> Iterator[None]:
+    with patch.object(Entries, "_replace", lambda *_, **__: Entries("", FOUND_MAX)):
+        yield
+
+
+@mutant(
+    "a correction does not wait between its scans",
+    None,
+    tests=(PENDING + "test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for", AT_ANY_POINTS),
+)
+def _() -> Iterator[None]:
+    with patch.object(row_repair, "READABLE_SECONDS", 0.0):
+        yield
+
+
+@mutant(
+    "a correction takes an equal row for one that nobody wrote",
+    None,
+    tests=PENDING + "test_what_is_put_into_deltas_at_each_point_of_a_correction_is_added_once",
+)
+def _() -> Iterator[None]:
+    correct_by = row_repair.RowCorrection._correct_by
+
+    def unmarked(self: Any, row: Any, stored: Any, held: Any) -> None:
+        known = self.marked.get(row)
+        correct_by(self, row, {**(stored or {}), OWNER: known.mark} if known else stored, held)
+
+    def any_owner(holds: Any) -> Any:
+        def held(write: CorrectRow, row: Any) -> bool:
+            return holds(write._replace(expected={k: v for k, v in write.expected.items() if k != OWNER}), row)
+
+        return held
+
+    with (
+        patch.object(row_repair.RowCorrection, "_correct_by", unmarked),
+        on_writes(CorrectRow, guard=any_owner),
+    ):
+        yield
+
+
+@mutant(
+    "a correction asks once whether anybody puts deltas",
+    None,
+    tests=PENDING + "test_a_correction_that_began_before_the_first_delta_sees_what_is_pending",
+)
+def _() -> Iterator[None]:
+    with patch.object(row_repair, "read_manifest", lambda *_: Manifest()):
+        yield
+
+
+@mutant(
+    "a row is compared while something of it is pending",
+    None,
+    tests=(
+        PENDING + "test_a_row_is_not_different_while_something_of_it_is_pending",
+        PENDING + "test_a_row_that_somebody_removed_is_not_missing_while_something_of_it_is_pending",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(RowsVerifier, "_without_pending", lambda _, found: found):
+        yield
+
+
+RETIRE = "tests/lifecycle/test_retire.py::"
+
+
+@mutant(
+    "a handler is retired before what waits of it is in the rows",
+    None,
+    tests=(
+        RETIRE + "test_what_waits_in_deltas_is_moved_before_a_handler_is_retired",
+        RETIRE + "test_a_part_of_which_a_row_takes_no_more_is_kept_until_the_row_is_corrected",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Retirement, "_wait_for", lambda *_: {}):
         yield

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.helpers.counter_contract import CounterContract
+from tests.helpers.deltas_contract import DeltasContract
 from tests.helpers.engine_contract import (
     EngineContract,
     MissingTablesContract,
@@ -35,6 +36,10 @@ class TestEntries(EntriesContract):
 
 class TestCounters(CounterContract):
     """The contract of numbers that are raised, and of the ids beside them."""
+
+
+class TestDeltas(DeltasContract):
+    """The contract of deltas."""
 
 
 @pytest.fixture

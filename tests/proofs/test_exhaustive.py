@@ -4,11 +4,13 @@ from collections import Counter
 
 import pytest
 
-from tests.helpers.exhaustive import DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
+from tests.helpers.exhaustive import DELTAS, DEVIATIONS_MAX, GUARDS, Enumerated, Strides, histories, runs
 
 QUICK = Strides(90, 540, 720)
 CI = Strides(23, 120, 160)
 NIGHTLY = Strides(1, 20, 60)
+DELTAS_QUICK, DELTAS_CI, DELTAS_NIGHTLY = Strides(200, 3_000, 1_000), Strides(60, 600, 400), Strides(5, 100, 150)
+"""Runs with deltas have more points of choice."""
 QUICK_RUNS = 600
 CI_RUNS = 3_000
 NIGHTLY_RUNS = 100_000
@@ -16,7 +18,7 @@ NIGHTLY_RUNS = 100_000
 
 def _runs_without_a_problem(guard, strides):
     counts = Counter()
-    for run in runs(GUARDS[guard](), strides):
+    for run in runs(GUARDS[guard](), strides, deltas=guard == DELTAS):
         assert run.problem is None, f"{run.scenario}, {run.batching or 'one batch'}: {run.problem}"
         counts[len(run.scenario.script)] += 1
     assert set(counts) == set(range(DEVIATIONS_MAX + 1))
@@ -25,19 +27,19 @@ def _runs_without_a_problem(guard, strides):
 
 @pytest.mark.parametrize("guard", GUARDS)
 def test_some_small_runs_lead_to_the_declared_rows(guard):
-    assert _runs_without_a_problem(guard, QUICK) >= QUICK_RUNS / len(GUARDS)
+    assert _runs_without_a_problem(guard, DELTAS_QUICK if guard == DELTAS else QUICK) >= QUICK_RUNS / len(GUARDS)
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("guard", GUARDS)
 def test_every_nth_small_run_leads_to_the_declared_rows(guard):
-    assert _runs_without_a_problem(guard, CI) >= CI_RUNS / len(GUARDS)
+    assert _runs_without_a_problem(guard, DELTAS_CI if guard == DELTAS else CI) >= CI_RUNS / len(GUARDS)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("guard", GUARDS)
 def test_many_more_small_runs_lead_to_the_declared_rows(guard):
-    assert _runs_without_a_problem(guard, NIGHTLY) >= NIGHTLY_RUNS / len(GUARDS)
+    assert _runs_without_a_problem(guard, DELTAS_NIGHTLY if guard == DELTAS else NIGHTLY) >= NIGHTLY_RUNS / len(GUARDS)
 
 
 def test_all_histories_of_two_items_and_four_changes_are_there_once():

@@ -171,11 +171,19 @@ class Redelivery:
                         or self._takes_pending(key, attributes, (each, routes), texts, pending_work)
                     ):
                         applied[key] = each, routes
+                        if len(attributes) > names.attributes + 2:
+                            self._waits(attributes, (each, routes), pending_work)
                     else:
                         others[key] = attributes
         except EngineUnavailable:  # the items that were not read are sent, and refused if they were applied
             return AlreadyApplied(applied)
         return AlreadyApplied(applied, others)
+
+    def _waits(self, attributes: Mapping[str, Any], applied: AppliedItem, pending_work: PendingWork) -> None:
+        """Has the batch wait for what an applied item's last step may have left in deltas."""
+        work, routes = applied
+        for route in routes:
+            pending_work.deltas.wait_for(attributes.get(route.name + ".p", ""), [route], work.changes)
 
     def _takes_pending(
         self,

@@ -17,7 +17,7 @@ from streamfold.records.envelope import Seen, described
 from streamfold.routes.application import Application
 from streamfold.routes.lookups import LOOKUP
 from streamfold.routes.route import Kind, Route
-from streamfold.runtime import Knowledge, Runtime, StoredSchema
+from streamfold.runtime import DeltasMark, Knowledge, Runtime, StoredSchema
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 
@@ -35,7 +35,12 @@ EXPIRING = "expiring"
 """The targets whose rows a handler lets expire, so that every process has them with its next batch: a row that may
 expire is never made without a life (``ledger.lives``).
 """
-MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING)
+DELTAS, CLOSED = "deltas", "deltas_closed"
+"""Since when handlers' additions may wait in deltas, in epoch seconds, and since when none is put any more."""
+DELTAS_TARGET = "(deltas)"
+"""A target of such handlers. Earlier code compares targets, knows none of this name, and stops: it would not wait for
+deltas, and withdraw from a row what is not in it yet."""
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING, DELTAS, CLOSED)
 
 
 def check_handlers(
@@ -47,7 +52,7 @@ def check_handlers(
             _compare_entry(name, kinds[name], entry, now[name], older=older)
         elif name not in retired and "retired" not in entry and not older:
             raise ManifestError(
-                f"Handler {name!r} ({entry['kind']} into {', '.join(entry['targets'])}) is known to the state, but the "
+                f"Handler {name!r} ({entry['kind']} into {', '.join(_targets(entry))}) is known to the state, but the "
                 f'application no longer has it. Was it renamed? Then keep its identity: name="{name}". '
                 f'Was it removed? Then App(..., retired=["{name}"]); its rows do not change. Is this code older '
                 f"than the code before? Then STREAMFOLD_OLDER_CODE=on lets it run. {FRESH}"
@@ -68,6 +73,7 @@ def _compare_entry(name: str, kind: Kind, before: ManifestEntry, now: ManifestEn
     for what in ("kind", "group"):
         if before[what] != now[what]:
             raise _changed(name, what, before[what], now[what])
+    before = {**before, "targets": _targets(before)}
     for what in ("targets",) if older else ("sources", "targets"):
         if not set(before[what]) <= set(now[what]):
             raise _changed(name, what, ", ".join(before[what]), ", ".join(now[what]))
@@ -108,7 +114,12 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
 
 def _written(entry: ManifestEntry) -> list[str]:
     # Several handlers may look up the same item, so lookups are no targets that are written.
-    return [target for target in entry["targets"] if not target.startswith(LOOKUP)]
+    return [target for target in _targets(entry) if not target.startswith(LOOKUP)]
+
+
+def _targets(entry: ManifestEntry) -> list[str]:
+    """The targets of an entry, without the one that stops code that does not know deltas."""
+    return [target for target in entry["targets"] if target != DELTAS_TARGET]
 
 
 def _both(one: str, other: str, stored: StoredSchema) -> list[str]:
@@ -186,6 +197,15 @@ class Manifest(NamedTuple):
         texts = {name: json.dumps(getattr(self, name), sort_keys=True) for name in ("handlers", "tables")}
         return {**texts, "epoch": self.epoch, "retention_days": self.retention_days}
 
+    @property
+    def deltas(self) -> DeltasMark | None:
+        """Since when additions may wait in deltas; None if no process ever put one."""
+        marks = [entry for entry in self.handlers.values() if DELTAS in entry]
+        if not marks:
+            return None
+        closed = max((float(entry[CLOSED]) for entry in marks if CLOSED in entry), default=None)
+        return DeltasMark(max(float(entry[DELTAS]) for entry in marks), closed)
+
     def partial_since(self, handler: str) -> str | None:
         """Since when a handler may have missed items, None where it has seen all of them."""
         entry = self.handlers.get(handler, {})
@@ -242,6 +262,7 @@ def check_manifest(
         if found.revision is None:
             learn(found, items, app, _gone(app, before))
         _learn_expiring(found, before)
+        found.deltas = before.deltas
         check_retired(before.handlers, _entries(app.routes), _gone(app, before), found.targets)
         if after != before and write:
             if not runtime.engine.swap_state(key, after.attributes(), before.revision):
@@ -271,6 +292,8 @@ def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> M
             handlers[name] = {**entry, SINCE: now, **({PARTIAL: now} if before.handlers else {})}
         elif not lacking:
             handlers[name] = entry | marks
+    if before.deltas is not None:
+        _mark_deltas(handlers, before.deltas)
     for name in app.retired & handlers.keys():
         handlers[name].setdefault(RETIRED, now)
     for name in lacking:
@@ -309,6 +332,51 @@ def note_backfill(application: str, engine: Engine, tries: Iterable[int], names:
         entry[FILLING] = job
 
     _mark(application, engine, tries, names, note)
+
+
+def _mark_deltas(handlers: Mapping[str, ManifestEntry], mark: DeltasMark | None) -> None:
+    """Sets the mark of deltas at every handler that may add to rows; None: takes the mark away.
+
+    At a single handler it would not stop code that lacks this one (``STREAMFOLD_OLDER_CODE``).
+    """
+    for entry in handlers.values():
+        targets = _targets(entry)
+        entry["targets"] = targets if mark is None else [*targets, DELTAS_TARGET]
+        for name in (DELTAS, CLOSED):
+            entry.pop(name, None)
+        if mark is not None:
+            entry[DELTAS] = mark.since
+            entry.update({} if mark.closed is None else {CLOSED: mark.closed})
+
+
+def change_deltas(runtime: Runtime, change: Callable[[DeltasMark | None], DeltasMark | None]) -> DeltasMark | None:
+    """Changes the mark of deltas, and returns it. Raises ``Contended`` when others write the manifest at every try."""
+    key = manifest_key(runtime.application.name)
+    for _ in runtime.tries():
+        before = read_manifest(runtime.application.name, runtime.engine)
+        mark = change(before.deltas)
+        if mark == before.deltas or not before.handlers:
+            return before.deltas
+        handlers = {name: dict(entry) for name, entry in before.handlers.items()}
+        _mark_deltas(handlers, mark)
+        if runtime.engine.swap_state(key, before._replace(handlers=handlers).attributes(), before.revision):
+            return mark
+    raise Contended(f"The manifest of {runtime.application.name!r} was written by others {TRIES_MAX} times: try again.")
+
+
+def note_may_put(runtime: Runtime) -> None:
+    """Reads from the manifest whether deltas may be put, for work that may go on longer than an invocation.
+
+    The command that takes the mark away waits until all have ended that read it before. Raises the errors of reads.
+    """
+    runtime.known.deltas = read_manifest(runtime.application.name, runtime.engine).deltas
+    runtime.known.note_may_put(runtime.clock())
+
+
+def open_deltas(runtime: Runtime) -> None:
+    """Notes that additions may wait in deltas from now on. None is put until a quarter of an hour later."""
+    if runtime.known.deltas is None and not runtime.store.is_local:
+        runtime.known.deltas = change_deltas(runtime, lambda mark: mark or DeltasMark(runtime.clock()))
 
 
 def note_filled(runtime: Runtime, names: Collection[str], job: str) -> None:

@@ -4,23 +4,25 @@ Reading the manifest and a sample of the ledger comes first, because both decide
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import localcontext
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from streamfold.batch.already_applied import NOTHING_APPLIED, Redelivery, begin
-from streamfold.batch.manifest import check_manifest, note_expiring
+from streamfold.batch.manifest import check_manifest, note_expiring, open_deltas
 from streamfold.batch.order import ItemWork, by_item
 from streamfold.batch.report import Failing, Report, add_failures
 from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_schema
+from streamfold.commit.buckets import empty_unvisited, learn_shared, note_unvisited
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
 from streamfold.commit.pending import PendingWork, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
-from streamfold.errors import EngineUnavailable, RecordError, SettingsError, SwitchedOff
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, SettingsError, SwitchedOff
 from streamfold.records.change import Change
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
@@ -76,7 +78,7 @@ class Batch:
         if works:
             planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
             planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
-        transactions = pack([*units, *planned.units], self.runtime.chunk_actions)
+        transactions = pack([*units, *planned.units], self.runtime.chunk_actions, self.runtime.shared)
         return Plan(tuple(transactions), tuple(planned.puts), tuple(planned.deferred))
 
     @property
@@ -175,8 +177,10 @@ def process_changes(
         redelivery = begun or begin(runtime, changes)
         triage = Triage(runtime)
         batch = Batch(runtime, changes, triage, redelivery)  # which routes the changes meanwhile
+        is_new = runtime.known.revision is None
         try:
             check_manifest(runtime, sources, read=redelivery.answer())
+            _begin_sharing(runtime, len(changes), is_new=is_new)
         except EngineUnavailable as error:  # no work was begun: the response reports all records, which are retried
             return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
         runtime.pace.began()
@@ -210,8 +214,30 @@ def process_changes(
             outcome += visited
             deferred = (*deferred, *further)
         outcome += finish(deferred, batch.subscribed, finishing)
+    if runtime.pace.sharing and runtime.known.deltas is None:
+        with suppress(EngineUnavailable):  # the next batch that meets others notes it
+            open_deltas(runtime)
     runtime.pace.ended(again=bool(outcome.failed))
     return _reported(batch, changes, outcome, triage)
+
+
+def _begin_sharing(runtime: Runtime, records: int, *, is_new: bool) -> None:
+    """Decides how the batch sends additions to shared rows."""
+    known, now = runtime.known, runtime.clock()
+    known.note_may_put(now)
+    runtime.pace.sharing.began(records, now)
+    if known.deltas is not None:
+        with suppress(EngineError, HandlerError):  # a favour to others: what fails there fails no record of this batch
+            learn_shared(runtime)
+            if is_new and _may_empty(runtime):
+                note_unvisited(runtime)
+            empty_unvisited(runtime)
+
+
+def _may_empty(runtime: Runtime) -> bool:
+    """Whether the function has the permissions for deltas: some handler of its group may put one."""
+    routes = [route for route in runtime.application.routes if runtime.settings.serves(route.group)]
+    return any(derivation(route).delta_keys(route) for route in routes)
 
 
 def finish(

@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 
 from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.lookups import Looking, StepsWithReferents, look_for_expiry
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
+from streamfold.commit.buckets import ready, wait_for_items
 from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
@@ -17,7 +19,7 @@ from streamfold.commit.replanning import filled, read_lives
 from streamfold.commit.transactions import read_state
 from streamfold.derivations.derivation import contributing
 from streamfold.engines import StateItems
-from streamfold.errors import EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.schema import Schema
@@ -77,7 +79,7 @@ class Steps:
         if self.schema.expiring:
             self.runtime.known.learn_expiring()  # also of the rows that the handlers have just yielded
         if self.lives.matter:
-            known, more = self._by_lives(known)
+            known, more = _by_lives(self.lives, known)
             unread += more
             self._read_lives(step for _, _, some in (*known, *unread) for step in some)
         for work, key, steps in known:
@@ -89,17 +91,6 @@ class Steps:
         with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
             coming = ((step.route, step.before or {}, step.after) for step in steps)
             read_lives(self.runtime.engine, self.lives, coming)
-
-    def _by_lives(self, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
-        """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
-
-        Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
-        """
-        found: tuple[list[Unread], list[Unread]] = [], []
-        for each in known:
-            is_in_one = any(self.lives.counts(step.route, step.before) for step in each[2] if step.before)
-            found[is_in_one].append(each)
-        return found
 
     def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
         """The rows that an item's images and its ledger item name, by handler: a crash may have left pending work."""
@@ -171,12 +162,17 @@ class Steps:
             for work, _, steps in unread:
                 self._unread(work, [step.route for step in steps], error)
             return []
-        units: list[Unit] = []
-        for work, key, steps in unread:
-            routes = [step.route for step in steps]
-            if (found := self._filled(work, key, routes, items)) is not None:
-                units += self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
-        return units
+        read = [
+            (work, key, steps, found)
+            for work, key, steps in unread
+            if (found := self._filled(work, key, [step.route for step in steps], items)) is not None
+        ]
+        _wait_together(self.runtime, self.pending_work, [found for *_, found in read])
+        return [
+            unit
+            for work, key, steps, found in read
+            for unit in self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
+        ]
 
     def _filled(self, work: ItemWork, key: StateKey, routes: Sequence[Route], items: StateItems) -> LedgerItem | None:
         """The ledger item of a read, with its large contributions; None if they cannot be read, which is reported."""
@@ -198,8 +194,18 @@ class Steps:
         self.pending_work.note_found(key, work.item, routes, found)
         if planned is None:
             self._note_applied([(work, routes)])
+            self.pending_work.deltas.wait_for_item(found, routes, work.changes)
             return []
-        return [planned]
+        if found.waits:
+            try:
+                held = ready(found, steps, self.pending_work.deltas)
+                self.pending_work.deltas.wait_for_item(held, routes, work.changes)  # what a row refuses still
+                planned = self._unit(work, key, steps, held)
+            except (EngineError, HandlerError) as error:
+                for route, change in product(routes, work.changes):
+                    self.failing.fails(change, route, error)
+                return []
+        return [] if planned is None else [planned]
 
     def _look_up(self, looking: Sequence[ToLookUp], stored: StateItems | None) -> list[Unit]:
         """Units of items some of whose handlers look others up: ledger items are read first, then the referents."""
@@ -216,6 +222,7 @@ class Steps:
             if (found := self._filled(work, key, [route for route, _ in routed], items)) is not None
         ]
         try:
+            _wait_together(self.runtime, self.pending_work, [each.found for each in read])
             steps = [self._in_order(each, made) for each, made in zip(read, self.with_referents.of(read), strict=True)]
         except EngineUnavailable as error:
             for each in read:
@@ -283,6 +290,25 @@ class Steps:
             for parts in contributions:
                 known.add(self.runtime.application.name, route, item, parts)
         return known
+
+
+def _by_lives(lives: Lives, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
+    """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
+
+    Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
+    """
+    found: tuple[list[Unread], list[Unread]] = [], []
+    for each in known:
+        is_in_one = any(lives.counts(step.route, step.before) for step in each[2] if step.before)
+        found[is_in_one].append(each)
+    return found
+
+
+def _wait_together(runtime: Runtime, pending_work: PendingWork, found: Sequence[LedgerItem]) -> None:
+    """Moves what ledger items name into rows, all at once. Where that fails, ``ready`` says so item by item."""
+    if any(each.waits for each in found):
+        with suppress(EngineError, HandlerError):
+            wait_for_items(runtime, pending_work.deltas, found)
 
 
 def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:

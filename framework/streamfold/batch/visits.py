@@ -20,8 +20,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, cast
 
-from streamfold.batch.manifest import note_expiring
+from streamfold.batch.manifest import note_expiring, note_may_put
 from streamfold.batch.stored_schema import keep_schema
+from streamfold.commit.buckets import ready, wait_for_items
 from streamfold.commit.committer import Committer
 from streamfold.commit.emptying import emptying_handlers
 from streamfold.commit.outcome import Failed, Outcome
@@ -31,7 +32,7 @@ from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.replanning import filled, read_lives
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines import StoredItem
-from streamfold.errors import RecordError, joined_key
+from streamfold.errors import HandlerError, RecordError, joined_key
 from streamfold.keys.table import Table, is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
 from streamfold.ledger.lives import NO_ROWS, Lives, as_stored
@@ -163,6 +164,7 @@ class Visits:
 
     def __post_init__(self) -> None:
         self.lives = Lives(self.runtime.known.lives)
+        self.pending_work.deltas.tries_all = True
 
     def read(self, wanted: Iterable[VisitedItem]) -> list[Visit]:
         """Reads ledger items, then their sources, and derives. Raises ``EngineError`` if one of them cannot be read."""
@@ -174,6 +176,8 @@ class Visits:
             for key, each in keys.items()
         }
         sources = self._sources([*dict.fromkeys(each.item for each in keys.values())])
+        if not self.dry_run:
+            wait_for_items(runtime, self.pending_work.deltas, ledgers.values())
         looked_up = self._looked_up([*keys.values()], [*ledgers.values()], sources)
         visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
         runtime.known.learn_expiring()
@@ -239,6 +243,12 @@ class Visits:
                 steps.append(Step(route, version, None, after, expects, own.references, idle))
             else:
                 failed.append(Failed(synthetic_change(item), route, error))
+        if held.waits and not self.dry_run:
+            try:
+                held = ready(held, steps, self.pending_work.deltas)
+            except HandlerError as refused:
+                failed += [Failed(synthetic_change(item), step.route, refused) for step in steps]
+                steps = []
         return Visit(key, wanted, held, source, steps, failed)
 
     def unit(self, visit: Visit, steps: Iterable[Step], added: AbstractSet[RowKey] = NO_ROWS) -> Unit:
@@ -257,6 +267,9 @@ class Visits:
         application, item = self.runtime.application.name, visit.wanted.item
         self.pending_work.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
         for step in visit.steps:
+            # What a row refuses of an earlier step is not done, even if this visit changes nothing.
+            names = visit.held.deltas(step.route.name)
+            self.pending_work.deltas.wait_for(names, [step.route], [synthetic_change(item)])
             contribution, after = visit.held.contributions.get(step.route.name), visit.after(step)
             named = NamedRows()
             if contribution is not None and contribution.pending:
@@ -271,8 +284,10 @@ class Visits:
     def commit(self, units: Sequence[Unit]) -> Outcome:
         """Carries out units of visits; refused units are visited again, alone."""
         runtime = self.runtime
+        if runtime.known.deltas is not None or runtime.pace.sharing:
+            note_may_put(runtime)
         committer = Committer(runtime, lambda *_: (), self.pending_work, lives=self.lives, revisit=self.again)
-        outcome = committer.carry_out(Plan(tuple(pack(units, runtime.chunk_actions)), ()))
+        outcome = committer.carry_out(Plan(tuple(pack(units, runtime.chunk_actions, runtime.shared)), ()))
         for handler in outcome.counts.get(ROWS_LOST, ()):
             runtime.warn_once((ROWS_LOST, handler), LOST[ROWS_LOST].text.format(name=handler, count="1 or more"))
         return outcome

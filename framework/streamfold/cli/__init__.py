@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "rebuild": "streamfold.cli.backfill",
     "jobs": "streamfold.cli.jobs",
     "work": "streamfold.cli.work",
+    "buckets": "streamfold.cli.buckets",
     "record": "streamfold.cli.replay",
     "verify": "streamfold.cli.verify",
     "repair": "streamfold.cli.repair",
@@ -60,7 +61,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "docs",
     ),
     "Deploy and fill": ("template", "backfill", "rebuild", "jobs", "work", "search", "retire"),
-    "Operate": ("doctor", "verify", "repair", "redrive", "audit", "state"),
+    "Operate": ("doctor", "verify", "repair", "redrive", "audit", "state", "buckets"),
 }
 """The commands in the order of ``--help``, by what one wants to do."""
 INSTEAD: Mapping[str, str] = {
@@ -90,6 +91,8 @@ STOPPED: Mapping[str, str] = {
     "retire": DOES_THE_REST,
     "state": DOES_THE_REST,
     "jobs": DOES_THE_REST,
+    "buckets": "If the mark was closed, it remains closed: no deltas are put. streamfold buckets --empty goes on, and "
+    "waits only for what remains of the 15 minutes; streamfold buckets --open lets deltas be put again.",
 }
 """The message of a stopped command: which writes are kept, and how to go on. The other commands write nothing."""
 NOTHING_WRITTEN = "Nothing was written."

@@ -38,6 +38,7 @@ from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
 from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
+from streamfold.lifecycle.pending_additions import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import derived_by, hidden
@@ -46,6 +47,13 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 
+DELTAS = {
+    PENDING: "is pending: the rows do not have it yet",
+    REFUSED: "is refused by a row",
+    UNREAD: "is damaged",
+    GONE: "is gone: the rows have it",
+}
+"""What a delta's status means for the item that added by it."""
 AGREEMENT = {True: "agrees", False: "differs", None: ""}
 
 
@@ -103,6 +111,9 @@ def explain(opened: Session) -> Report:
     always read, a state on DynamoDB only with --scan, which costs a scan of the state table.
 
     The version is that of the change that led to the contribution. A version from Kinesis contains the time.
+
+    Additions to shared rows may wait in deltas: of a row, what is pending is shown, and the row with it is compared. Of
+    an item, each delta of its last steps is shown: pending, refused by a row with the reason, or gone.
 
     \b
     Exit codes:
@@ -177,6 +188,8 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
         yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
         for referent in each.references:
             yield f"  refers   {item_text(referent)}"
+        for delta in each.deltas:
+            yield printable(f"  delta    {delta.name} {DELTAS[delta.status]}{f': {delta.why}' if delta.why else ''}")
         for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
             lines = [
                 _contributed_text(row, given, entry_values(by, each.route, item, row, given), other.get(row, given))
@@ -203,10 +216,15 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
             "error": None if each.error is None else f"{type(each.error).__name__}: {each.error}",
             "now": contributions(each.route, each.expected),
             "stored": contributions(each.route, each.stored),
+            **({"deltas": [_delta_object(delta) for delta in each.deltas]} if each.deltas else {}),
         }
         for each in found
     ]
     return {**item_object(by.app, item), "handlers": handlers}
+
+
+def _delta_object(delta: DeltaOfItem) -> dict[str, Any]:
+    return {"delta": delta.name, "status": delta.status, "why": delta.why}
 
 
 def contribution_text(rows: Contribution, other: Contribution) -> str:
@@ -263,6 +281,10 @@ def _row_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
         keys = by.app.tables[found.row[0]].attributes
         shown = {name: value for name, value in found.stored.items() if name not in keys and not hidden(name)}
         yield f"row  {_contributions_text(found.counted, shown)}"
+    if found.pending is not None:
+        waiting = _contributions_text(found.pending.contributors, found.pending.amounts)
+        yield f"pending  {waiting}  in {counted(found.pending.deltas, 'delta')}"
+        yield from (printable(f"refused  {why}") for why in found.pending.refused)
     yield _verdict(found)
 
 
@@ -309,7 +331,7 @@ def _contributions_text(number: int, values: Mapping[str, Any]) -> str:
 
 def _verdict(found: RowExplained) -> str:
     if not found.complete:
-        known = f"{len(found.contributors):,} of {found.counted:,} contributions are known"
+        known = f"{len(found.contributors):,} of {found.counted_in_time:,} contributions are known"
         return f"Only {known} without reading the whole state: --scan reads it."
     if found.stored is None and not found.contributors:
         return "There is no such row, and no item contributes to it."
@@ -318,18 +340,21 @@ def _verdict(found: RowExplained) -> str:
         if found.retired_names
         else ""
     )
+    row_of = "row" if found.pending is None else "row with what is pending"
     if found.agrees:
-        return f"The row is what its items contribute.{retired}"
+        return f"The {row_of} is what its items contribute.{retired}"
     row, expected = (
         {name: "nothing" if sides[side] is None else text(sides[side]) for name, sides in found.differing.items()}
         for side in (0, 1)
     )
     wrong = [f"{name_text(name)} is {row[name]}, expected {expected[name]}" for name in row]
     if not found.counts_agree:
-        wrong.insert(0, f"it counts {counted(found.counted, 'contribution')}, expected {len(found.contributors):,}")
+        wrong.insert(
+            0, f"it counts {counted(found.counted_in_time, 'contribution')}, expected {len(found.contributors):,}"
+        )
     if found.lacking:
         wrong.append(f"{found.lacking:,} entries below it are missing")
-    return f"The row is not what its items contribute: {'; '.join(wrong)}.{retired}"
+    return f"The {row_of} is not what its items contribute: {'; '.join(wrong)}.{retired}"
 
 
 def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
@@ -343,8 +368,15 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "whole": found.complete,
         "missing_entries": found.lacking,
         "left_by_retired": sorted(found.retired_names),
+        **({} if found.pending is None else {"pending": _pending_object(found.pending)}),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
+
+
+def _pending_object(pending: PendingAdditions) -> dict[str, Any]:
+    adds = encode(dict(pending.amounts))["M"]
+    refused = list(pending.refused)
+    return {"deltas": pending.deltas, "contributors": pending.contributors, "adds": adds, "refused": refused}
 
 
 class FeedRow(NamedTuple):

@@ -159,7 +159,8 @@ def verify(opened: Session) -> Report:
     somebody changed, removed or put are found. Rows of feeds are compared with their posts and edges, attributes on
     items with the stored ones, and the newest row of each history with its item. On DynamoDB, differing rows are read
     again before they count. To correct rows, run --full --repair first: with --rows, --repair reads the whole state
-    and corrects rows by it.
+    and corrects rows by it. Rows to which additions are pending in deltas are neither compared nor corrected: they are
+    counted.
 
     The last line names the handlers and rows that were not compared, with the command that compares them.
 
@@ -408,6 +409,8 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
         f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
         f"on {counted(len(found.failed), 'item')}."
     )
+    if found.pending:
+        yield _pending_line(found)
 
 
 def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
@@ -420,12 +423,16 @@ def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
 def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
     """The comparison and the corrections of rows at the end of a rebuild."""
     yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
+    if rows.compared.pending:
+        yield _pending_line(rows.compared)
     yield from _corrected_lines(rows.corrected)
 
 
 def reconciled_object(app: Application, rows: RowsReconciled | None) -> dict[str, Any]:
     """The same as JSON; empty if rows were not compared."""
-    return {} if rows is None else {"rows": rows.compared.rows, **_corrected_object(app, rows.corrected)}
+    if rows is None:
+        return {}
+    return {"rows": rows.compared.rows, **_pending_object(rows.compared), **_corrected_object(app, rows.corrected)}
 
 
 def _compared_object(app: Application, rows: ComparedRows) -> dict[str, Any]:
@@ -442,8 +449,18 @@ def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows)
         for each in found.different
     ]
     failed = [failed_object(app, each) for each in found.failed]
-    counts = {"rows": found.rows, "moving": found.moving}
+    counts = {"rows": found.rows, "moving": found.moving, **_pending_object(found)}
     return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
+
+
+def _pending_line(found: VerifiedRows) -> str:
+    them = "it" if found.pending == 1 else "them"
+    rows = counted(found.pending, "row")
+    return f"{rows} not compared: additions to {them} are pending. Next: streamfold buckets shows them."
+
+
+def _pending_object(found: VerifiedRows) -> dict[str, int]:
+    return {"pending_rows": found.pending} if found.pending else {}
 
 
 def _corrected_object(app: Application, corrected: RowsCorrected | None) -> dict[str, Any]:

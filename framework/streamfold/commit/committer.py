@@ -5,7 +5,8 @@
 | taken                               |                           | the units are committed; next pages are planned |
 | a condition failed                  | up to round ``TRIES_MAX`` | ``Replanner.decide``; the rest is read once     |
 | a condition failed                  | after that                | the units fail with ``Contended``               |
-| nothing but conflicts or throttling | sends below ``SENDS_MAX`` | sent again after a pause                        |
+| nothing but conflicts or throttling | sends below ``SENDS_MAX`` | sent again after a pause; what it adds to       |
+|                                     |                           | shared rows goes through deltas                 |
 | throttling                          | after that                | all waiting fail with ``TableThrottled``        |
 | conflicts                           | after that                | split; one handler alone: ``EngineUnavailable`` |
 | a permanent reason                  | several units or handlers | split: units that the reason is about go alone  |
@@ -49,10 +50,22 @@ from streamfold.errors import (
     is_fatal,
     redacted,
 )
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.deltas import may_wait
 from streamfold.ledger.lives import Lives
-from streamfold.runtime import Runtime
+from streamfold.runtime import Runtime, Shared
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import CONDITION, CONFLICT, SURELY_FIT, LedgerWrite, Reason, Refused, StateKey, too_large
+from streamfold.writes.guarded import (
+    CONDITION,
+    CONFLICT,
+    SURELY_FIT,
+    AddRow,
+    LedgerWrite,
+    Reason,
+    Refused,
+    StateKey,
+    too_large,
+)
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record is retried."
 VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
@@ -229,6 +242,8 @@ class Committer:
         remove_empty(runtime, self.progress)
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
+        # The caller says next that its work is done: the deltas must be in their rows before.
+        self.progress.wait_for_deltas(runtime)
         return self.progress.outcome
 
     def _send_through(self, flight: Flight) -> None:
@@ -250,7 +265,7 @@ class Committer:
         units = self.progress.hold(attempt.transaction.units)
         if len(units) == len(attempt.transaction.units):
             return attempt
-        transactions = pack(units, self.runtime.chunk_actions)
+        transactions = pack(units, self.runtime.chunk_actions, self.runtime.shared)
         self.attempts.add_first([Attempt(transaction, attempt.rounds) for transaction in transactions[1:]])
         return attempt._replace(transaction=transactions[0] if transactions else Transaction((), ()))
 
@@ -261,6 +276,8 @@ class Committer:
             except EngineError as error:
                 self._fail(attempt, error)
             return
+        if not attempt.conflicts:
+            self.runtime.pace.sharing.sends()
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
         flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 
@@ -307,7 +324,7 @@ class Committer:
         elif passing and self.away is not None:
             self.progress.fail(attempt.transaction.units, self.away)
         elif passing and attempt.conflicts < self._sends_max(attempt):
-            self._send_again(attempt, throttled=is_throttled(refused))
+            self._send_again(attempt, refused)
         elif passing and is_throttled(refused):
             self._stop(attempt)
         else:
@@ -337,14 +354,18 @@ class Committer:
         # No redelivery repeats a visit, so alone it is tried longer.
         return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
-    def _send_again(self, attempt: Attempt, *, throttled: bool) -> None:
-        """Sends an attempt once more; after a conflict in smaller transactions, which meet others less often."""
+    def _send_again(self, attempt: Attempt, refused: Refused) -> None:
+        """Sends an attempt once more; after a conflict with deltas, or in smaller transactions, which meet others less
+        often.
+        """
+        throttled, transaction = is_throttled(refused), attempt.transaction
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
-        transactions: Sequence[Transaction] = [attempt.transaction]
-        if not throttled:
-            self.runtime.pace.met(len(attempt.transaction.writes))
-            if len(attempt.transaction.writes) > self.runtime.chunk_actions:
-                transactions = pack(attempt.transaction.units, self.runtime.chunk_actions)
+        transactions: Sequence[Transaction] = [transaction]
+        shared = None if throttled else _sharing_since(self.runtime, attempt, refused)
+        if shared is None and not throttled:
+            self.runtime.pace.met(len(transaction.writes))
+        if shared is not None or (not throttled and len(transaction.writes) > self.runtime.chunk_actions):
+            transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.runtime.shared)
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
 
     def _stop(self, attempt: Attempt) -> None:
@@ -364,7 +385,9 @@ class Committer:
             self.progress.fail(units_apart, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
             return
         attempts: list[Attempt] = []
-        for guilty, some in groupby(units_apart, lambda unit: writes_any(unit, reasons)):
+        # Of a delta that the store does not take each unit may be the cause.
+        unknown = not any(writes_any(unit, reasons) for unit in units_apart)
+        for guilty, some in groupby(units_apart, lambda unit: unknown or writes_any(unit, reasons)):
             transactions = _transactions([*some], self.runtime, apart=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
             attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
@@ -418,9 +441,28 @@ class Committer:
         )
 
 
+def _sharing_since(runtime: Runtime, attempt: Attempt, refused: Refused) -> Shared | None:
+    """Notes the rows at which an attempt met others; returns how it is sent with deltas in their place.
+
+    None where none may be put, or no row was met: a redelivery or a visit may meet a ledger item, which makes no row
+    shared. At the second conflict all additions go through deltas: then it meets nobody at a row any more.
+    """
+    writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
+    met = [write for write, reason in writes if reason is not None and isinstance(write, AddRow)]
+    rows = [write.key for write in met if not is_in_state(write.key) and may_wait(write)]
+    if not rows or runtime.store.is_local:
+        return None
+    runtime.pace.sharing.met(rows, runtime.clock(), first=not attempt.conflicts)
+    shared = runtime.shared
+    if shared is None or not shared.may_put:
+        return None
+    runtime.pace.met_at_rows()
+    return shared._replace(takes_all=attempt.conflicts > 0)
+
+
 def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> list[Transaction]:
     groups = [[unit] for unit in units] if apart else [units]
-    return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions)]
+    return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions, runtime.shared)]
 
 
 def _not_taken(reason: Reason) -> EngineError | HandlerError:

@@ -5,29 +5,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from streamfold.commit.buckets import WaitingDeltas, wait_for_deltas
 from streamfold.commit.emptying import LoweredRows
 from streamfold.commit.outcome import HELD, Failed, Held, Outcome, Triages, reported
-from streamfold.commit.plan import KeyedPut, Transaction, Unit, WrittenKey
+from streamfold.commit.plan import KeyedPut, Transaction, Unit, WrittenKey, writers
 from streamfold.commit.transactions import Several, in_slots, slices
 from streamfold.errors import EngineError, is_fatal
 from streamfold.keys.table import STATE, is_in_state
-from streamfold.ledger.contribution import REFERENCE, Contribution, LedgerItem, holds_row, pending_rows, stored_rows
+from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows
 from streamfold.ledger.difference import entries_by_row
 from streamfold.ledger.lives import Lives
-from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import ROWS_LOST, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     AddRow,
+    Claim,
     EntriesOfRow,
     GuardedWrite,
-    HandlerContribution,
     LedgerWrite,
     PendingNote,
     RowKey,
     StateKey,
+    SwapText,
     all_changed_entries,
 )
 
@@ -102,6 +103,7 @@ class PendingWork:
         self.left: dict[ItemAndHandler, PendingNote] = {}  # noted in ledger items
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it is still pending
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
+        self.deltas = WaitingDeltas()
         self._causes: dict[
             RowKey, list[Causes]
         ] = {}  # of rows in ``changed_entries`` and ``lowered`` that attempts left
@@ -210,30 +212,6 @@ def clear_pending(runtime: Runtime, pending_work: PendingWork) -> None:
     deque(in_slots(runtime.slots, calls, stops=lambda _: True), maxlen=0)
 
 
-def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
-    """The handlers of a unit that a write of a row is of: a fault of the row is not the others'."""
-    if len(unit.routes) < 2:
-        return unit.routes
-    assert isinstance(unit.guard, LedgerWrite)
-    steps_with_parts = zip(
-        unit.steps, unit.guard.contributions, strict=False
-    )  # contributions of retired handlers may follow
-    found = tuple(
-        step.route
-        for step, contribution in steps_with_parts
-        if row in step.after or _held_before(step, contribution, row)
-    )
-    return found or unit.routes
-
-
-def _held_before(step: Step, contribution: HandlerContribution, row: WrittenKey) -> bool:
-    """Whether a handler contributed to a row before a step, by its old image or by the ledger."""
-    if row in (step.before or ()):
-        return True
-    # A contribution stored elsewhere is compared by its digest, and only where the old image gives it.
-    return not contribution.expected.startswith(REFERENCE) and holds_row(contribution.expected, row)
-
-
 def _each(causes: Causes) -> list[Cause]:
     routes, changes = causes
     return [(change, route) for route in routes for change in changes]
@@ -266,8 +244,24 @@ class Progress:
             total.removed += tally.removed * times
             total.unchanged += 0 if tally.written or tally.removed else times
         self.pending_work.commit(units, rows)
+        if type(rows[-1] if rows else None) is SwapText:
+            self._put_deltas(transaction)
         if self.lives.matter:
             self.lives.committed(rows)
+
+    def _put_deltas(self, transaction: Transaction) -> None:
+        """Has the work wait for deltas that were put with these units."""
+        deltas = self.pending_work.deltas
+        deltas.put(write for write in transaction.writes if type(write) is SwapText)
+        for unit, guard in zip(transaction.units, transaction.guards, strict=True):
+            if isinstance(guard, Claim):
+                deltas.wait_for(guard.deltas, unit.routes, unit.changes)
+            elif isinstance(guard, LedgerWrite):
+                routes = {route.name: route for route in unit.routes}
+                for each in guard.contributions:
+                    if each.deltas and each.handler in routes:
+                        deltas.wait_for(each.deltas, [routes[each.handler]], unit.changes)
+                        deltas.note(guard.key, each.handler, each.deltas)
 
     def done(self, unit: Unit) -> None:
         """Counts a unit that the state has already."""
@@ -318,6 +312,14 @@ class Progress:
         to_report = reported(failures, self.triage)
         self.outcome.failed += to_report
         return to_report
+
+    def wait_for_deltas(self, runtime: Runtime) -> None:
+        """Waits for the deltas of this work; what is not in the rows in time is reported."""
+        deltas, routes = self.pending_work.deltas, {route.name: route for route in runtime.application.routes}
+        self.report(wait_for_deltas(runtime, deltas))
+        for handler, row in deltas.lost:
+            if handler in routes:  # or it was retired
+                self.lose(row, [routes[handler]])
 
     def note_fatal(self, error: Exception) -> None:
         """Remembers an error that no retry can help."""

@@ -9,10 +9,23 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import DecimalException
 from itertools import groupby
-from typing import NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from streamfold.keys.table import OWNER
-from streamfold.ledger.contribution import LedgerItem
+from streamfold.errors import HandlerError
+from streamfold.keys.table import CONTRIBUTORS, OWNER, is_in_state
+from streamfold.ledger.contribution import REFERENCE, LedgerItem, holds_row
+from streamfold.ledger.deltas import (
+    ADDITION_BYTES_MAX,
+    ROWS_MAX,
+    Additions,
+    bucket_of,
+    delta_key,
+    may_wait,
+    named,
+    names_in,
+    names_text,
+    new_name,
+)
 from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
@@ -20,27 +33,31 @@ from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconcil
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread
+from streamfold.runtime import Shared
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     ACTION_BYTES,
     BYTES_PLANNED_MAX,
     SURELY_FIT,
+    AbsentSource,
     AddRow,
     Claim,
     DeleteState,
     GuardedPut,
     GuardedWrite,
+    HandlerContribution,
     LedgerWrite,
     PutRow,
     PutState,
     RowKey,
     RowWrite,
     StateKey,
+    SwapText,
     estimated_bytes,
     too_large,
 )
 
-UnitWrite = RowWrite | PutState | DeleteState
+UnitWrite = RowWrite | PutState | DeleteState | AbsentSource
 WrittenKey = RowKey | StateKey
 
 
@@ -66,6 +83,11 @@ class Transaction(NamedTuple):
 
     units: tuple[Unit, ...]
     writes: tuple[GuardedWrite, ...]  # the guards of the units, in their order; then the writes of rows, merged
+
+    @property
+    def guards(self) -> Sequence[GuardedWrite]:
+        """The guards as they are sent: with the deltas that the units put."""
+        return self.writes[: len(self.units)]
 
 
 class KeyedPut(NamedTuple):
@@ -185,36 +207,44 @@ def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
     remaining = tuple(effect for effect in unit.effects if effect.key not in stale_keys)
     if len(remaining) == len(unit.effects):
         return unit
-    rows = [effect for effect in remaining if not isinstance(effect, PutState | DeleteState)]
+    rows = [effect for effect in remaining if not isinstance(effect, PutState | DeleteState | AbsentSource)]
     return unit._replace(effects=remaining, tallies=(Tally.of(unit.routes[0].name, rows),))
 
 
-def without_row(effects: Iterable[UnitWrite], key: WrittenKey, *, there: bool) -> tuple[UnitWrite, ...]:
+def without_row(
+    effects: Iterable[UnitWrite], key: WrittenKey, found: Mapping[str, Any] | None
+) -> tuple[UnitWrite, ...]:
     """Effects without an addition that amends or subtracts an earlier contribution, if another writer removed its row.
 
-    ``there``: others made the row again, or its count is wrong. It then gets the step's stamp, because entries below it
-    change. The row is written in any case: the ledger changes without it, and a correction of the row that is under way
-    would otherwise use the ledger's state before.
+    ``found``: the row, if others made it again, or its count is wrong.
     """
     remaining: list[UnitWrite] = []
     for effect in effects:
-        if not amends(effect) or effect.key != key:
-            remaining.append(effect)
-        elif there:
-            stamp, changed, life = effect.stamp, effect.changed_entries, effect.life
-            remaining.append(
-                AddRow(
-                    effect.key,
-                    {},
-                    0,
-                    stamp=stamp,
-                    changed_entries=changed,
-                    contributors_min=0,
-                    removed=(OWNER,),
-                    life=life,
-                )
-            )
+        remaining += dropped(effect, found) if amends(effect) and effect.key == key else [effect]
     return tuple(remaining)
+
+
+def dropped(addition: AddRow, found: Mapping[str, Any] | None) -> list[AddRow | AbsentSource]:
+    """The write in place of an addition that is dropped because its row was removed.
+
+    It requires that the row is absent, or still counts too few: once it is corrected, it counts what is subtracted.
+    A row that is there gets the step's stamp, because entries below it change. It is written in any case: the ledger
+    changes without it, and a correction that is under way would otherwise use the ledger's state before.
+    """
+    if found is None:
+        return [AbsentSource(addition.key)]
+    if CONTRIBUTORS not in found:  # somebody put a row of his own, which no correction makes count
+        return []
+    stamp, changed, life = addition.stamp, addition.changed_entries, addition.life
+    written = AddRow(
+        addition.key, {}, 0, stamp=stamp, changed_entries=changed, contributors_min=0, removed=(OWNER,), life=life
+    )
+    return [written._replace(contributors_below=addition.contributors_min)]
+
+
+def is_dropped(write: GuardedWrite) -> bool:
+    """Whether a write replaces an addition that was dropped because its row was removed."""
+    return isinstance(write, AbsentSource) or (isinstance(write, AddRow) and write.contributors_below is not None)
 
 
 def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
@@ -222,8 +252,34 @@ def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
     return isinstance(effect, AddRow) and effect.contributors_min is not None
 
 
-def pack(units: Sequence[Unit], actions: int) -> list[Transaction]:
+def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
+    """The handlers of a unit that a write of a row is of: a fault of the row is not the others'."""
+    if len(unit.routes) < 2:
+        return unit.routes
+    assert isinstance(unit.guard, LedgerWrite)
+    steps_with_parts = zip(
+        unit.steps, unit.guard.contributions, strict=False
+    )  # contributions of retired handlers may follow
+    found = tuple(
+        step.route
+        for step, contribution in steps_with_parts
+        if row in step.after or _held_before(step, contribution, row)
+    )
+    return found or unit.routes
+
+
+def _held_before(step: Step, contribution: HandlerContribution, row: WrittenKey) -> bool:
+    """Whether a handler contributed to a row before a step, by its old image or by the ledger."""
+    if row in (step.before or ()):
+        return True
+    # A contribution stored elsewhere is compared by its digest, and only where the old image gives it.
+    return not contribution.expected.startswith(REFERENCE) and holds_row(contribution.expected, row)
+
+
+def pack(units: Sequence[Unit], actions: int, shared: Shared | None = None) -> list[Transaction]:
     """Transactions of at most ``actions`` writes, grouped by shared row; a unit is never split.
+
+    ``shared``: decides which additions go through deltas; None: nobody puts any.
 
     Units that write no row fill up the other transactions. A unit with more than ``actions`` writes has a transaction
     of its own. A unit over ``ACTIONS_MAX`` or 4 MB is split into one unit per handler. So is a unit in which two
@@ -234,40 +290,53 @@ def pack(units: Sequence[Unit], actions: int) -> list[Transaction]:
         fitting += by_handler(unit) if exceeds_transaction(unit) else (unit,)
     idle = deque([unit for unit in fitting if unit.steps and not unit.effects])
     transactions: list[Transaction] = []
-    builder = _TransactionBuilder(actions)
-    for unit in _grouped([unit for unit in fitting if unit.effects or not unit.steps]):
+    builder = _TransactionBuilder(actions, shared)
+    for unit in _grouped([unit for unit in fitting if unit.effects or not unit.steps], shared):
         if builder.add(unit):
             continue
         if builder.units:
             transactions.append(builder.filled(idle))
-        builder = _TransactionBuilder(actions)
+        builder = _TransactionBuilder(actions, shared)
         if not builder.add(unit):
-            transactions += [_alone(part) for part in by_handler(unit)]
+            transactions += [_alone(part, shared) for part in by_handler(unit)]
     while builder.units or idle:
         transactions.append(builder.filled(idle))
-        builder = _TransactionBuilder(actions)
+        builder = _TransactionBuilder(actions, shared)
     return transactions
 
 
-def _alone(unit: Unit) -> Transaction:
-    builder = _TransactionBuilder(ACTIONS_MAX)
+def _alone(unit: Unit, shared: Shared | None) -> Transaction:
+    builder = _TransactionBuilder(ACTIONS_MAX, shared)
     added = builder.add(unit)
     assert added, "one handler's writes of an item are to different rows"
     return builder.transaction()
 
 
-def _grouped(units: Sequence[Unit]) -> Iterator[Unit]:
+def _waits(unit: Unit, effect: UnitWrite, shared: Shared) -> bool:
+    """Whether an addition goes through a delta. Each page of a large step would have to wait for the one before."""
+    if not isinstance(effect, AddRow) or unit.partial or is_in_state(effect.key):
+        return False
+    return shared.takes(effect.key) and may_wait(effect)
+
+
+def _grouped(units: Sequence[Unit], shared: Shared | None) -> Iterator[Unit]:
     """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes.
 
-    Every other group of a most shared row is reversed: rows that two groups share meet where both meet.
+    Every other group of a most shared row is reversed: rows that two groups share meet where both meet. With deltas,
+    units are sorted by the buckets of their additions: a transaction puts one delta for each.
     """
     ledger = [unit for unit in units if unit.steps]
+    if shared is not None and shared.takes_any:
+        in_buckets = [(_by_bucket(unit, shared), number) for number, unit in enumerate(ledger)]
+        yield from (ledger[number] for _, number in sorted(in_buckets))
+        yield from (unit for unit in units if not unit.steps)
+        return
     touched: Counter[WrittenKey] = Counter(
         [effect.key for unit in ledger for effect in unit.effects if type(effect) is AddRow]
     )
-    shared = [key for key, count in touched.items() if count > 1]
-    shared.sort(key=lambda key: (-touched[key], " ".join(map(str, key))))
-    places = {key: place for place, key in enumerate(shared)}
+    common = [key for key, count in touched.items() if count > 1]
+    common.sort(key=lambda key: (-touched[key], " ".join(map(str, key))))
+    places = {key: place for place, key in enumerate(common)}
     anchored = sorted([(_anchor(unit, places), number) for number, unit in enumerate(ledger)])
     for turn, (_, group) in enumerate(groupby(anchored, lambda each: each[0][0])):
         some = [ledger[number] for _, number in group]
@@ -281,11 +350,21 @@ def _anchor(unit: Unit, places: Mapping[WrittenKey, int]) -> list[int]:
     return own or [len(places)]
 
 
+def _by_bucket(unit: Unit, shared: Shared) -> tuple[list[int], list[str]]:
+    """First by the buckets of additions that wait, then by the rows that are added to directly."""
+    buckets = {bucket_of(effect.key) for effect in unit.effects if _waits(unit, effect, shared)}
+    rows = [str(effect.key) for effect in unit.effects if type(effect) is AddRow and not _waits(unit, effect, shared)]
+    return sorted(buckets), sorted(rows)
+
+
 class _TransactionBuilder:
     """Collects units until one does not fit: too many actions, too large, or a write that cannot be merged."""
 
-    def __init__(self, actions: int) -> None:
+    def __init__(self, actions: int, shared: Shared | None = None) -> None:
         self.actions = actions
+        self.shared = shared
+        self.waiting: dict[int, Additions] = {}  # that go through deltas, by bucket
+        self.waits: dict[StateKey, set[RowKey]] = {}  # the rows of these, by unit
         self.units: list[Unit] = []
         self.guards: set[StateKey] = set()
         self.rows: dict[WrittenKey, UnitWrite] = {}
@@ -298,8 +377,16 @@ class _TransactionBuilder:
             return False
         merged: dict[WrittenKey, UnitWrite] = {}
         size, written, rows = estimated_bytes(unit.guard), self.written, self.rows
+        waiting: dict[int, Additions] = {}
+        taken: set[RowKey] = set()
         for effect in unit.effects:
             key = effect.key
+            if self.shared is not None and type(effect) is AddRow and _waits(unit, effect, self.shared):
+                if self._takes(effect, waiting):
+                    taken.add(effect.key)
+                    continue
+                if self.units:
+                    return False
             present = merged.get(key) or rows.get(key)
             if present is None:
                 merged[key] = effect
@@ -312,9 +399,15 @@ class _TransactionBuilder:
                 written += _is_written(joined) - _is_written(present)
             is_small = type(effect) is AddRow and not effect.values  # as most are
             size += ACTION_BYTES if is_small else estimated_bytes(effect)
-        full = len(self.units) + 1 + written > self.actions or self.bytes + size > BYTES_PLANNED_MAX
+        size += ADDITION_BYTES_MAX * len(unit.effects) if waiting else 0
+        put = len(waiting.keys() | self.waiting.keys())
+        full = len(self.units) + 1 + written + put > self.actions or self.bytes + size > BYTES_PLANNED_MAX
         if self.units and full:
             return False
+        if waiting:
+            self.waiting.update(waiting)
+            # Another handler's addition to the same row may not wait: then the row is among the written ones too.
+            self.waits[unit.guard.key] = taken
         rows.update(merged)
         self.written = written
         self.units.append(unit)
@@ -335,9 +428,84 @@ class _TransactionBuilder:
         return self.transaction()
 
     def transaction(self) -> Transaction:
-        guards = [unit.guard for unit in self.units]
+        guards: Sequence[GuardedWrite] = [unit.guard for unit in self.units]
         rows = [row for row in self.rows.values() if _is_written(row)]
-        return Transaction(tuple(self.units), (*guards, *rows))
+        if self.shared is None:
+            return Transaction(tuple(self.units), (*guards, *rows))
+        deltas = {new_name(bucket, self.shared.sharing.token()): each for bucket, each in self.waiting.items()}
+        guards = [_naming(unit, self.waits.get(unit.guard.key, ()), deltas, self.shared) for unit in self.units]
+        handlers: dict[str, set[str]] = {name: set() for name in deltas}
+        for unit, guard in zip(self.units, guards, strict=True):
+            for handler, name in _named_by(unit, guard):
+                handlers.get(name, set()).add(handler)
+        puts = [
+            SwapText(
+                # A name that was used would replace a delta that is pending: what that adds would be lost.
+                delta_key(_application(self.units[0].guard.key), name),
+                additions.delta(handlers[name], self.shared.met(additions.rows)).text(),
+                None,
+            )
+            for name, additions in deltas.items()
+        ]
+        return Transaction(tuple(self.units), (*guards, *rows, *puts))
+
+    def _takes(self, addition: AddRow, waiting: dict[int, Additions]) -> bool:
+        """Adds an addition to its bucket's delta; False if that is full, or a sum would have too many digits."""
+        bucket = bucket_of(addition.key)
+        additions = waiting.get(bucket) or self.waiting.get(bucket, Additions()).copy()
+        if len(additions) >= ROWS_MAX and addition.key not in additions.rows:
+            return False
+        try:
+            additions.add(addition)
+            additions.both(addition.key)
+        except (DecimalException, HandlerError):
+            return False
+        waiting[bucket] = additions
+        return True
+
+
+def _named_by(unit: Unit, guard: GuardedWrite) -> Iterator[tuple[str, str]]:
+    """The handlers of a unit, with the deltas that its guard names."""
+    if isinstance(guard, Claim):
+        yield from ((unit.routes[0].name, name) for name in names_in(guard.deltas))
+    elif isinstance(guard, LedgerWrite):
+        yield from ((each.handler, name) for each in guard.contributions for name in names_in(each.deltas or ""))
+
+
+def _application(key: StateKey) -> str:
+    return key.pk.split("#", 2)[1]
+
+
+def _naming(
+    unit: Unit, rows: Collection[WrittenKey], deltas: Mapping[str, Additions], shared: Shared
+) -> LedgerWrite | Claim:
+    """A unit's guard with the names of the deltas that hold what the unit adds to these rows.
+
+    An optimistic guard requires that its item's last step is in the rows, too.
+    """
+    guard = unit.guard
+    if isinstance(guard, Claim):
+        return guard._replace(deltas=_names(rows, deltas)) if rows else guard
+    if not rows and guard.revision is not None:
+        return guard
+    steps = {step.route.name: step for step in unit.steps}
+    contributions = []
+    for each in guard.contributions:
+        own = [row for row in rows if any(route.name == each.handler for route in writers(unit, row))]
+        names = _names(own, deltas) if own and each.handler in steps else ""
+        if each.deltas:  # what other rows refuse of earlier steps
+            names = names_text({**names_in(each.deltas), **names_in(names)})
+        gone = each.gone
+        if guard.revision is None:
+            gone = shared.gone(guard.key, each.handler)
+        kept = each.deltas if not names and not gone else names
+        contributions.append(each._replace(deltas=kept, gone=gone))
+    return guard._replace(contributions=tuple(contributions))
+
+
+def _names(rows: Iterable[WrittenKey], deltas: Mapping[str, Additions]) -> str:
+    found = {name: frozenset(named(row) for row in rows if row in additions.rows) for name, additions in deltas.items()}
+    return names_text({name: some for name, some in found.items() if some})
 
 
 def _is_written(write: UnitWrite) -> bool:
@@ -348,7 +516,7 @@ def _is_written(write: UnitWrite) -> bool:
 def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
     """Two writes of one row as one, or None where they cannot be in one transaction."""
     if isinstance(one, AddRow) and isinstance(other, AddRow):
-        if one.life != other.life:
+        if one.life != other.life or is_dropped(one) or is_dropped(other):
             return None
         try:
             return one.merged(other)

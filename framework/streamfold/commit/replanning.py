@@ -4,12 +4,24 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamfold.commit.buckets import ready, wait_for_items
 from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
 from streamfold.commit.outcome import Failed
-from streamfold.commit.pending import NamedByHandler, Progress, writers
-from streamfold.commit.plan import Transaction, Unit, WrittenKey, again, amends, by_handler, pack, without, without_row
+from streamfold.commit.pending import NamedByHandler, Progress
+from streamfold.commit.plan import (
+    Transaction,
+    Unit,
+    WrittenKey,
+    again,
+    amends,
+    by_handler,
+    is_dropped,
+    pack,
+    without,
+    without_row,
+    writers,
+)
 from streamfold.commit.transactions import (
-    counts_contributors,
     in_slots,
     is_added_to,
     is_stale,
@@ -36,6 +48,7 @@ from streamfold.writes.guarded import (
     Refused,
     RowKey,
     StateKey,
+    SwapText,
 )
 
 if TYPE_CHECKING:
@@ -153,7 +166,7 @@ class OlderChanges:
         self._fail(late, failed)
         units = [unit for transaction in transactions for unit in transaction.units if unit.guard.key not in failed]
         wanted = [without(unit, newer[unit.guard.key]) if newer.get(unit.guard.key) else unit for unit in units]
-        return pack(wanted, self.runtime.chunk_actions)
+        return pack(wanted, self.runtime.chunk_actions, self.runtime.shared)
 
     def take_back(self) -> None:
         """Removes the rows of older changes that a newer change wrote or deleted, according to its claim."""
@@ -301,13 +314,15 @@ class Replanner:
         for write, reason in zip(transaction.writes[count:], failing[count:], strict=True):
             # Units that assumed another contribution are planned again: the row's refusal does not apply to their new
             # writes.
+            if isinstance(write, SwapText):
+                continue  # refused with the ledger items that name the delta: the transaction had taken effect before
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
                 units = self._without_refused(units, write, reason)
         self.rounds = int(self.lives.over == over)
         return self._in_other_lives(units, outlived) if outlived else units
 
     def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:
-        """Units planned again that assumed another life of their rows."""
+        """Units planned again that assumed another state of these rows."""
         if self.revisit is not None:
             wrong = [unit for unit in units if writes_any(unit, outlived)]
             return [unit for unit in units if not writes_any(unit, outlived)] + self.again(wrong)
@@ -317,12 +332,17 @@ class Replanner:
     def _found_by(self, unit: Unit, reason: Reason) -> list[tuple[Unit, LedgerItem]]:
         """A unit with the ledger item that refused it; a claim that is there is done."""
         if not isinstance(unit.guard, LedgerWrite):
-            self.progress.done(unit)
+            self._claimed(unit, reason.item)
             return []
         if reason.item is None and unit.guard.revision == 0:  # refused because there is an item, yet none is shown
             return self.found([unit], consistent=True)
         found = self._filled(unit, LedgerItem.of(reason.item))
         return [] if found is None else [(unit, found)]
+
+    def _claimed(self, unit: Unit, claim: Mapping[str, Any] | None) -> None:
+        """Counts a change that was done before. What its claim names may still wait in deltas."""
+        self.progress.done(unit)
+        self.progress.pending_work.deltas.wait_for((claim or {}).get("p", ""), unit.routes, unit.changes)
 
     def _without_refused(self, units: list[Unit], write: GuardedWrite, reason: Reason) -> list[Unit]:
         if is_stale(write, reason):
@@ -331,8 +351,10 @@ class Replanner:
             note_refused(self.runtime.pace.emptying, units, write.key)
             # Of all handlers: a refusal need not name every row.
             return [with_notes(unit, [route.name for route in unit.routes], self.retired) for unit in units]
+        if is_dropped(write):  # the row counts enough by now, or is there again
+            return self._in_other_lives(units, [write.key])
         if isinstance(write, AddRow) and write.contributors_min is not None:
-            return self._without_lost(units, write.key, there=counts_contributors(reason))
+            return self._without_lost(units, write.key, reason.item)
         remaining: list[Unit] = []
         for unit in units:
             if not writes_any(unit, {write.key}):
@@ -347,12 +369,12 @@ class Replanner:
                 self._taken(unit, not_its_row(unit.routes[0], write, reason))
         return remaining
 
-    def _without_lost(self, units: Sequence[Unit], row: RowKey, *, there: bool) -> list[Unit]:
+    def _without_lost(self, units: Sequence[Unit], row: RowKey, found: Mapping[str, Any] | None) -> list[Unit]:
         """Units without their amendments of a row that somebody removed, which are counted."""
         for unit in units:
             if any(effect.key == row and amends(effect) for effect in unit.effects):
                 self.progress.lose(row, writers(unit, row))
-        return [unit._replace(effects=without_row(unit.effects, row, there=there)) for unit in units]
+        return [unit._replace(effects=without_row(unit.effects, row, found)) for unit in units]
 
     def with_notes(self, units: Iterable[Unit]) -> list[Unit]:
         """Units whose steps note the rows that they may leave empty, if their handlers do so every now and then."""
@@ -386,7 +408,18 @@ class Replanner:
                     derived, failed = [], []
                 self.progress.report(failed)
                 found = [*others, *derived]
+        if any(item.waits for _, item in found):
+            found = self._waited(found)
         return [planned for unit, item in found for planned in self.planned(unit, item)]
+
+    def _waited(self, found: FoundUnits) -> FoundUnits:
+        """The units whose items' last steps are in the rows by now; the others fail."""
+        try:
+            wait_for_items(self.runtime, self.progress.pending_work.deltas, (item for _, item in found))
+        except EngineError as error:
+            self.progress.fail([unit for unit, item in found if item.waits], error)
+            return [(unit, item) for unit, item in found if not item.waits]
+        return found
 
     def _revisited(self, revisit: Revisit, units: Sequence[Unit]) -> list[Unit]:
         if not units:
@@ -407,11 +440,20 @@ class Replanner:
         for routes, named in self.named(unit, found):
             self.progress.pending_work.take(named, routes, unit.changes)
         self.progress.pending_work.note_found(unit.guard.key, unit.item, unit.routes, found)
-        planned = again(unit, found, self.retired)
+        deltas, planned = self.progress.pending_work.deltas, again(unit, found, self.retired)
         if planned is None:
             self.progress.done(unit)
+            deltas.wait_for_item(found, unit.routes, unit.changes)
             return []
-        return [planned]
+        if found.waits:
+            try:
+                held = ready(found, planned.steps, deltas)
+                deltas.wait_for_item(held, unit.routes, unit.changes)  # what a row refuses still
+                planned = again(unit, held, self.retired)
+            except HandlerError as error:
+                self.progress.fail([unit], error)
+                return []
+        return [] if planned is None else [planned]
 
     def unclaimed(self, units: list[Unit]) -> list[Unit]:
         """The units without those whose claims exist already."""
@@ -425,7 +467,7 @@ class Replanner:
             return [unit for unit in units if unit.steps]
         for unit in claims:
             if unit.guard.key in taken:
-                self.progress.done(unit)
+                self._claimed(unit, taken[unit.guard.key])
         return [unit for unit in units if unit.guard.key not in taken]
 
     def found(self, units: Sequence[Unit], *, consistent: bool = False) -> list[tuple[Unit, LedgerItem]]:

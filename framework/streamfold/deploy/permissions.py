@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from streamfold.derivations.calls import STATE, Permission, Permissions, Place, Role, dynamodb
+from streamfold.derivations.calls import STATE, Permission, Permissions, Place, Role, dynamodb, of_deltas
 from streamfold.derivations.derivation import derivation, fans_out
 from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.routes.application import Application
@@ -52,12 +52,15 @@ def permissions(
     routes = [route for route in app.routes if function.serves(route.group)]
     calls = frozenset[Permission]().union(*(derivation(route).calls(route, function) for route in routes))
     if function.kind == "stream":
-        return calls | _of_stream(app, function, routes, kinesis, encrypted) | LOG
+        return calls | of_deltas(routes, app.routes) | _of_stream(app, function, routes, kinesis, encrypted) | LOG
     if function.kind == "queue":
-        return calls | _of_queue(routes) | LOG if any(map(fans_out, routes)) else frozenset()
+        visiting = [route for route in routes if fans_out(route)]
+        return calls | of_deltas(visiting, app.routes) | _of_queue(routes) | LOG if visiting else frozenset()
     if function.kind == "verifier":
         return calls | dynamodb(STATE, "BatchGetItem") | LOG
-    return calls | (_of_operator() if function.kind == "operate" else _of_reader(app)) | FAILED
+    if function.kind == "operate":
+        return calls | of_deltas(routes, app.routes) | _of_operator() | FAILED
+    return calls | _of_reader(app) | FAILED
 
 
 PARK = Permission("s3:PutObject", Place("parked"))
@@ -94,8 +97,8 @@ def _of_queue(routes: Iterable[Route]) -> Permissions:
 
 
 def _of_operator() -> Permissions:
-    """The manifest, runs and open fan-outs, and empty ledger items."""
-    return dynamodb(STATE, "BatchGetItem", "Query", "Scan")
+    """The manifest and the mark of deltas in it, runs and open fan-outs, and empty ledger items."""
+    return dynamodb(STATE, "BatchGetItem", "PutItem", "Query", "Scan")
 
 
 def _of_reader(app: Application) -> Permissions:

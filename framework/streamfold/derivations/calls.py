@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from streamfold.engines.requests import PLACEHOLDERS
 from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.routes import effects, shipped_aggregates
-from streamfold.routes.aggregates import Aggregate, Ordered
+from streamfold.routes.aggregates import Added, Aggregate, Ordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -199,8 +199,26 @@ def of_ledger(route: Route, *, ordered: bool, adds: bool, stored: Place | None =
             calls |= dynamodb(place, "PutItem", "DeleteItem")
         if adds or not target.replaces:  # a row without contributors is removed, and then its note
             calls |= dynamodb(place, "UpdateItem") | emptied(key, place) | dynamodb(STATE, "PartiQLUpdate")
+            calls |= dynamodb(place, "ConditionCheckItem")  # a row that somebody removed is still absent
             if ordered or key.table.ttl is not None:  # a row that may be recomputed; the life of one that expires
                 calls |= dynamodb(place, "BatchGetItem")
+    return calls
+
+
+def of_deltas(routes: Iterable[Route], every: Iterable[Route]) -> Permissions:
+    """Deltas, if some of these routes may put any. A process that waits for its own moves those of ``every``
+    route, of other groups too.
+    """
+    from streamfold.derivations.derivation import derivation
+
+    if not any(derivation(route).delta_keys(route) for route in routes):
+        return NO_CALLS
+    calls = dynamodb(STATE, "BatchGetItem", "GetItem", "Query", "PutItem", "DeleteItem")
+    for route in every:
+        for place in tables_of(derivation(route).delta_keys(route)):
+            calls |= dynamodb(place, "UpdateItem")
+            if route.kind.contributes:  # a row without contributors goes; one that somebody removed is still absent
+                calls |= dynamodb(place, "BatchGetItem", "DeleteItem", "ConditionCheckItem")
     return calls
 
 
@@ -226,7 +244,9 @@ class NamesInCode(NamedTuple):
         return any(issubclass(each, wanted) for each in self.classes)
 
 
-ANYTHING = NamesInCode(frozenset([effects.Row, effects.Put, effects.Add, effects.Delete, Ordered]), frozenset(["wins"]))
+ANYTHING = NamesInCode(
+    frozenset([effects.Row, effects.Put, effects.Add, effects.Delete, Added, Ordered]), frozenset(["wins"])
+)
 """What a handler without code in Python may name."""
 
 

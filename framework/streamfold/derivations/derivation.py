@@ -239,6 +239,11 @@ class Derivation(Kind):
         del route
         return frozenset()
 
+    def delta_keys(self, route: Route) -> tuple[Key, ...]:
+        """The keys of the rows that it may add to by deltas, which any process of the application may move."""
+        del route
+        return ()
+
     def reconcile_calls(self, route: Route) -> Permissions:
         """The permissions that it takes, beside these, to reconcile all items and single ones with their sources."""
         from streamfold.derivations.calls import of_items
@@ -318,6 +323,14 @@ class Contributing(Derivation):
         from streamfold.derivations.calls import of_ledger
 
         return of_ledger(route, ordered=self.orders(route), adds=self.adds(route))
+
+    def delta_keys(self, route: Route) -> tuple[Key, ...]:
+        from streamfold.derivations.calls import named_by
+        from streamfold.routes.aggregates import Added
+
+        # ``ledger.deltas.may_wait``: of sums alone, and of no row that may expire.
+        adds = named_by(route.function).makes(Added)
+        return tuple(target.key for target in route.targets if adds and target.key.table.ttl is None)
 
     def orders(self, route: Route) -> bool:
         """Whether rows may show values in an order, which are read from entries."""

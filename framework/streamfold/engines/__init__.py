@@ -65,6 +65,7 @@ class Entries(NamedTuple):
     after: str = ""  # only sort positions greater than this
     descending: bool = False  # the largest sort positions first
     before: str = ""  # only sort positions less than this; with ``after``
+    consistent: bool = True  # what was written can be read at once
 
 
 class Counter(NamedTuple):
@@ -182,13 +183,20 @@ class Engine(Protocol):
         """The state items that exist, as plain values; eventually consistent by default."""
         ...
 
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        """The state items that exist, up to 100 of them as of one moment between transactions.
+
+        Single reads may see one item of a transaction before another one (Developer Guide, transaction-apis).
+        """
+        ...
+
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         """The rows that exist, whole and as plain values; strongly consistent, unless that is not wanted."""
         ...
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        """Entries below a row, strongly consistent: their sort positions and the texts of their values. It reads other
-        state items with a text, too, such as claims: an item without a text has ``""``.
+        """Entries below a row: their sort positions and the texts of their values. It reads other state items with a
+        text, too, such as claims: an item without a text has ``""``.
         """
         ...
 

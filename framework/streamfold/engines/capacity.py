@@ -26,7 +26,7 @@ from streamfold.keys.table import Table, is_in_state
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import item_bytes
 from streamfold.records.values import encode
-from streamfold.settings.limits import KEYS_MAX, STATEMENTS_MAX
+from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
@@ -147,6 +147,14 @@ class CountingEngine:
         self._count_reads("read_state", [self._bytes(key) for key in keys], consistent=consistent)
         return found
 
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        keys = list(dict.fromkeys(keys))
+        found = self.engine.read_together(keys)
+        # Two units for each 4 KB of an item (Developer Guide, transaction-apis).
+        units = sum(2 * _read_units(self._bytes(key)) for key in keys)
+        self.calls.append(CountedCall("read_together", ceil(len(keys) / ACTIONS_MAX), len(keys), read_units=units))
+        return found
+
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         keys = list(keys)
         found = self.engine.read_rows(keys, consistent=consistent)
@@ -168,7 +176,8 @@ class CountingEngine:
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         found = self.engine.read_entries(wanted)
         size = sum(self._bytes(StateKey(wanted.partition, position)) for position, _ in found)
-        self.calls.append(CountedCall("read_entries", 1, len(found), read_units=_read_units(size)))
+        units = _read_units(size) / (1 if wanted.consistent else 2)
+        self.calls.append(CountedCall("read_entries", 1, len(found), read_units=units))
         return found
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:

@@ -158,6 +158,10 @@ class Timed:
         self.begin()
         return self.engine.read_state(keys, consistent=consistent)
 
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        self.begin()
+        return self.engine.read_together(keys)
+
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         self.begin()
         return self.engine.read_rows(keys) if consistent else self.engine.read_rows(keys, consistent=False)

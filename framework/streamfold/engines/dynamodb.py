@@ -19,7 +19,7 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.values import decode, encode
-from streamfold.settings.limits import KEYS_MAX, STATEMENTS_MAX
+from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
@@ -79,6 +79,42 @@ class Reads(Calls):
                 key = StateKey(item.pop("pk")["S"], item.pop("sk")["S"])
                 found[key] = plain_item(item)
         return found
+
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        found: dict[StateKey, dict[str, Any]] = {}
+        for some in cut(dict.fromkeys(keys), ACTIONS_MAX):
+            gets = [{"Get": {"TableName": self.requests.state_table, "Key": self.requests.key(key)}} for key in some]
+            responses = self._get_together(gets)
+            found.update(
+                (key, plain_item({name: value for name, value in each["Item"].items() if name not in ("pk", "sk")}))
+                for key, each in zip(some, responses, strict=True)
+                if each.get("Item")
+            )
+        return found
+
+    def _get_together(self, gets: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """Refused while a transaction with one of the items is under way, or the table is throttled: asked again.
+
+        Items of more than 4 MB are no answer: each half of them is asked for alone.
+        """
+        codes: set[str] = set()
+        for _ in self.deadline.tries():
+            try:
+                responses: Sequence[Mapping[str, Any]] = self._ask(self.client.transact_get_items, TransactItems=gets)[
+                    "Responses"
+                ]
+                return responses
+            except ClientError as error:
+                codes = {reason.code for reason in self._refused(error, len(gets)).reasons if reason}
+            if not codes <= {*BUSY}:
+                break
+        why = f"State items could not be read together: {', '.join(sorted(codes))}."
+        if codes <= {*BUSY}:
+            raise EngineUnavailable(why)
+        if len(gets) == 1 or not codes <= {*UNSTORABLE}:
+            raise EngineError(why)
+        half = len(gets) // 2
+        return [*self._get_together(gets[:half]), *self._get_together(gets[half:])]
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         return {key: plain_item(row) for key, row in self._stored(keys, self._call, consistent=consistent)}
@@ -140,7 +176,7 @@ class Reads(Calls):
                 ExpressionAttributeValues=values,
                 ScanIndexForward=not wanted.descending,
                 Limit=wanted.most - len(found) + (2 if wanted.before else 0),
-                ConsistentRead=True,
+                ConsistentRead=wanted.consistent,
                 **start,
             )
             entries = ((item["sk"]["S"], item["s"]["S"] if "s" in item else "") for item in page["Items"])

@@ -184,6 +184,9 @@ class StateReads(StatePages):
         found = ((key, self._state(key)) for key in wanted)
         return {key: dict(item) for key, item in found if item is not None}
 
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        return self.read_state(keys)
+
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         del consistent  # writes can be read at once
         wanted = list(keys)

@@ -60,6 +60,9 @@ class MemoryReads:
     ) -> dict[StateKey, dict[str, Any]]:
         return {key: dict(self.state[key]) for key in keys if key in self.state}
 
+    def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
+        return self.read_state(keys)
+
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         del consistent  # what is written can be read at once
         found = ((key, self.rows.get(key) or self._sources.get(key, NONE)[1]) for key in keys)

@@ -59,6 +59,7 @@ class StoredContribution(NamedTuple):
     version: str
     text: str  # of the contribution, or the digest of a large one
     pending: str = ""  # pending work: rows and entries that its steps changed, to be finished after their commit
+    deltas: str | None = None  # names of deltas that hold what its steps add to rows (``ledger.deltas``); None: none
 
 
 class LedgerItem(NamedTuple):
@@ -74,11 +75,22 @@ class LedgerItem(NamedTuple):
             return cls(0, 0, {})
         stored = attributes.get
         parts = {
-            (handler := name[:-2]): StoredContribution(version, stored(handler + ".s", ""), stored(handler + ".u", ""))
+            (handler := name[:-2]): StoredContribution(
+                version, stored(handler + ".s", ""), stored(handler + ".u", ""), stored(handler + ".p")
+            )
             for name, version in attributes.items()
             if name.endswith(".v")
         }
         return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the item names deltas of its last steps."""
+        return any(each.deltas for each in self.contributions.values())
+
+    def deltas(self, handler: str) -> str:
+        """The names of the deltas of a handler's last step."""
+        return (self.contributions[handler].deltas or "") if handler in self.contributions else ""
 
     def references(self, handler: str) -> tuple[ItemKey, ...]:
         """The references of the item through a handler, whose contribution must be filled in if it is large."""
@@ -370,7 +382,7 @@ def stored_references(text: str) -> tuple[ItemKey, ...]:
         return ()
     try:
         return tuple(
-            (table.removeprefix(REFERS), _untagged(partition), _untagged(sort))
+            (table.removeprefix(REFERS), untagged(partition), untagged(sort))
             for table, partition, sort, *_ in json.loads(text)
             if table.startswith(REFERS)
         )
@@ -391,7 +403,7 @@ def _rows(text: str) -> Contribution:
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
         if table[0] == REFERS:
             continue
-        key = (table, _untagged(partition), _untagged(sort))
+        key = (table, untagged(partition), untagged(sort))
         life = rest.pop() if len(rest) > 1 and isinstance(rest[-1], str) else ""
         entries = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else None
         rows[key] = RowContribution(
@@ -428,7 +440,8 @@ def _held(stored: dict[str, Any]) -> HeldByName:
     }
 
 
-def _untagged(value: Any) -> Any:
+def untagged(value: Any) -> Any:
+    """The key value of a stored text."""
     if not isinstance(value, dict):
         return value
     return bytes.fromhex(value["B"]) if "B" in value else decode(value)

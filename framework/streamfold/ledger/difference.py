@@ -69,7 +69,7 @@ def difference(
         if contribution.ordered:
             writes.marks = True
         previous = before.get(key)
-        if previous is not None and not _differs(previous, contribution):
+        if previous is not None and not differs(previous, contribution):
             continue
         if contribution.plain is not None and key not in added and (previous is None or previous.digest):
             writes.append(row_put(application, route, item, key, contribution))
@@ -122,7 +122,7 @@ def in_order(amounts: dict[str, Number]) -> dict[str, Number]:
     return dict(sorted(amounts.items())) if len(amounts) > 1 else amounts
 
 
-def _differs(previous: RowContribution, contribution: RowContribution) -> bool:
+def differs(previous: RowContribution, contribution: RowContribution) -> bool:
     """Whether a row has to be written. The digest of a contribution with plain attributes covers all of it."""
     if contribution.plain is not None:
         return previous.digest != contribution.digest

@@ -253,7 +253,9 @@ def _from_found(
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
         leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
-        handlers.append(HandlerContribution(route.name, version, after, text, leaves))
+        # Deltas that were gone are named no more; those that a row refuses are, until the row takes them.
+        deltas = stored.deltas if stored else None
+        handlers.append(HandlerContribution(route.name, version, after, text, leaves, deltas))
         live += bool(after) - bool(text)
     gone = {name: each for name, each in found.contributions.items() if name in retired and each.text}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):

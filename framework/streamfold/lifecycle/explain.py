@@ -25,6 +25,7 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key, source_of
+from streamfold.lifecycle.pending_additions import DeltaOfItem, deltas_of
 from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import decode
@@ -108,6 +109,7 @@ class ItemExplained(NamedTuple):
     error: Exception | None = None  # of the handler
     references: tuple[ItemKey, ...] = ()  # what the item refers to now
     stored_references: tuple[ItemKey, ...] = ()
+    deltas: Sequence[DeltaOfItem] = ()  # that the ledger names as those of the handler's last step
 
     @property
     def agrees(self) -> bool | None:
@@ -137,10 +139,12 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     }
     source = by.engine.read_source(item)
     image = image_of(source)
-    return [
+    deltas = [each for ledger in held.values() for each in deltas_of(by.app.name, by.engine, ledger)]
+    explained = (
         _explained(by, Asked(route, item, image, fields), held.get(route.group, LedgerItem.of(None)))
         for route, fields in listeners.values()
-    ]
+    )
+    return [each._replace(deltas=[delta for delta in deltas if delta.handler == each.route.name]) for each in explained]
 
 
 def read_ledger(by: Explaining, key: StateKey) -> LedgerItem:

@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.batch.stored_schema import drop_schema
+from streamfold.commit.buckets import WaitingDeltas, wait_for_items
 from streamfold.derivations import kept_words
 from streamfold.engines import StoredItem
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, plain
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.contribution import LedgerItem, elsewhere
+from streamfold.ledger.deltas import names_in
 from streamfold.ledger.state_keys import BACKLINKS, contribution_key, is_ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Pages
@@ -30,10 +32,11 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteState, StateKey
 
-ATTRIBUTES = (".v", ".s", ".fence", ".u")
+ATTRIBUTES = (".v", ".s", ".fence", ".u", ".p")
 """The suffixes of a handler's attributes in a ledger item."""
 UNKNOWN_ITEM = "The key of its item is too long for the state to hold it: its rows were not taken back."
 NOT_TAKEN_BACK = "The state still holds its contribution: no source of the handler has its key, or it is busy."
+REFUSED = "Its row takes no more of what waits in a delta: correct the row, and run the command again."
 BUSY = f"Others changed it at each of {TRIES_MAX} tries."
 
 
@@ -50,6 +53,7 @@ class ContributionFound(NamedTuple):
     key: StateKey  # of the ledger item
     stores: bool  # there is a contribution, or pending work of one
     apart: bool  # it was found by the separate item
+    waits: bool = False  # it names deltas, which may be pending
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class Retirement(TakenOut):
     def retire(self, page: Sequence[ContributionFound]) -> None:
         """Removes a page from the state. A repetition changes nothing."""
         failed = self._take_back(page) if self.remove else {}
+        failed = self._wait_for(page) | failed
         for found in page:
             if found.key in failed:
                 self.report.kept.append(ContributionKept(found.key, failed[found.key]))
@@ -148,9 +153,32 @@ class Retirement(TakenOut):
         key, name = state_key(stored), self.handler
         if is_ledger_key(key, self.runtime.application.name) and name + ".v" in stored:
             stores = bool(stored.get(name + ".s", {}).get("S")) or name + ".u" in stored
-            return ContributionFound(key, stores, apart=False)
+            return ContributionFound(key, stores, apart=False, waits=name + ".p" in stored)
         ledger = ledger_of_contribution(key, self.runtime.application.name, name)
         return None if ledger is None else ContributionFound(ledger, stores=True, apart=True)
+
+    def _wait_for(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:
+        """Moves what contributions have in deltas into the rows; returns why some rows do not take it, by ledger item.
+
+        Once its contribution is dropped, nobody knows what an item waits for, nor that a row refuses it.
+        """
+        keys = [found.key for found in page if found.waits]
+        if not keys:
+            return {}
+        stored = self.runtime.engine.read_state(keys, consistent=True)
+        items = {key: LedgerItem.of(item) for key, item in stored.items()}
+        waiting = WaitingDeltas()
+        waiting.tries_all = True
+        wait_for_items(self.runtime, waiting, items.values())
+        failed: dict[StateKey, str] = {}
+        for key, item in items.items():
+            for name, rows in names_in(item.deltas(self.handler)).items():
+                refused = waiting.refused.get(name)
+                if name in waiting.damaged:
+                    failed[key] = waiting.damaged[name]
+                elif refused is not None and refused.refused is not None and rows & refused.rows:
+                    failed[key] = f"{REFUSED} {plain(refused.refused.reason)}"
+        return failed
 
     def _take_back(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:
         """Takes back the contributions of items; returns the errors by ledger item."""

@@ -1,25 +1,28 @@
 """Corrects rows by the ledger, after somebody has changed, removed or put them by hand."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from decimal import Decimal, DecimalException, localcontext
+from decimal import DecimalException, localcontext
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.batch.manifest import Manifest
+from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.engines import StoredItem
-from streamfold.errors import EngineError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION
+from streamfold.errors import EngineError, HandlerError
+from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION, is_in_state
 from streamfold.ledger.contribution import NOTHING, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
+from streamfold.ledger.deltas import bucket_of, named, names_in
 from streamfold.ledger.difference import entries_by_row, row_put
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.lifecycle.explain import Explaining, missing_entries, state_key
+from streamfold.lifecycle.pending_additions import pending_rows
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,
     in_its_life,
+    is_number,
     owning_items,
     row_routes,
     row_target,
@@ -45,9 +48,19 @@ from streamfold.writes.guarded import (
     RowKey,
 )
 
+if TYPE_CHECKING:
+    from streamfold.lifecycle.pending_additions import PendingRows
+
 SCANS_MAX = 6
 """Scans of the state. A row that changes during each of them is left to the next run."""
+READABLE_SECONDS = 5.0
+"""Time after which all of a transaction is readable: reads beside it see it item by item (Developer Guide,
+transaction-apis: only read-committed). The guide gives no figure; its requests end within this time (decision 80)."""
 BUSY = "Others changed it or its item at the same time: compare again."
+PENDING = (
+    "Additions to it are pending in deltas, so what it lacks is not known: run the command again. streamfold buckets "
+    "shows what stays pending."
+)
 StoredRow = Mapping[str, Any]
 Contributors = Sequence[Contributor]
 
@@ -134,6 +147,11 @@ class RowCorrection:
     - *corrected*, or *left* with the reason. A left row loses its mark.
 
     A row that changed in between is marked again for the next scan, at most ``SCANS_MAX`` times.
+
+    Where additions may wait in deltas, a ledger item holds what is not in the row yet. Five seconds pass between the
+    two scans of a marked row: all that was committed before the mark is readable in the second scan, and so are the
+    deltas of all that the first one saw. Then a row of which something is pending is left: what waits would be added
+    twice.
     """
 
     def __init__(self, runtime: Runtime, expiring: Collection[str] = ()) -> None:
@@ -145,6 +163,8 @@ class RowCorrection:
         self.added: set[RowKey] = set()  # rows of targets that replace, to which several items contribute
         self.marked: dict[RowKey, Marked] = {}
         self.held: dict[RowKey, Contributors] = {}  # contributors that were found since the rows were marked
+        # Rows of which something was pending after the last scan, by bucket; None: no process puts deltas.
+        self.pending: dict[int, PendingRows] | None = None
 
     def correct(self, rows: Collection[RowKey]) -> RowsCorrected:
         """Corrects these rows, unless they keep changing. Reads all of the state; raises the errors of reads."""
@@ -204,12 +224,19 @@ class RowCorrection:
         """
         if not rows:
             return []
+        is_second = any(row in self.held for row in rows if row in self.marked)
+        waited = is_second and self._may_be_pending()
+        if waited:
+            self.runtime.wait(READABLE_SECONDS)
         found = contributors_of(self.by, rows, self.others.see)
         stored, again = self.engine.read_rows(rows), []
+        # The mark may have come during the scan, which takes hours: the next scan waits then.
+        is_readable = waited or not (is_second and self._may_be_pending())
+        self.pending = {} if waited else None
         for row in rows:
             held = in_its_life(stored.get(row), found[row])
             before, self.held[row] = self.held.get(row), held
-            if row in self.marked and (before is None or not _is_same(before, held)):
+            if row in self.marked and (before is None or not _is_same(before, held) or not is_readable):
                 again.append(row)
                 continue
             try:
@@ -217,9 +244,24 @@ class RowCorrection:
                 self.found.corrected.append(row)
             except Changed:
                 again.append(row)
-            except EngineError as error:
+            except (EngineError, HandlerError) as error:
                 self._leave(row, str(error))
         return again
+
+    def _may_be_pending(self) -> bool:
+        # Read each time: a long command may have begun before the first process noted that it puts deltas.
+        return read_manifest(self.by.app.name, self.engine).deltas is not None
+
+    def _is_pending(self, row: RowKey) -> bool:
+        """Whether something of a row waited in a delta after the last scan. Raises ``EngineError`` if nobody knows."""
+        if self.pending is None or is_in_state(row):
+            return False
+        bucket = bucket_of(row)
+        if bucket not in self.pending:
+            self.pending[bucket] = pending_rows(self.by.app.name, self.engine, [bucket])
+        for why in self.pending[bucket].unread.values():  # it may be of this row
+            raise EngineError(why)
+        return row in self.pending[bucket].rows
 
     def _leave(self, row: RowKey, why: str) -> None:
         self.found.remaining.append(RemainingRow(row, why))
@@ -239,6 +281,8 @@ class RowCorrection:
         marked = self.marked.get(row)
         if marked is not None and (stored or {}).get(OWNER) != marked.mark:
             raise Changed(BUSY)
+        if marked is not None and self._is_pending(row):
+            raise EngineError(PENDING)
         replaces = _is_replaced(routes, row)
         if not held and stored is None and marked is None:
             return
@@ -261,7 +305,7 @@ class RowCorrection:
     def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
         """Puts a row again that one item makes, behind a fence on the item."""
         item = _item(only)
-        guard, made = self._guard(only.route, item)
+        guard, made = self._guard(only.route, item, row)
         put = row_put(self.by.app.name, only.route, item, row, made[row])
         try:
             self._send([guard, put if marked is None else PutRow(row, put.attributes, marked.mark)])
@@ -275,7 +319,7 @@ class RowCorrection:
         for route in routes:
             target = row_target(route, row)
             for item in owning_items(route, target, row) if target is not None and target.owned else ():
-                guard, made = self._guard(route, item)
+                guard, made = self._guard(route, item, row)
                 guards[guard.key] = guard
                 if row in made:
                     raise Changed(BUSY)
@@ -283,8 +327,11 @@ class RowCorrection:
             raise EngineError("Its key names no item that could own it: remove it by hand.")
         self._send([*guards.values(), DeleteRow(row, stored.get(OWNER))])
 
-    def _guard(self, route: Route, item: ItemKey) -> tuple[GuardedWrite, Contribution]:
-        """A fence on an item whose state agrees with its source, and the contribution that the handler makes of it."""
+    def _guard(self, route: Route, item: ItemKey, row: RowKey) -> tuple[GuardedWrite, Contribution]:
+        """A fence on an item whose state agrees with its source, and the contribution that the handler makes of it.
+
+        The visit moves what the item's last step has in deltas. What the row refused of it would be added once more.
+        """
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
         visits = Visits(runtime=self.runtime)
         (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
@@ -293,6 +340,8 @@ class RowCorrection:
         (step,) = visit.steps
         if visit.text(step) != visit.stored(step):
             raise EngineError("Its item differs from its source: run streamfold repair on the item first.")
+        if row in step.after and any(named(row) in rows for rows in names_in(visit.held.deltas(route.name)).values()):
+            raise EngineError(PENDING)
         return visits.unit(visit, visit.steps).guard, step.after
 
     def _restore_entries(self, row: RowKey, held: Iterable[Contributor]) -> None:
@@ -300,17 +349,17 @@ class RowCorrection:
         for each in held:
             if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.contribution):
                 continue
-            guard, made = self._guard(each.route, _item(each))
+            guard, made = self._guard(each.route, _item(each), row)
             mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.contribution.life)])
 
     def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
         """Adds missing amounts to a row, removes attributes that no item makes, and recomputes ordered attributes."""
         sums, changed = sums_of(held), self._all_entries(row, held)
-        if wrong := [name for name in sums if not _is_number(stored.get(name, 0))]:
+        if wrong := [name for name in sums if not is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers are subtracted, not removed: a first contribution may come at the same time
-            sums = {name: 0 for name, value in stored.items() if not hidden(name) and _is_number(value)}
+            sums = {name: 0 for name, value in stored.items() if not hidden(name) and is_number(value)}
         totals = {**sums, CONTRIBUTORS: len(held)}
         amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in totals.items()}
         correction = CorrectRow(
@@ -352,7 +401,7 @@ def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collec
             f"Retired handlers left {', '.join(map(repr, retired))} in it: their count of contributors is not known. "
             "Change it by hand."
         )
-    if stored is not None and not _is_number(stored.get(CONTRIBUTORS, 0)):
+    if stored is not None and not is_number(stored.get(CONTRIBUTORS, 0)):
         raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
 
 
@@ -391,10 +440,6 @@ def _lacking(name: str, total: Number, stored: Number) -> Number:
         raise EngineError(
             f"No number of {DIGITS_MAX} digits corrects its attribute {name!r}: remove the row by hand first."
         ) from None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
 def _item(each: Contributor) -> ItemKey:

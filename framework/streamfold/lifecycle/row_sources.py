@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import localcontext
+from decimal import Decimal, localcontext
 from typing import Any
 
+from streamfold.batch.manifest import read_manifest
 from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.audit.kind import READERS
 from streamfold.engines import Entries, StoredItem
@@ -22,6 +23,7 @@ from streamfold.ledger.contribution import (
 )
 from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import Explaining, explain_item, missing_entries, read_ledger, state_key
+from streamfold.lifecycle.pending_additions import PendingAdditions, pending_of
 from streamfold.lifecycle.rows import retired_attributes, retired_in
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
@@ -61,11 +63,25 @@ class RowExplained:
     differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
     lacking: int = 0  # missing entries of items below it
     retired_names: frozenset[str] = frozenset()  # attributes left by retired handlers, which count as contributors
+    pending: PendingAdditions | None = None  # what waits in deltas
 
     @property
     def counted(self) -> int:
         """The number of contributions by the row's own count."""
         return int((self.stored or {}).get(CONTRIBUTORS, 0))
+
+    @property
+    def counted_in_time(self) -> int:
+        """The same once all is added that waits in deltas."""
+        return self.counted + (self.pending.contributors if self.pending else 0)
+
+    @property
+    def stored_in_time(self) -> Mapping[str, Any]:
+        """The attributes of the row once all is added that waits in deltas."""
+        stored = self.stored or {}
+        waiting = self.pending.amounts if self.pending else {}
+        numbers = {name: amount for name, amount in waiting.items() if is_number(stored.get(name, 0))}
+        return {**stored, **{name: WIDE.add(stored.get(name, 0), amount) for name, amount in numbers.items()}}
 
     @property
     def agrees(self) -> bool:
@@ -76,7 +92,7 @@ class RowExplained:
     def counts_agree(self) -> bool:
         """Whether the row counts its contributions. It may count more if retired handlers left attributes in it."""
         known = len(self.contributors)
-        return self.counted >= known if self.retired_names else self.counted == known
+        return self.counted_in_time >= known if self.retired_names else self.counted_in_time == known
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:
@@ -94,8 +110,10 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
             held[route.name, ledger_key(by.app.name, route.group, item)] = route
     left = retired_in(retired_attributes(routes, by.schema), row) & (stored or {}).keys()
     found = RowExplained(row, stored, in_its_life(stored, _contributors(by, row, held)), retired_names=left)
+    if not is_in_state(row) and read_manifest(by.app.name, by.engine).deltas is not None:
+        found.pending = pending_of(by.app.name, by.engine, row)
     owned = all(target.owned for route in routes if (target := row_target(route, row)) is not None)
-    if not owned and (stored is None or found.counted != len(found.contributors)):
+    if not owned and (stored is None or found.counted_in_time != len(found.contributors)):
         found.complete = scan
         if scan:
             found.contributors = in_its_life(stored, contributors_of(by, [row])[row])
@@ -228,8 +246,8 @@ def _contributors(by: Explaining, row: RowKey, held: HeldContributions) -> Itera
 
 
 def _compare(by: Explaining, found: RowExplained) -> None:
-    """Adds up the contributions, and notes the attributes of the row that differ."""
-    stored = found.stored or {}
+    """Adds up the contributions, and notes the attributes that differ from the row and what is pending of it."""
+    stored = found.stored_in_time
     found.sums = sums_of(found.contributors)
     found.differing = {
         name: (stored.get(name), total) for name, total in found.sums.items() if not alike(stored.get(name, 0), total)
@@ -239,6 +257,10 @@ def _compare(by: Explaining, found: RowExplained) -> None:
         found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
     if len(found.contributors) == 1 and found.contributors[0].contribution.digest and found.stored is not None:
         _compare_replaced(by, found, found.contributors[0])
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
 
 
 def row_attributes(by: Explaining, row: RowKey) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ PURPOSES = {
     "edges": "followers that feeds keep, by what joins them",
     "audience": "how feeds reach an audience",
     "fan": "fan-outs that are open",
+    "delta": "additions that wait for shared rows",
+    "bucket": "who moves these additions, and which rows are shared",
     "manifest": "handlers and tables",
     "source": "versions of rehearsed source items",
     "job": "runs over all items, and how far they are",

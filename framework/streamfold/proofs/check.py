@@ -42,6 +42,8 @@ SHARDS = (1, 2, 3)
 ACTIONS = (2, 10, 25, 100)
 EXAMPLES = 20
 """Items that are drawn from a strategy."""
+DELTAS_EACH = 4
+"""Of so many histories one puts additions to shared rows into deltas, as processes do that meet others."""
 DIFFERENCES_SHOWN_MAX = 10
 
 NOTHING: Script = MappingProxyType({})
@@ -60,6 +62,7 @@ class Scenario(NamedTuple):
     script: Script = NOTHING
     source: str = STREAM
     pace: int = 0
+    deltas: int = 0  # additions to shared rows go through deltas, others for each number; 0: none does
 
 
 @dataclass(slots=True)
@@ -151,15 +154,17 @@ def check(  # noqa: PLR0913 - one call with named options
     begin, remembered = time.perf_counter(), Remembered(app)
     shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
     keys = {each.key for each in (writes or shapes)}
-    handlers, proof, random = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
+    handlers, proof, others = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
     probed = [change for shard in changes_of(app, writes or probes) for change in shard]
     with Elsewhere(app, probed, processes) as elsewhere:
         handlers.yielded |= check_deterministic(app, probed, remembered)
         for number in range(histories):
+            deltas = number if number % DELTAS_EACH == 0 else 0
+            random = Random(f"{seed} {number}") if deltas else others  # noqa: S311 - a seed
             history = tuple(writes or drawn(random, shapes, changes))
             shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
-            scenario = Scenario(history, shards, actions, source=source, pace=pace)
+            scenario = Scenario(history, shards, actions, source=source, pace=pace, deltas=deltas)
             choices = Drawn(random, random.choice(RATES), only)
             _run_and_count(handlers, scenario, choices, proof, remembered)
             progress(number + 1)
@@ -272,7 +277,7 @@ def _driver(
     handlers: FaultyHandlers, scenario: Scenario, choices: Choices, log: Callable[[str], None] = lambda _: None
 ) -> Driver:
     shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source)
-    return Driver(handlers, shards, choices, scenario.actions, log, pace=scenario.pace)
+    return Driver(handlers, shards, choices, scenario.actions, log, pace=scenario.pace, deltas=scenario.deltas)
 
 
 def difference_of(driver: Driver, expected: ExpectedRows | None = None) -> str | None:
@@ -321,6 +326,7 @@ def source_of(scenario: Scenario, app: str) -> str:
         f"    shards={scenario.shards},\n    actions={scenario.actions},\n"
         f"    source={scenario.source!r},\n"
         f"    pace={scenario.pace},\n"
+        f"    deltas={scenario.deltas},\n"
         f"    script={pformat(dict(scenario.script), width=WIDTH)},\n)\n\n\n"
         f"def test_history_that_diverged():\n    check_scenario({name}, SCENARIO)\n"
     )

@@ -11,9 +11,11 @@ from contextlib import suppress
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import process_changes
+from streamfold.commit.buckets import REST_SECONDS, TRIED_AGAIN_SECONDS
 from streamfold.commit.outcome import Failure, Held
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.engines.memory import MemoryEngine
@@ -21,11 +23,12 @@ from streamfold.errors import EngineUnavailable, NotStarted, RecordError, joined
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.ledger.deltas import ID_BYTES, STRIPES
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.faults import ChosenSlots, FaultyEngine
 from streamfold.proofs.handlers import FaultyHandlers, ProofParking
 from streamfold.proofs.histories import arriving
-from streamfold.proofs.invariants import InvariantBroken, Invariants
+from streamfold.proofs.invariants import AcknowledgedDeltas, InvariantBroken, Invariants
 from streamfold.proofs.oracle import (
     ExpectedRows,
     attribute_names,
@@ -47,6 +50,7 @@ from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
 from streamfold.testing.mapping import Died
 from streamfold.testing.twin import changes_items, reports_conflict
+from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
     from streamfold.app import App
@@ -98,6 +102,7 @@ class Invoker:
         proof: ProofStore,
         store: MemoryEngine,
         now: float = NOW,
+        deltas: int = 0,
     ) -> None:
         self.handlers = handlers
         self.app = handlers.app
@@ -115,8 +120,13 @@ class Invoker:
             OPENED: Documents(proof, self.engine.bulk),
         }
         self.known: dict[App, Knowledge] = {}
-        self.pace = SendingPace()
+        self._deltas = deltas
+        self._additions = self._tokens = 0  # that were asked for
+        self.pace = self._new_pace()
         self._invariants = Invariants(self.app, self.store)
+        self._waiting = AcknowledgedDeltas(self.app.name, self.store)
+        if deltas:
+            self.engine.committed = lambda writes: self._waiting.commit(writes, len(self._running))
         self._broken: InvariantBroken | None = None
         self.now = now
         self.deliveries = 0
@@ -143,6 +153,7 @@ class Invoker:
         """One invocation: the failures that it reports, or None if it died."""
         self.deliveries += 1
         self._parking.delivered(batch)
+        since = self._waiting.number
         try:
             runtime = self._invocation(calls)
             failures = process_changes(runtime, batch).failures
@@ -153,11 +164,23 @@ class Invoker:
         except (Died, EngineUnavailable) as died:
             self.log(f"  the invocation ends: {type(died).__name__}")
             self.known.clear()
-            self.pace = SendingPace()
+            self.pace = self._new_pace()
             return None
+        if self._deltas:
+            self._check_acknowledged(batch, {failure.sequence for failure in failures}, since)
         if self.writers:
             self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.delivered))
         return failures
+
+    def _check_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], since: int) -> None:
+        """Notes a record that is acknowledged before its deltas are in the rows."""
+        handlers = [route.name for route in self.app.routes if route.name not in self.handlers.off]
+        try:
+            for change in batch:
+                if change.sequence not in failed and change not in self._parking.parked:
+                    self._waiting.check(change, handlers, since, len(self._running))
+        except InvariantBroken as broken:
+            self._break(broken)
 
     def _note_ended(self, batch: Sequence[Change], failed: Collection[str | None], position: int) -> None:
         """Notes the number of delivered records at the end of each removal, the last of its item in a batch.
@@ -179,7 +202,7 @@ class Invoker:
             self.engine,
             self.settings._replace(handlers_off=tuple(self.handlers.off)),
             clock=lambda: self.now,
-            pause=lambda _: None,
+            pause=self._pause,
             opened=self.opened,
             known=self.known.setdefault(self.app, Knowledge()),
             parking=self._parking,
@@ -199,6 +222,27 @@ class Invoker:
             repairs = []
         self._running.pop()
         self._repairs_failed = [repaired for repaired in repairs if repaired.error is not None]
+
+    def _new_pace(self) -> SendingPace:
+        """What a new process knows of sending: nothing, but for which additions go through deltas."""
+        pace = SendingPace()
+        if self._deltas:
+            pace.sharing.forced = self._goes_through_a_delta
+            pace.sharing.token = self._token
+        return pace
+
+    def _token(self) -> str:
+        self._tokens += 1
+        return f"{self._tokens % STRIPES:x}{self._tokens:0{2 * ID_BYTES}x}"
+
+    def _pause(self, seconds: float) -> None:
+        if self._deltas:  # the lease of a process that died has an end; pauses are random, and runs must not be
+            self.now += seconds if seconds >= TRIED_AGAIN_SECONDS else REST_SECONDS
+
+    def _goes_through_a_delta(self, row: RowKey) -> bool:
+        # Half of the additions, others at each number: as if by chance, and the same in each run of a scenario.
+        self._additions += 1
+        return crc32(f"{self._deltas} {self._additions} {row}".encode()) % 2 == 0
 
     def _other_process(self) -> None:
         # Each call switches to the process that is not in use: its knowledge is older.
@@ -246,10 +290,11 @@ class Driver(Invoker):
         log: Callable[[str], None] = lambda _: None,
         store: MemoryEngine | None = None,
         pace: int = 0,
+        deltas: int = 0,
     ) -> None:
         self.given = [change for changes in shards for change in changes]
         proof = proof_store(handlers.app)
-        super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given))
+        super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given), deltas)
         if store is None and changes_items(self.app):
             self.shards = _writers([], shards)
             self.writers = Writers(proof, self.shards, choices, log, pace)
@@ -266,6 +311,8 @@ class Driver(Invoker):
         self._finish()
         if self._broken is not None:
             raise self._broken
+        if pending := [*self._invariants.deltas]:
+            raise InvariantBroken(f"{len(pending)} deltas are pending at the end, first {pending[0].sk}.")
         rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[LOCATION])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
 
@@ -388,6 +435,7 @@ class Driver(Invoker):
                 self.writers.write(writer, len(writer.waiting))
         self.engine.choices = self.choices = Choices()
         self.handlers.recover()
+        self._pause(TRIED_AGAIN_SECONDS)  # what rows refused by a fault is tried again
         if end != "late-writes-land-last":
             self.engine.land_all()
         given_up = [*(change for writer in self.shards for change in writer.given_up), *self._parking.parked]

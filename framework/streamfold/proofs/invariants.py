@@ -9,6 +9,7 @@
    a step of that item.
 7. A row without contributions is named by the note of a ledger item, until it is removed.
 8. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
+9. A record is acknowledged only after the deltas of its item's last steps, and of its claims, are in the rows.
 """
 
 import json
@@ -23,15 +24,16 @@ from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
+from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, names_in
 from streamfold.ledger.references import backlink_key, referrer
-from streamfold.ledger.state_keys import LedgerSource, source_of
+from streamfold.ledger.state_keys import LedgerSource, claim_key, source_of
 from streamfold.records.change import item_name
 from streamfold.records.encoded import digest
 from streamfold.records.values import WIDE, decode_number
-from streamfold.writes.guarded import ENTRIES, RowKey, StateKey
+from streamfold.writes.guarded import ENTRIES, Claim, GuardedWrite, LedgerWrite, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.records.change import ItemKey
+    from streamfold.records.change import Change, ItemKey
 
 TEXTS_KEPT_MAX = 4096
 BACKLINKS = "refs#"
@@ -178,6 +180,8 @@ class Invariants:
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)
         self.backlinks = BacklinkInvariants(app.name, engine)
+        self.deltas: dict[StateKey, Delta] = {}  # that are pending
+        self.waiting: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))  # what they add
 
     def check(self) -> None:
         """Raises ``InvariantBroken`` if a touched item breaks an invariant."""
@@ -206,6 +210,8 @@ class Invariants:
     def _check_state(self, key: StateKey) -> set[RowKey]:
         """Checks one state item, and returns the rows that it names now or named before."""
         now, before = self.engine.state.get(key), self.state.get(key)
+        if key.pk.startswith("delta#"):
+            return self._pending(key, now)
         if key.pk.startswith("part#"):
             owner = _ledger_of(key)
             return self._check_state(owner) if owner in self.engine.state else set()
@@ -224,6 +230,17 @@ class Invariants:
             stored = [name for name, text in now.items() if name.endswith(".s") and text]
             _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
         return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
+
+    def _pending(self, key: StateKey, now: Mapping[str, Any] | None) -> set[RowKey]:
+        """Notes what a delta adds: a row and what waits for it are the sum of the ledger. Returns its rows."""
+        touched = set()
+        for delta, factor in ((self.deltas.pop(key, None), -1), (Delta.of(now["s"]) if now else None, 1)):
+            for each in delta.additions if delta else ():
+                _count(self.waiting[each.key], each.contributors, each.amounts, factor)
+                touched.add(each.key)
+            if delta and factor > 0:
+                self.deltas[key] = delta
+        return touched
 
     def _contributions(self, key: StateKey, item: Mapping[str, Any]) -> set[RowKey]:
         """Replaces the earlier contributions of an item by the present ones; returns the rows of both."""
@@ -256,10 +273,7 @@ class Invariants:
                 yield name[:-2], self.engine.state[large]["s"] if text.startswith("@") else text
 
     def _count(self, row: RowKey, amounts: Mapping[str, str], factor: int) -> None:
-        expected = self.expected[row]
-        expected[CONTRIBUTORS] += factor
-        for name, amount in amounts.items():
-            expected[name] = WIDE.add(expected[name], WIDE.multiply(factor, Decimal(amount)))
+        _count(self.expected[row], 1, amounts, factor)
 
     def _check_row(self, key: RowKey) -> None:
         row = self.engine.rows.get(key)
@@ -275,18 +289,82 @@ class Invariants:
             _require(not empty or self.notes[key] > 0, f"row {key[1:]} is empty, and no ledger item says so")
 
     def _check_sums(self, key: RowKey, row: Mapping[str, Any]) -> None:
-        expected = self.expected[key]
+        expected, waiting = self.expected[key], self.waiting.get(key, {})
         is_put = key in self.digests and expected[CONTRIBUTORS] == 1
         for name, amount in expected.items():
             found = decode_number(row[name]["N"]) if name in row and "N" in row[name] else 0
-            if found != amount and not (is_put and name != CONTRIBUTORS):
+            if found != WIDE.subtract(amount, waiting.get(name, 0)) and not (is_put and name != CONTRIBUTORS):
                 raise InvariantBroken(
-                    f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it"
+                    f"row {key[1:]} has {name}={found}, but the ledger items contribute {amount} to it, of which "
+                    f"{waiting.get(name, 0)} waits"
                 )
         if is_put:
             names = self.engine.tables[key[0]].attributes
             own = {name: value for name, value in row.items() if name not in (*names, CONTRIBUTORS, OWNER)}
             _require(digest(own) == self.digests[key], f"row {key[1:]} is not the one that its ledger item describes")
+
+
+class NamedDeltas(NamedTuple):
+    """The deltas that a step or a claim was committed with."""
+
+    names: DeltaNames
+    version: str  # of the step; "" for a claim
+    depth: int  # of the invocation that committed it
+    number: int  # of the transaction
+
+
+class AcknowledgedDeltas:
+    """Finds records that are acknowledged while what they add waits in deltas.
+
+    It goes by what was committed, not by what ledger items and claims name.
+    """
+
+    def __init__(self, application: str, engine: MemoryEngine) -> None:
+        self.application = application
+        self.engine = engine
+        self.number = 0  # of transactions
+        self._named: dict[object, NamedDeltas] = {}  # by item and handler, or by claim
+
+    def commit(self, writes: Iterable[GuardedWrite], depth: int) -> None:
+        """Takes a transaction that was committed."""
+        self.number += 1
+        for write in writes:
+            if isinstance(write, Claim):
+                self._named[write.key] = NamedDeltas(names_in(write.deltas), "", depth, self.number)
+            elif isinstance(write, LedgerWrite) and (source := source_of(write.key)):
+                for each in write.contributions:
+                    if write.fence:  # of a visit: another item's record may be its cause, and waits for it
+                        self._named.pop((source.item, each.handler), None)
+                    elif each.deltas is not None:
+                        named = NamedDeltas(names_in(each.deltas), each.version, depth, self.number)
+                        self._named[source.item, each.handler] = named
+
+    def check(self, change: "Change", handlers: Iterable[str], since: int, depth: int) -> None:
+        """Raises ``InvariantBroken`` if deltas are pending of what these handlers committed for a change.
+
+        What another process commits meanwhile is not waited for. since: the last transaction before the invocation.
+        """
+        for handler in handlers:
+            claim = claim_key(self.application, handler, change.item, change.identity_text)
+            for key in ((change.item, handler), claim):
+                named = self._named.get(key)
+                if named is None or named.version > change.version_text:
+                    continue
+                if named.number <= since or named.depth == depth:
+                    self._check(change, handler, named.names)
+
+    def _check(self, change: "Change", handler: str, names: DeltaNames) -> None:
+        for name, rows in names.items():
+            if item := self.engine.state.get(delta_key(self.application, name)):
+                delta = Delta.of(item["s"])
+                waits = rows if delta.refused is None else rows & delta.rows
+                _require(not waits, f"{change.name} is acknowledged for {handler!r}, and delta {name} is pending")
+
+
+def _count(sums: ContributedAmounts, contributors: int, amounts: Mapping[str, Any], factor: int) -> None:
+    sums[CONTRIBUTORS] += factor * contributors
+    for name, amount in amounts.items():
+        sums[name] = WIDE.add(sums[name], WIDE.multiply(factor, Decimal(amount)))
 
 
 def _is_ledger(key: StateKey) -> bool:

@@ -211,7 +211,18 @@ def _describe_alike(descriptions: Mapping[type, Description]) -> None:
 
 def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> WriteShape:
     return (
-        tuple([(each.handler, each.pending is not None, bool(each.expected)) for each in write.contributions]),
+        tuple(
+            [
+                (
+                    each.handler,
+                    each.pending is not None,
+                    bool(each.expected),
+                    each.deltas and 1,
+                    each.gone and 1,
+                )
+                for each in write.contributions
+            ]
+        ),
         write.revision and 1,
         write.live_expected and 1,
         bool(write.live),
@@ -235,6 +246,10 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
         )
         if contribution.pending is not None:
             sets.append(Attribute(name + ".u", _text(stored + ".pending")))
+        if contribution.deltas:
+            sets.append(Attribute(name + ".p", _text(stored + ".deltas")))
+        elif contribution.deltas is not None:
+            removes.append(name + ".p")
         if write.fence:
             sets.append(Attribute(name + ".fence", TRUE))
         else:
@@ -269,13 +284,26 @@ def _still_expected(contribution: guarded.HandlerContribution, stored: str) -> t
     )
     as_expected = older if contribution.expected else Either((Absent(contribution.handler + ".v"), older))
     # A step that has not read the note of pending work would overwrite it, and nobody would finish that work.
-    return as_expected, Absent(contribution.handler + ".u")
+    terms = as_expected, Absent(contribution.handler + ".u")
+    if contribution.gone is None:
+        return terms
+    # While what the last step adds is not in the row, a withdrawal would find too few contributors, and be dropped.
+    none = Absent(contribution.handler + ".p")
+    gone = Is(contribution.handler + ".p", "=", _text(stored + ".gone"))
+    return *terms, Either((none, gone)) if contribution.gone else none
 
 
-@_describes(guarded.Claim, lambda write, _: (bool(write.rows),))
+@_describes(guarded.Claim, lambda write, _: (bool(write.rows), bool(write.deltas)))
 def _claim(write: guarded.Claim, _: Table) -> Description:
     rows = (Attribute("s", _text("rows")),) if write.rows else ()
-    return Description(All((GONE,), phrase="there is none"), Replace((*rows, EXPIRES)))
+    deltas = (Attribute("p", _text("deltas")),) if write.deltas else ()
+    return Description(All((GONE,), phrase="there is none"), Replace((*rows, *deltas, EXPIRES)))
+
+
+@_describes(guarded.SwapText, lambda write, _: (write.expected is not None,))
+def _swap_text(write: guarded.SwapText, _: Table) -> Description:
+    as_read = GONE if write.expected is None else Is("s", "=", _text("expected"))
+    return Description(All((as_read,), phrase="as read"), Replace((Attribute("s", _text("text")),)))
 
 
 @_describes(guarded.SwapState, lambda write, _: (bool(write.revision), write.expires))
@@ -359,6 +387,7 @@ _describe_alike(
         write.requires_contributor or write.contributors_min is not None,  # then ``contributors_required`` is a number
         write.life and "life",
         write.born,
+        write.contributors_below is not None,
     ),
 )
 def _add(write: guarded.AddRow, _: Table) -> Description:
@@ -373,6 +402,9 @@ def _add(write: guarded.AddRow, _: Table) -> Description:
         terms.append(Is(LIFE, "=", _text("life")) if write.life else Absent(LIFE))
     if write.contributors_required is not None:
         terms.append(Is(CONTRIBUTORS, ">=", _number("contributors_required")))
+    if write.contributors_below is not None:
+        # Once the row is corrected, it counts what is to be withdrawn from it: the withdrawal must not be dropped then.
+        terms.append(Either((Absent(CONTRIBUTORS), Is(CONTRIBUTORS, "<", _number("contributors_below")))))
     sets = (
         *((Attribute(LIFE, _text("life")),) if write.born else ()),
         *((Attribute(STAMP, _text("stamp")),) if write.stamp else ()),

@@ -94,6 +94,7 @@ class AddRow(Value):
     requires_contributor: bool = False  # refused if the row would count none then, so that no empty row remains
     life: str | None = None  # refused unless the row has this life, "" for none; None: rows of the table have none
     born: bool = False  # makes the row, with this life; refused if there is a row
+    contributors_below: int | None = None  # refused unless the row counts fewer contributors, or there is none
 
     def merged(self, other: "AddRow") -> "AddRow":
         """Both additions as one, of one life. Raises ``decimal.Inexact`` if a sum would need more than 38 digits."""
@@ -187,7 +188,8 @@ class HandlerContribution(Value):
     """One handler's contribution in a ledger item.
 
     In an optimistic write the stored contribution must be absent or of an older version, equal ``expected``, and have
-    neither a fence nor pending work: a step that does not read pending work would not finish it.
+    neither a fence nor pending work: a step that does not read pending work would not finish it. Where it is asked, it
+    must not name deltas of its last step either, but for those that the process has seen to be gone.
     """
 
     handler: str
@@ -195,6 +197,8 @@ class HandlerContribution(Value):
     contribution: str
     expected: str  # the stored contribution that the effects were computed from
     pending: str | None = None  # pending rows and entries, to be finished after the commit; None: none
+    deltas: str | None = None  # names of the deltas of this step; "": it names none any more; None: as before
+    gone: str | None = None  # names that may be stored, "" for none; None: not asked
 
 
 @value
@@ -223,6 +227,7 @@ class Claim(NamedTuple):
 
     key: StateKey
     rows: str = ""  # names the rows that the change puts or deletes, as ``row_names`` does; "": none, or not known
+    deltas: str = ""  # names the deltas of the change, as a ledger item does
 
 
 @value
@@ -239,6 +244,14 @@ class DeleteState(Value):
 
     key: StateKey
     expected: str | None = None  # if given: refused unless the item holds this text
+
+
+class SwapText(NamedTuple):
+    """Writes a state item with a text. Refused unless the item holds the text that was read."""
+
+    key: StateKey
+    text: str
+    expected: str | None  # None: there was no item
 
 
 class PutStoredCopy(NamedTuple):
@@ -324,7 +337,7 @@ class UpdateSource(NamedTuple):
 
 
 class AbsentSource(NamedTuple):
-    """Writes nothing. Refused if the source item exists."""
+    """Writes nothing. Refused if the source item, or the row, exists."""
 
     key: RowKey
 
@@ -384,7 +397,7 @@ class NoteVersion(NamedTuple):
 
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
-StateWrite = Guard | PutState | DeleteState | PutStoredCopy | SwapState | CounterWrite
+StateWrite = Guard | PutState | DeleteState | SwapText | PutStoredCopy | SwapState | CounterWrite
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
 OtherWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp | NoteVersion
 """Writes that no plan holds: each has a call of its own, but for ``NoteVersion``."""
@@ -431,7 +444,7 @@ def estimated_bytes(write: GuardedWrite) -> int:
         for each in write.contributions:
             letters += len(each.contribution) + len(each.expected) * expected
         return ACTION_BYTES + letters * 2
-    if type(write) is PutState:
+    if type(write) is PutState or type(write) is SwapText:
         return len(write.text) * 2
     if type(write) is PutStoredCopy:
         return ACTION_BYTES + len(write.text) * 2
@@ -457,9 +470,7 @@ def measured_bytes(write: GuardedWrite) -> int:
 def _stored(write: GuardedWrite) -> Mapping[str, Any]:
     if isinstance(write, LedgerWrite):
         return {each.handler: [each.contribution, each.expected, each.version] for each in write.contributions}
-    if isinstance(write, PutState):
-        return {"s": write.text}
-    if isinstance(write, PutStoredCopy):
+    if isinstance(write, PutState | SwapText | PutStoredCopy):
         return {"s": write.text}
     if isinstance(write, CounterWrite):
         return {"ids": [*write.added, *write.removed], "refs": write.references or ""}

@@ -161,6 +161,10 @@ class Attributes(Expiring):
         written_back = dynamodb(table_of(self.writes(route)[0]), "BatchGetItem", "UpdateItem")
         return stored | dynamodb(STATE, "PartiQLUpdate") | written_back
 
+    def delta_keys(self, route: Route) -> tuple[Key, ...]:
+        del route
+        return ()  # rows in the state are shown on items afterwards
+
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
 

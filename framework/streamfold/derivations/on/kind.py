@@ -111,6 +111,11 @@ class On(OnChanges):
                 calls |= dynamodb(STATE, "Query") | dynamodb(place, "BatchGetItem")
         return calls
 
+    def delta_keys(self, route: Route) -> tuple[Key, ...]:
+        from streamfold.derivations.calls import named_by
+
+        return tuple(target.key for target in route.targets if named_by(route.function).makes(Add))
+
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.on.effects import expected
 

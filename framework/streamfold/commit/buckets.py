@@ -1,0 +1,533 @@
+"""Waits for deltas, and moves them into their rows (``ledger.deltas``, docs/decisions/0080-deltas.md).
+
+Nothing says that work is done before the deltas that it put, and those that its ledger items and claims name, are gone.
+A process waits a moment for its deltas; if nobody has emptied their buckets by then, it does so for all.
+
+| bucket | event                                               | next   | the failure that this prevents              |
+| ------ | --------------------------------------------------- | ------ | ------------------------------------------- |
+| free   | a process finds deltas pending, and takes the lease | leased | all who wait read and move the same         |
+| leased | the process gives the lease back                    | rests  | the next one comes before there is more     |
+| leased | ``LEASE_SECONDS`` pass: the process died            | free   | everybody waits for it for good             |
+| rests  | ``REST_SECONDS`` pass                               | free   | nobody empties it again                     |
+
+The lease saves work and guards nothing: two who empty one bucket meet at a delta, which only one of them deletes.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from os import urandom
+from random import random
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+from streamfold.commit.mover import LostRow, Mover
+from streamfold.commit.outcome import Failed
+from streamfold.commit.transactions import in_slots, read_state
+from streamfold.engines import Entries
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    damaged,
+)
+from streamfold.ledger.contribution import LedgerItem, stored_rows
+from streamfold.ledger.deltas import (
+    BUCKETS,
+    STRIPES,
+    Delta,
+    bucket_in,
+    delta_key,
+    head_key,
+    named,
+    names_in,
+    names_text,
+    shared_key,
+    stripe_partition,
+)
+from streamfold.ledger.difference import differs
+from streamfold.ledger.lives import as_stored
+from streamfold.ledger.step import Step
+from streamfold.records.change import Change
+from streamfold.routes.route import Route
+from streamfold.runtime import SHARED_SECONDS, Runtime
+from streamfold.writes.guarded import (
+    DeleteState,
+    StateKey,
+    SwapText,
+)
+
+LEASE_SECONDS = 2.0
+"""A transaction takes 20 ms: a process that does not answer for so long has died, or is slower than another one."""
+REST_SECONDS = 0.1
+"""Time until a bucket is emptied again: more deltas come meanwhile, and move together."""
+LOOK_SECONDS_MAX = 0.8
+"""The longest pause between two looks for deltas. Each is twice as long as the one before, because a thousand processes
+that wait for one bucket read one key."""
+JITTER = 0.5
+"""Waits are longer or shorter by up to this share: processes that began together would be refused together."""
+LOOKS_MAX = 100
+"""Times that a process looks for its deltas: over a minute, in which the deadline of most invocations comes."""
+AT_ONCE_MAX = 8
+"""Buckets that nobody waits for, which one batch or request empties."""
+FOUND_MAX = 100
+"""Deltas of one stripe that are read at once: their transactions take as long as a lease."""
+TRIED_AGAIN_SECONDS = 60
+"""Time after which what a row refused is tried again."""
+LOOKED_SECONDS = 600.0
+"""A new process looks into buckets that nobody has emptied for so long: a process may have died with deltas in them."""
+SHARED_ROWS_MAX = 400
+"""Shared rows that are noted of a bucket, the latest: 8 KB."""
+SHARED_FRESH_SECONDS = 10.0
+"""Time after which it is noted again that a row is shared: each note is as large as all rows of the bucket."""
+PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
+
+T = TypeVar("T")
+Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
+"""Rows by name, and whose changes wait for what a delta adds to them."""
+Texts = dict[str, str]
+"""Deltas as they were read, by name."""
+
+
+class WaitingDeltas:
+    """The deltas that a batch, or another piece of work, waits for before it says that it is done."""
+
+    def __init__(self) -> None:
+        self.own: Texts = {}  # put by this process, in transactions that were answered
+        self.uncounted = 0  # of these
+        self.rows: dict[str, set[str]] = {}  # all that are waited for, with the names of the rows that matter
+        self.waiters: dict[str, list[Waiters]] = {}
+        self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have, by handler
+        self.gone: set[str] = set()  # seen absent
+        self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
+        self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
+        self.damaged: dict[str, str] = {}  # deltas that cannot be read, with what to do about it
+        self.tries_all = False  # also what a row refused a moment ago: a person who repairs has removed the cause
+        self._tried: set[int] = set()  # buckets in which that was tried again
+
+    def put(self, puts: Iterable[SwapText]) -> None:
+        """Adds deltas that were put."""
+        before = len(self.own)
+        self.own.update((each.key.sk, each.text) for each in puts)
+        self.uncounted += len(self.own) - before
+
+    def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Adds the deltas that a ledger item or a claim names, with what is reported if they cannot be moved."""
+        for name, rows in names_in(names).items():
+            self.rows.setdefault(name, set()).update(rows)
+            self.waiters.setdefault(name, []).append((rows, routes, changes))
+
+    def wait_for_item(self, found: LedgerItem, routes: Iterable[Route], changes: Sequence[Change]) -> None:
+        """Adds the deltas that a ledger item names of these handlers."""
+        for route in routes:
+            self.wait_for(found.deltas(route.name), [route], changes)
+
+    def note(self, key: StateKey, handler: str, names: str) -> None:
+        """Notes what a ledger item has once this work is done."""
+        self.items[key, handler] = names
+
+    def to_try_again(self, now: float) -> set[int]:
+        """The buckets in which refused additions are tried again: once by each piece of work, and nobody waits."""
+        names = [name for name, delta in self.refused.items() if self.tries_all or _is_tried_again(delta, now)]
+        return {bucket_in(name) for name in names} - self._tried
+
+    def tried(self, buckets: Iterable[int]) -> None:
+        self._tried.update(buckets)
+
+    def failures(self, error: Exception) -> list[Failed]:
+        """The changes whose deltas are not gone, with the reason."""
+        failed: list[Failed] = []
+        for name, waiters in self.waiters.items():
+            if name in self.gone:
+                continue
+            refused = self.refused.get(name)
+            reason = refused.refused.reason if refused and refused.refused else self.damaged.get(name)
+            why = HandlerError(reason) if reason else error
+            for rows, routes, changes in waiters:
+                if refused is None or rows & refused.rows:
+                    failed += [Failed(change, route, why) for route in routes for change in changes]
+        return failed
+
+
+def wait_for_deltas(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
+    """Waits until all deltas that are waited for are in their rows; returns the failures of those that are not."""
+    pending = waiting.rows.keys() - waiting.gone
+    if not pending:
+        return []
+    sharing, begun = runtime.pace.sharing, monotonic()
+    sharing.put, waiting.uncounted = sharing.put + waiting.uncounted, 0
+    error: EngineError | HandlerError = EngineUnavailable(PENDING)
+    try:
+        if all(name in waiting.own for name in pending):
+            runtime.wait(_jittered(sharing.wait_seconds))
+        _wait(runtime, waiting, pending)
+    except (EngineError, HandlerError) as failed:
+        error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
+    sharing.waited_seconds += monotonic() - begun
+    for (key, handler), names in waiting.items.items():
+        if waiting.gone >= names_in(names).keys():
+            runtime.known.note_gone(key, handler, names)
+    return waiting.failures(error)
+
+
+def wait_for_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[LedgerItem]) -> None:
+    """Moves the deltas that ledger items name into their rows, before steps are planned from these items.
+
+    While one is pending, a step that withdraws what it adds would find too few contributors, and be dropped. Raises
+    ``EngineUnavailable`` if that is not done in time.
+    """
+    names = {
+        name for item in found for each in item.contributions.values() if each.deltas for name in names_in(each.deltas)
+    }
+    if pending := names - waiting.gone:
+        _wait(runtime, waiting, pending)
+
+
+def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
+    """A ledger item whose deltas were waited for, naming only what other rows refuse than those that its steps move.
+
+    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, or for a delta that is damaged,
+    and ``EngineUnavailable`` if one is pending.
+    """
+    contributions = dict(found.contributions)
+    changed = {step.route.name: _changed_rows(step, found) for step in steps}
+    for handler, each in found.contributions.items():
+        if not each.deltas:
+            continue
+        kept: dict[str, frozenset[str]] = {}
+        for name, rows in names_in(each.deltas).items():
+            if name in waiting.gone:
+                continue
+            if name in waiting.damaged:
+                raise HandlerError(waiting.damaged[name])
+            if (refused := waiting.refused.get(name)) is None or refused.refused is None:
+                raise EngineUnavailable(PENDING)
+            refusing = rows & refused.rows
+            if refusing & changed.get(handler, frozenset()):
+                raise HandlerError(refused.refused.reason)
+            if refusing:
+                kept[name] = refusing
+        contributions[handler] = each._replace(deltas=names_text(kept))
+    return found._replace(contributions=contributions)
+
+
+def _changed_rows(step: Step, found: LedgerItem) -> frozenset[str]:
+    """The names of the rows that a step changes."""
+    stored = found.contributions.get(step.route.name)
+    before = stored_rows(stored.text) if stored else {}
+    after = as_stored(before, step.after)
+    rows = {**before, **after}
+    return frozenset(
+        named(row) for row in rows if not (row in before and row in after) or differs(before[row], after[row])
+    )
+
+
+def _wait(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> None:
+    """Returns once deltas are gone, or only rows are left that refuse them. Raises ``EngineUnavailable`` before."""
+    for number in range(LOOKS_MAX):
+        if number:
+            runtime.wait(_jittered(min(REST_SECONDS * 2 ** (number - 1), LOOK_SECONDS_MAX)))
+        found = _still_there(runtime, waiting, names)
+        waiting.gone.update(name for name in names if name not in found)
+        for name in names:
+            waiting.refused.pop(name, None)
+        deltas, damaged = read_deltas(runtime.application.name, found)
+        waiting.damaged |= damaged
+        waiting.refused.update((name, each) for name, each in deltas.items() if each.refused)
+        strange = _of_other_code(runtime, deltas)
+        buckets = {bucket_in(name) for name, each in deltas.items() if not each.refused and name not in strange}
+        buckets |= waiting.to_try_again(runtime.clock())
+        if not buckets and strange:
+            name, tables = next(iter(strange.items()))
+            raise EngineUnavailable(
+                f"Delta {name} adds to table {', '.join(sorted(tables))}, which this application does not have: a "
+                "process of the code that put it has to run."
+            )
+        if not buckets:
+            return
+        emptied = empty_buckets(runtime, buckets, found, always=waiting.tries_all)
+        waiting.tried(emptied)
+        waiting.lost.update(*emptied.values())
+    raise Contended(f"Deltas were still pending after {LOOKS_MAX} looks.")
+
+
+def _jittered(seconds: float) -> float:
+    return seconds * (1 + JITTER * (2 * random() - 1))  # noqa: S311 - jitter
+
+
+def _still_there(runtime: Runtime, waiting: WaitingDeltas, names: Collection[str]) -> Texts:
+    """Those of these deltas that are there, as they are.
+
+    Own deltas of an answered transaction can be asked for one by one. Of another call's transaction the ledger item may
+    be readable and its delta not yet: they are read as of one moment.
+    """
+    application = runtime.application.name
+    keys = {delta_key(application, name): name for name in sorted(names)}
+    own = [key for key, name in keys.items() if name in waiting.own]
+    found = read_state(runtime, own, consistent=True) if own else {}
+    if others := [key for key in keys if keys[key] not in waiting.own]:
+        found |= runtime.engine.read_together(others)
+    return {keys[key]: str(item.get("s", "")) for key, item in found.items()}
+
+
+def read_deltas(application: str, texts: Mapping[str, str]) -> tuple[dict[str, Delta], dict[str, str]]:
+    """The deltas of stored texts, and what to do about those that cannot be read: these keep no others waiting."""
+    deltas: dict[str, Delta] = {}
+    unread: dict[str, str] = {}
+    for name, text in texts.items():
+        try:
+            deltas[name] = Delta.of(text, delta_key(application, name))
+        except EngineError as error:
+            unread[name] = str(error)
+    return deltas, unread
+
+
+def _of_other_code(runtime: Runtime, deltas: Mapping[str, Delta]) -> dict[str, set[str]]:
+    """The deltas that add to tables which this code does not have, with these: other code put them, and moves them."""
+    tables = runtime.application.tables.keys()
+    strange = {name: {each.key[0] for each in delta.additions} - tables for name, delta in deltas.items()}
+    return {name: unknown for name, unknown in strange.items() if unknown}
+
+
+class Head(NamedTuple):
+    """The head of a bucket: who empties it."""
+
+    revision: int = 0
+    holder: str = ""
+    until: float = 0.0  # when the lease ends; with a holder
+    before: float = 0.0  # until then the bucket rests
+    looked: float = 0.0  # when it was emptied last
+
+    @classmethod
+    def of(cls, item: Mapping[str, object] | None) -> "Head":
+        """The head of a state item. Raises ``EngineError`` for one that is damaged."""
+        if not item:
+            return cls()
+        try:
+            until, before, looked = (float(str(item.get(name, 0))) for name in ("until", "before", "looked"))
+            return cls(int(str(item["r"])), str(item.get("holder", "")), until, before, looked)
+        except (KeyError, TypeError, ValueError):
+            raise damaged("The head of a bucket") from None
+
+    def attributes(self) -> dict[str, object]:
+        """The attributes of the state item; the store keeps its revision. Times are texts, as no sum needs them."""
+        return {"holder": self.holder, **{name: f"{getattr(self, name):.3f}" for name in ("until", "before", "looked")}}
+
+    def is_free(self, now: float) -> bool:
+        # A time further ahead is of a clock that is fast: nobody waits for it.
+        rests = now < self.before <= now + REST_SECONDS
+        leased = bool(self.holder) and now < self.until <= now + LEASE_SECONDS
+        return not (rests or leased)
+
+
+class SharedRows(NamedTuple):
+    """The rows of a bucket at which processes met each other. They have an item of their own, so that a lease, which is
+    written twice a round, stays small.
+    """
+
+    revision: int = 0
+    rows: Mapping[str, float] = MappingProxyType({})  # by name: when somebody met at each last
+
+    @classmethod
+    def of(cls, item: Mapping[str, object] | None) -> "SharedRows":
+        """The rows of a state item. One that is damaged names none: it guards nothing, and is written anew."""
+        revision, stored = (item or {}).get("r", 0), str((item or {}).get("s", ""))
+        with suppress(TypeError, ValueError):
+            rows = dict(each.split("@") for each in stored.split())
+            return cls(int(str(revision)), {name: float(at) for name, at in rows.items()})
+        return cls(int(revision) if isinstance(revision, int | Decimal) else 0)
+
+    def since(self, time: float) -> dict[str, float]:
+        """The rows at which somebody met since then."""
+        return {name: at for name, at in self.rows.items() if at >= time}
+
+    def attributes(self) -> dict[str, object]:
+        latest = sorted(self.rows.items(), key=lambda each: -each[1])[:SHARED_ROWS_MAX]
+        return {"s": " ".join(f"{name}@{at:.0f}" for name, at in latest)}
+
+
+def learn_shared(runtime: Runtime) -> None:
+    """Reads which rows others have met at, if this process met others lately."""
+    sharing, now = runtime.pace.sharing, runtime.clock()
+    if sharing.wants_heads(now):
+        sharing.heads_at = now
+        for shared in read_shared(runtime).values():
+            sharing.learn(shared.since(now - SHARED_SECONDS))
+
+
+def read_shared(runtime: Runtime) -> dict[int, SharedRows]:
+    """The shared rows of all buckets, in one request."""
+    keys = {shared_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
+    found = runtime.engine.read_state(keys)
+    return {bucket: SharedRows.of(found.get(key)) for key, bucket in keys.items()}
+
+
+def read_heads(runtime: Runtime) -> dict[int, Head]:
+    """The heads of all buckets, in one request. One that is damaged is as one that there never was."""
+    keys = {head_key(runtime.application.name, bucket): bucket for bucket in range(BUCKETS)}
+    found, heads = runtime.engine.read_state(keys), dict.fromkeys(range(BUCKETS), Head())
+    for key, bucket in keys.items():
+        with suppress(EngineError):
+            heads[bucket] = Head.of(found.get(key))
+    return heads
+
+
+def note_unvisited(runtime: Runtime) -> None:
+    """Notes the buckets that nobody has emptied for ten minutes: a process may have died, and nobody come after it."""
+    now = runtime.clock()
+    looked = {bucket: head.looked for bucket, head in read_heads(runtime).items()}
+    runtime.pace.sharing.unvisited = {bucket for bucket, at in looked.items() if now >= at + LOOKED_SECONDS}
+
+
+def empty_unvisited(runtime: Runtime) -> None:
+    """Empties some of the buckets that were noted, so that a new process has looked into all after a few batches."""
+    unvisited = runtime.pace.sharing.unvisited
+    chosen = sorted(unvisited)[:AT_ONCE_MAX]
+    unvisited.difference_update(chosen)  # before they are: one that fails must not be in the way of the others
+    if chosen:
+        empty_buckets(runtime, chosen, {})
+
+
+def pending_in(runtime: Runtime, bucket: int, *, consistent: bool = True, most: int = FOUND_MAX) -> Texts:
+    """The deltas of a bucket, as they were read. most: of one stripe."""
+    return _pending(runtime, [bucket], consistent=consistent, most=most)[bucket]
+
+
+def _pending(runtime: Runtime, buckets: Iterable[int], *, consistent: bool, most: int = FOUND_MAX) -> dict[int, Texts]:
+    """The deltas of buckets: their stripes are read side by side. Raises the first error of a read."""
+    found: dict[int, Texts] = {bucket: {} for bucket in buckets}
+    stripes = [(bucket, stripe) for bucket in found for stripe in range(STRIPES)]
+    application, read = runtime.application.name, runtime.engine.read_entries
+    wanted = {at: Entries(stripe_partition(application, *at), most, consistent=consistent) for at in stripes}
+    calls = ((at, partial(read, entries)) for at, entries in wanted.items())
+    failed: EngineError | HandlerError | None = None
+    for (bucket, _), entries in in_slots(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
+        if isinstance(entries, EngineError | HandlerError):
+            failed = failed or entries
+        else:
+            found[bucket].update(entries)
+    if failed is not None:
+        raise failed
+    return found
+
+
+def empty_buckets(
+    runtime: Runtime, buckets: Collection[int], known: Mapping[str, str], *, always: bool = False
+) -> dict[int, set[LostRow]]:
+    """Empties some of these buckets that nobody else is at; returns those, with rows that somebody had removed.
+
+    known: deltas that are there, as they were read. always: also what a row refused a moment ago.
+    """
+    turns = {bucket: Turn(runtime, bucket) for bucket in runtime.pace.sharing.next_buckets(buckets, AT_ONCE_MAX)}
+    taken = _side_by_side(runtime, {bucket: turn.take for bucket, turn in turns.items()})
+    leased = [bucket for bucket, is_taken in taken.items() if is_taken]
+    # A query that is not consistent may miss the newest; own deltas are added to what it finds.
+    found = _pending(runtime, leased, consistent=False) if leased else {}
+    for name, text in known.items():
+        if bucket_in(name) in found:
+            found[bucket_in(name)][name] = text
+    empty = {
+        bucket: partial(_empty, runtime, turns[bucket], bucket, texts, always=always) for bucket, texts in found.items()
+    }
+    movers: dict[int, Mover] = _side_by_side(runtime, empty)
+    runtime.pace.sharing.merged += sum(mover.merged for mover in movers.values())
+    return {bucket: mover.lost for bucket, mover in movers.items()}
+
+
+def _side_by_side(runtime: Runtime, calls: Mapping[int, Callable[[], T]]) -> dict[int, T]:
+    """The results of a call for each bucket. Raises the first error when all have ended."""
+    found: dict[int, T] = {}
+    failed: EngineError | HandlerError | None = None
+    for bucket, result in in_slots(runtime.slots, calls.items(), at=lambda bucket: head_key("", bucket)):
+        if isinstance(result, EngineError | HandlerError):
+            failed = failed or result
+        else:
+            found[bucket] = result
+    if failed is not None:
+        raise failed
+    return found
+
+
+class Turn:
+    """The lease of one bucket, taken and renewed by one process."""
+
+    def __init__(self, runtime: Runtime, bucket: int) -> None:
+        self.runtime, self.engine = runtime, runtime.engine
+        self.key = head_key(runtime.application.name, bucket)
+        self.head = Head()
+        self.holder = urandom(4).hex()
+
+    def take(self) -> bool:
+        """Takes the lease; False where another process has it."""
+        try:
+            # Read as cheaply as may be: all who wait look at it, and the revision guards what is written.
+            self.head = Head.of(self.engine.read_state([self.key]).get(self.key))
+        except EngineUnavailable:
+            raise
+        except EngineError:  # it guards nothing, so it is made anew
+            self.engine.transact([DeleteState(self.key)], 0)
+            self.head = Head()
+        return self.head.is_free(self.runtime.clock()) and self._write(holder=self.holder, before=0.0)
+
+    def renew(self) -> None:
+        """Keeps the lease, if half of it is over: otherwise others read and move the same. A lost one is not missed."""
+        if self.runtime.clock() >= self.head.until - LEASE_SECONDS / 2:
+            self._write()
+
+    def give_back(self) -> None:
+        """Ends the lease, and lets the bucket rest."""
+        now = self.runtime.clock()
+        self._write(holder="", before=now + REST_SECONDS, looked=now)
+
+    def _write(self, **changes: Any) -> bool:
+        head = self.head._replace(until=self.runtime.clock() + LEASE_SECONDS, **changes)
+        if not self.engine.swap_state(self.key, head.attributes(), self.head.revision):
+            return False
+        self.head = head._replace(revision=self.head.revision + 1)
+        return True
+
+
+def _empty(runtime: Runtime, turn: Turn, bucket: int, found: Texts, *, always: bool) -> Mover:
+    """Moves what was found of a bucket, whose lease is taken."""
+    deltas, _ = read_deltas(runtime.application.name, found)
+    now, mover = runtime.clock(), Mover(runtime, found, turn.renew)
+    others = _of_other_code(runtime, deltas)
+    mover.move_all(
+        {
+            name: delta
+            for name, delta in deltas.items()
+            if name not in others and (always or _is_tried_again(delta, now))
+        }
+    )
+    _note_shared(runtime, bucket, _met(deltas))
+    turn.give_back()
+    return mover
+
+
+def _note_shared(runtime: Runtime, bucket: int, met: Collection[str]) -> None:
+    """Notes the rows at which processes met each other, unless that was noted a moment ago."""
+    if not met:
+        return
+    key, now = shared_key(runtime.application.name, bucket), runtime.clock()
+    shared = SharedRows.of(runtime.engine.read_state([key]).get(key))
+    if any(shared.rows.get(row, 0.0) < now - SHARED_FRESH_SECONDS for row in met):
+        rows = shared.since(now - SHARED_SECONDS) | dict.fromkeys(met, now)
+        runtime.engine.swap_state(key, SharedRows(0, rows).attributes(), shared.revision)  # or others note theirs
+
+
+def _is_tried_again(delta: Delta, now: float) -> bool:
+    # A time ahead is of a clock that is fast: nobody waits for it.
+    return delta.refused is None or not delta.refused.tried <= now < delta.refused.tried + TRIED_AGAIN_SECONDS
+
+
+def _met(deltas: Mapping[str, Delta]) -> set[str]:
+    """The names of rows at which somebody met others, and of those of which two deltas are pending."""
+    once: set[str] = set()
+    found: set[str] = set()
+    for delta in deltas.values():
+        found |= {*delta.met} | (once & delta.rows)
+        once |= delta.rows
+    return found

@@ -1,0 +1,241 @@
+"""Deltas: additions to shared rows, which wait in state items of their own until somebody adds them to the rows.
+
+A transaction that would meet others at a row puts what it adds into a *delta* instead, which no other process writes.
+Deltas lie in *buckets*, by a hash of their rows; a bucket is as many item collections, its *stripes*, as it takes for
+no partition key to get more than 1,000 write units a second. A ledger item names the deltas of its last step, each with
+the rows that its item adds to. ``commit.buckets`` waits for deltas, and moves them into their rows;
+docs/decisions/0080-deltas.md has the reason of each guard.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from decimal import DecimalException
+from functools import lru_cache
+from json.encoder import encode_basestring as quoted
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from streamfold.errors import EngineError, RecordError, damaged
+from streamfold.ledger.contribution import stored_key_text, untagged
+from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
+from streamfold.records.values import decode, number_text
+from streamfold.writes.guarded import AddRow, RowKey, StateKey
+
+BUCKETS = 16
+STRIPES = 16
+"""Item collections of a bucket: one partition key takes 1,000 write units a second (Developer Guide,
+bp-partition-key-design)."""
+ROWS_MAX = 99
+"""Rows of a delta: one transaction deletes the delta and adds to each of them."""
+ADDITION_LETTERS_MAX = 450
+"""Letters of one addition: two for each row of a delta, of four bytes a letter, fit the 400 KB of an item."""
+ADDITION_BYTES_MAX = 4 * ADDITION_LETTERS_MAX
+ID_BYTES = 8
+"""Random bytes of a name: 64 bits, so that no two deltas have one, also in a year of a thousand processes."""
+NAME_LETTERS = 2 + 2 * ID_BYTES
+HEX_DIGITS = frozenset("0123456789abcdef")
+ROWS_KEPT_MAX = 10_000
+"""Rows whose names are cached: each addition asks for the name of its row."""
+
+DeltaNames = Mapping[str, frozenset[str]]
+"""Deltas by their names, each with the names of the rows that an item adds to by it."""
+
+
+@lru_cache(ROWS_KEPT_MAX)
+def named(row: RowKey) -> str:
+    """The name of a row, as ledger items and buckets' heads have it."""
+    return row_name(row)
+
+
+@lru_cache(ROWS_KEPT_MAX)
+def bucket_of(row: RowKey) -> int:
+    """The bucket of a row. It follows from the row alone, so that a correction of the row knows where to look."""
+    return crc32(named(row).encode()) % BUCKETS
+
+
+def new_name(bucket: int, token: str) -> str:
+    """The name of a delta: its bucket, and a random token, of which the first digit is the stripe."""
+    return f"{bucket:x}{token}"
+
+
+def bucket_in(name: str) -> int:
+    """The bucket in a delta's name."""
+    return int(name[0], 16)
+
+
+def delta_key(application: str, name: str) -> StateKey:
+    return StateKey(stripe_partition(application, bucket_in(name), int(name[1], 16)), name)
+
+
+def stripe_partition(application: str, bucket: int, stripe: int) -> str:
+    return f"delta#{application}#{bucket:x}#{stripe:x}"
+
+
+def head_key(application: str, bucket: int) -> StateKey:
+    """The key of the item that has who empties a bucket.
+
+    Each has a partition of its own: all processes that wait for a bucket read it again and again.
+    """
+    return StateKey(f"bucket#{application}#{bucket:x}", "head")
+
+
+def shared_key(application: str, bucket: int) -> StateKey:
+    """The key of the item that has which rows of a bucket are shared."""
+    return StateKey(f"bucket#{application}#{bucket:x}", "shared")
+
+
+def names_text(names: DeltaNames) -> str:
+    """The names of deltas as a ledger item or a claim has them."""
+    return " ".join(name + "".join(sorted(rows)) for name, rows in sorted(names.items()))
+
+
+@lru_cache(ROWS_KEPT_MAX)
+def names_in(text: str) -> DeltaNames:
+    """The deltas that a ledger item or a claim names. Raises ``EngineError`` for a text that is damaged."""
+    found = {}
+    for each in text.split():
+        rows = each[NAME_LETTERS:]
+        if len(each) < NAME_LETTERS or not {*each[:NAME_LETTERS]} <= HEX_DIGITS or len(rows) % ROW_NAME_LETTERS:
+            raise damaged("What a ledger item or a claim names")
+        found[each[:NAME_LETTERS]] = frozenset(
+            rows[place : place + ROW_NAME_LETTERS] for place in range(0, len(rows), ROW_NAME_LETTERS)
+        )
+    return found
+
+
+def may_wait(write: object) -> bool:
+    """Whether an addition may go through a delta: it has amounts and contributors alone.
+
+    Entries, plain attributes and rows that expire stay in the transaction of their ledger item. So do additions without
+    amounts: the code of their handlers names no aggregate that is added up, so their function has no permissions for
+    deltas (``Derivation.delta_keys``).
+    """
+    return (
+        type(write) is AddRow
+        and bool(write.amounts)
+        and not (write.stamp or write.changed_entries or write.values or write.removed or write.born)
+        and write.life is None
+        and write.contributors_below is None
+        and len(_addition_text(write)) <= ADDITION_LETTERS_MAX
+    )
+
+
+class RowRefusal(NamedTuple):
+    """Why a row takes no addition of a delta, and when that was tried last."""
+
+    reason: str
+    tried: int  # epoch seconds
+
+
+class Delta(NamedTuple):
+    """Additions of one transaction to rows of one bucket.
+
+    Of each row it has at most two: of items that are new to the row, and of those that the row must count already,
+    which have ``contributors_min``. If somebody removed the row, the first one is kept and the second one is dropped.
+    """
+
+    additions: tuple[AddRow, ...]
+    handlers: tuple[str, ...] = ()  # whose additions they are, for messages and counts
+    met: tuple[str, ...] = ()  # names of the rows at which the process met others
+    refused: RowRefusal | None = None  # what is left of a delta that some row takes no more
+
+    @property
+    def rows(self) -> frozenset[str]:
+        """The names of its rows."""
+        return frozenset(named(each.key) for each in self.additions)
+
+    def text(self) -> str:
+        """The text of the state item. Equal deltas have equal texts."""
+        refused = f',"refused":[{quoted(self.refused.reason)},{self.refused.tried}]' if self.refused else ""
+        met = f',"met":[{",".join(map(quoted, self.met))}]' if self.met else ""
+        handlers = f',"by":[{",".join(map(quoted, self.handlers))}]'
+        return f'{{"add":[{",".join(map(_addition_text, self.additions))}]{handlers}{met}{refused}}}'
+
+    @classmethod
+    def of(cls, text: str, key: StateKey | None = None) -> "Delta":
+        """The delta of a stored text. Raises ``EngineError`` for one that is damaged; with its key, says what to do."""
+        try:
+            stored = json.loads(text)
+            refused = RowRefusal(*stored["refused"]) if "refused" in stored else None
+            met = tuple(stored.get("met", ()))
+            return cls(tuple(map(_addition, stored["add"])), tuple(stored["by"]), met, refused)
+        except (AttributeError, KeyError, RecordError, TypeError, ValueError, DecimalException):
+            raise damaged_delta(key) if key else damaged("A delta") from None
+
+
+def damaged_delta(key: StateKey) -> EngineError:
+    return EngineError(
+        f"A delta cannot be read, so what it adds is in no row: {key.pk} / {key.sk} in the state table. Remove it, "
+        "then run streamfold verify --rows --repair, which corrects its rows."
+    )
+
+
+def _addition_text(write: AddRow) -> str:
+    amounts = ",".join([f'{quoted(name)}:"{number_text(amount)}"' for name, amount in write.amounts.items()])
+    minimum = "null" if write.contributors_min is None else str(write.contributors_min)
+    unversioned = ",true" if write.unversioned else ""
+    return f"[{stored_key_text(write.key)},{{{amounts}}},{write.contributors},{minimum}{unversioned}]"
+
+
+def _addition(stored: list[Any]) -> AddRow:
+    table, partition, sort, amounts, contributors, minimum, *unversioned = stored
+    return AddRow(
+        (table, untagged(partition), untagged(sort)),
+        {name: decode({"N": text}) for name, text in amounts.items()},
+        contributors,
+        bool(unversioned),
+        contributors_min=minimum,
+    )
+
+
+def _checked(merged: AddRow) -> AddRow:
+    # A sum of ints is exact, whatever its digits.
+    for amount in merged.amounts.values():
+        number_text(amount)
+    return merged
+
+
+class Additions:
+    """The additions of some units or deltas to rows, each with its two halves."""
+
+    def __init__(self, additions: Iterable[AddRow] = ()) -> None:
+        self.halves: dict[tuple[RowKey, bool], AddRow] = {}
+        self.rows: dict[RowKey, None] = {}
+        for each in additions:
+            self.add(each)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def copy(self) -> "Additions":
+        made = Additions()
+        made.halves, made.rows = self.halves.copy(), self.rows.copy()
+        return made
+
+    def add(self, write: AddRow) -> None:
+        """Adds an addition. Raises ``decimal.Inexact`` or ``HandlerError`` if a sum would need more than 38 digits."""
+        half = write.key, write.contributors_min is None
+        # Whether the row may be empty afterwards is decided when it is added to, by all that is added then.
+        plain = write._replace(requires_contributor=False) if write.requires_contributor else write
+        self.halves[half] = _checked(self.halves[half].merged(plain)) if half in self.halves else plain
+        self.rows[write.key] = None
+
+    def entering(self, row: RowKey) -> AddRow | None:
+        """What items add that are new to a row."""
+        return self.halves.get((row, True))
+
+    def counted(self, row: RowKey) -> AddRow | None:
+        """What changes contributions that a row must count already."""
+        return self.halves.get((row, False))
+
+    def both(self, row: RowKey) -> AddRow:
+        """All that is added to a row, as one write: it refuses to leave the row without a contributor."""
+        entering, counted = self.entering(row), self.counted(row)
+        joined = _checked(entering.merged(counted)) if entering and counted else entering or counted
+        assert joined is not None, "only rows that are added to are asked for"
+        return joined._replace(requires_contributor=True) if joined.contributors < 0 else joined
+
+    def delta(self, handlers: Iterable[str], met: Iterable[str]) -> Delta:
+        """The delta of these additions."""
+        additions = [self.halves[half] for half in sorted(self.halves, key=str)]
+        return Delta(tuple(additions), tuple(sorted(handlers)), tuple(sorted(met)))
