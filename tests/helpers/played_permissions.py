@@ -256,7 +256,7 @@ class Played:
                     found.append(made | expired)
         return found
 
-    def wait_for_deltas(self):
+    def settle(self):
         """Delivers what changed, until nothing changes any more and no fan-out is open."""
         for _ in range(ROUNDS_MAX):
             records = self.changed()
