@@ -13,7 +13,7 @@ A process waits a moment for its deltas; if nobody has emptied their buckets by 
 The lease saves work and guards nothing: two who empty one bucket meet at a delta, which only one of them deletes.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
@@ -21,11 +21,11 @@ from os import urandom
 from random import random
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.mover import LostRow, Mover
 from streamfold.commit.outcome import Failed
-from streamfold.commit.transactions import in_slots, read_state
+from streamfold.commit.transactions import all_in_slots, read_state
 from streamfold.engines import Entries
 from streamfold.errors import (
     Contended,
@@ -56,9 +56,13 @@ from streamfold.routes.route import Route
 from streamfold.runtime import SHARED_SECONDS, Runtime
 from streamfold.writes.guarded import (
     DeleteState,
-    StateKey,
     SwapText,
 )
+
+if TYPE_CHECKING:
+    from streamfold.writes.guarded import (
+        StateKey,
+    )
 
 LEASE_SECONDS = 2.0
 """A transaction takes 20 ms: a process that does not answer for so long has died, or is slower than another one."""
@@ -85,7 +89,6 @@ SHARED_FRESH_SECONDS = 10.0
 """Time after which it is noted again that a row is shared: each note is as large as all rows of the bucket."""
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
-T = TypeVar("T")
 Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
 """Rows by name, and whose changes wait for what a delta adds to them."""
 Texts = dict[str, str]
@@ -98,9 +101,8 @@ class WaitingDeltas:
     def __init__(self) -> None:
         self.own: Texts = {}  # put by this process, in transactions that were answered
         self.uncounted = 0  # of these
-        self.rows: dict[str, set[str]] = {}  # all that are waited for, with the names of the rows that matter
-        self.waiters: dict[str, list[Waiters]] = {}
-        self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have, by handler
+        self.waiters: dict[str, list[Waiters]] = {}  # of all deltas that are waited for
+        self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have when this is done, by handler
         self.gone: set[str] = set()  # seen absent
         self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
         self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
@@ -117,17 +119,12 @@ class WaitingDeltas:
     def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds the deltas that a ledger item or a claim names, with what is reported if they cannot be moved."""
         for name, rows in names_in(names).items():
-            self.rows.setdefault(name, set()).update(rows)
             self.waiters.setdefault(name, []).append((rows, routes, changes))
 
     def wait_for_item(self, found: LedgerItem, routes: Iterable[Route], changes: Sequence[Change]) -> None:
         """Adds the deltas that a ledger item names of these handlers."""
         for route in routes:
             self.wait_for(found.deltas(route.name), [route], changes)
-
-    def note(self, key: StateKey, handler: str, names: str) -> None:
-        """Notes what a ledger item has once this work is done."""
-        self.items[key, handler] = names
 
     def to_try_again(self, now: float) -> set[int]:
         """The buckets in which refused additions are tried again: once by each piece of work, and nobody waits."""
@@ -154,7 +151,7 @@ class WaitingDeltas:
 
 def wait_for_deltas(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     """Waits until all deltas that are waited for are in their rows; returns the failures of those that are not."""
-    pending = waiting.rows.keys() - waiting.gone
+    pending = waiting.waiters.keys() - waiting.gone
     if not pending:
         return []
     sharing, begun = runtime.pace.sharing, monotonic()
@@ -402,15 +399,9 @@ def _pending(runtime: Runtime, buckets: Iterable[int], *, consistent: bool, most
     stripes = [(bucket, stripe) for bucket in found for stripe in range(STRIPES)]
     application, read = runtime.application.name, runtime.engine.read_entries
     wanted = {at: Entries(stripe_partition(application, *at), most, consistent=consistent) for at in stripes}
-    calls = ((at, partial(read, entries)) for at, entries in wanted.items())
-    failed: EngineError | HandlerError | None = None
-    for (bucket, _), entries in in_slots(runtime.slots, calls, stops=lambda _: True, count=runtime.slots.reads):
-        if isinstance(entries, EngineError | HandlerError):
-            failed = failed or entries
-        else:
-            found[bucket].update(entries)
-    if failed is not None:
-        raise failed
+    calls = {at: partial(read, entries) for at, entries in wanted.items()}
+    for (bucket, _), entries in all_in_slots(runtime.slots, calls, stops=True, count=runtime.slots.reads).items():
+        found[bucket].update(entries)
     return found
 
 
@@ -422,7 +413,7 @@ def empty_buckets(
     known: deltas that are there, as they were read. always: also what a row refused a moment ago.
     """
     turns = {bucket: Turn(runtime, bucket) for bucket in runtime.pace.sharing.next_buckets(buckets, AT_ONCE_MAX)}
-    taken = _side_by_side(runtime, {bucket: turn.take for bucket, turn in turns.items()})
+    taken = all_in_slots(runtime.slots, {bucket: turn.take for bucket, turn in turns.items()})
     leased = [bucket for bucket, is_taken in taken.items() if is_taken]
     # A query that is not consistent may miss the newest; own deltas are added to what it finds.
     found = _pending(runtime, leased, consistent=False) if leased else {}
@@ -432,23 +423,9 @@ def empty_buckets(
     empty = {
         bucket: partial(_empty, runtime, turns[bucket], bucket, texts, always=always) for bucket, texts in found.items()
     }
-    movers: dict[int, Mover] = _side_by_side(runtime, empty)
+    movers: dict[int, Mover] = all_in_slots(runtime.slots, empty)
     runtime.pace.sharing.merged += sum(mover.merged for mover in movers.values())
     return {bucket: mover.lost for bucket, mover in movers.items()}
-
-
-def _side_by_side(runtime: Runtime, calls: Mapping[int, Callable[[], T]]) -> dict[int, T]:
-    """The results of a call for each bucket. Raises the first error when all have ended."""
-    found: dict[int, T] = {}
-    failed: EngineError | HandlerError | None = None
-    for bucket, result in in_slots(runtime.slots, calls.items(), at=lambda bucket: head_key("", bucket)):
-        if isinstance(result, EngineError | HandlerError):
-            failed = failed or result
-        else:
-            found[bucket] = result
-    if failed is not None:
-        raise failed
-    return found
 
 
 class Turn:

@@ -261,7 +261,7 @@ class Progress:
                 for each in guard.contributions:
                     if each.deltas and each.handler in routes:
                         deltas.wait_for(each.deltas, [routes[each.handler]], unit.changes)
-                        deltas.note(guard.key, each.handler, each.deltas)
+                        deltas.items[guard.key, each.handler] = each.deltas
 
     def done(self, unit: Unit) -> None:
         """Counts a unit that the state has already."""

@@ -89,6 +89,22 @@ def in_slots(
         raise unexpected
 
 
+def all_in_slots(
+    slots: CallSlots, calls: Mapping[Tag, Callable[[], Result]], *, stops: bool = False, count: int | None = None
+) -> dict[Tag, Result]:
+    """The results of calls. Raises the first error when all have ended. stops: no call is begun after an error."""
+    found: dict[Tag, Result] = {}
+    failed: EngineError | HandlerError | None = None
+    for tag, result in in_slots(slots, calls.items(), stops=lambda _: stops, count=count):
+        if isinstance(result, EngineError | HandlerError):
+            failed = failed or result
+        else:
+            found[tag] = result
+    if failed is not None:
+        raise failed
+    return found
+
+
 def join_all(flight: Flight, count: int) -> None:
     """Waits for calls whose results are not needed: a thread must not outlive its batch."""
     for _ in range(count):
