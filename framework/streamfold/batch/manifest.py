@@ -351,17 +351,10 @@ def _mark_deltas(handlers: Mapping[str, ManifestEntry], mark: DeltasMark | None)
 
 def change_deltas(runtime: Runtime, change: Callable[[DeltasMark | None], DeltasMark | None]) -> DeltasMark | None:
     """Changes the mark of deltas, and returns it. Raises ``Contended`` when others write the manifest at every try."""
-    key = manifest_key(runtime.application.name)
-    for _ in runtime.tries():
-        before = read_manifest(runtime.application.name, runtime.engine)
-        mark = change(before.deltas)
-        if mark == before.deltas or not before.handlers:
-            return before.deltas
-        handlers = {name: dict(entry) for name, entry in before.handlers.items()}
-        _mark_deltas(handlers, mark)
-        if runtime.engine.swap_state(key, before._replace(handlers=handlers).attributes(), before.revision):
-            return mark
-    raise Contended(f"The manifest of {runtime.application.name!r} was written by others {TRIES_MAX} times: try again.")
+    name, engine = runtime.application.name, runtime.engine
+    return _rewrite(
+        name, engine, runtime.tries(), lambda before, handlers: _mark_deltas(handlers, change(before.deltas))
+    ).deltas
 
 
 def note_may_put(runtime: Runtime) -> None:
@@ -404,17 +397,31 @@ def _mark(
     note: Callable[[str, ManifestEntry], None],
 ) -> None:
     """Changes the marks of some handlers of the manifest."""
+
+    def change(_: Manifest, handlers: Mapping[str, ManifestEntry]) -> None:
+        for name in handlers.keys() & set(names):
+            note(name, handlers[name])
+
+    _rewrite(application, engine, tries, change)
+
+
+def _rewrite(
+    application: str,
+    engine: Engine,
+    tries: Iterable[int],
+    change: Callable[[Manifest, Mapping[str, ManifestEntry]], None],
+) -> Manifest:
+    """Changes the entries of handlers in the manifest, and returns it."""
     # The swap is refused if another process wrote in between: its marks must not be overwritten by those read before.
     for _ in tries:
         before = read_manifest(application, engine)
         handlers = {name: dict(entry) for name, entry in before.handlers.items()}
-        for name in handlers.keys() & set(names):
-            note(name, handlers[name])
-        if handlers == before.handlers:
-            return
+        change(before, handlers)
         after = before._replace(handlers=handlers)
-        if engine.swap_state(manifest_key(application), after.attributes(), before.revision):
-            return
+        if handlers == before.handlers or engine.swap_state(
+            manifest_key(application), after.attributes(), before.revision
+        ):
+            return after
     raise Contended(f"The manifest of {application!r} was written by others {TRIES_MAX} times in a row: try again.")
 
 
