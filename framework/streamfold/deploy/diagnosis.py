@@ -13,11 +13,12 @@ from streamfold.app import App
 from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
 from streamfold.batch.process import check_settings, undeclared_names
 from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
+from streamfold.deploy.rules import DeploymentRule, mapping_rules
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError, manual
 from streamfold.lambda_entry.function import check_parking
 from streamfold.settings import Settings
-from streamfold.settings.limits import CALL_SECONDS_MAX, SECONDS_A_DAY
+from streamfold.settings.limits import CALL_SECONDS_MAX
 from streamfold.testing.mapping_settings import FOREVER
 
 GOOD, BAD, UNSEEN = "good", "bad", "not allowed to look"
@@ -157,9 +158,16 @@ def response_type(content: Mapping[str, Any]) -> Diagnosis:
     return good(REPORTS_ITEMS)
 
 
+def _rules(content: Mapping[str, Any]) -> Mapping[str, DeploymentRule]:
+    return mapping_rules(kinesis=":kinesis:" in str(content.get("EventSourceArn", "")))
+
+
 def starting_position(content: Mapping[str, Any]) -> Diagnosis:
-    if content.get("StartingPosition") == "LATEST":
-        return bad("LATEST misses records while a mapping is made", "make it anew with StartingPosition: TRIM_HORIZON")
+    if not _rules(content)["StartingPosition"].holds(content):
+        return bad(
+            f"{content.get('StartingPosition')} misses records while a mapping is made",
+            "make it anew with StartingPosition: TRIM_HORIZON",
+        )
     return good(str(content.get("StartingPosition")))
 
 
@@ -173,9 +181,10 @@ def bisect(content: Mapping[str, Any]) -> Diagnosis:
 
 def limits(content: Mapping[str, Any]) -> Diagnosis:
     retries, age = content.get("MaximumRetryAttempts", FOREVER), content.get("MaximumRecordAgeInSeconds", FOREVER)
-    if retries == FOREVER and not 0 < age < SECONDS_A_DAY:
+    rules = _rules(content)
+    if not (rules["MaximumRetryAttempts"].holds(content) and rules["MaximumRecordAgeInSeconds"].holds(content)):
         return bad(
-            "a record that fails is tried for ever, and its shard stops until it expires",
+            f"{retries} retries, {age} seconds: without both limits a record is tried for ever, or lost",
             "set MaximumRetryAttempts: 20 and MaximumRecordAgeInSeconds: 43200",
         )
     return good(f"{retries} retries, {age} seconds")
@@ -184,6 +193,8 @@ def limits(content: Mapping[str, Any]) -> Diagnosis:
 def destination(mapping: LiveMapping) -> Diagnosis:
     if mapping.failures_to is None:
         return bad("records that are given up are lost", "set DestinationConfig.OnFailure to a bucket")
+    if mapping.failures_to.split(":")[2] != "s3":
+        return bad("only a bucket keeps whole records", "set DestinationConfig.OnFailure to a bucket")
     return good(mapping.failures_to.split(":")[2])
 
 

@@ -18,19 +18,18 @@ from streamfold.deploy.check.review import (
 )
 from streamfold.deploy.filters import PATTERNS_MAX, Beginning, beginnings_of, filter_of
 from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
+from streamfold.deploy.rules import PARTIAL_RESPONSE, mapping_rules
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS
 from streamfold.lifecycle.verify import AskedSample
-from streamfold.routes.route import AGE_SECONDS_MAX, ATTEMPTS_MAX
 from streamfold.settings.readers import PREFIX
-from streamfold.testing.mapping_settings import AGE_SECONDS_MIN, RANGES, Filters
+from streamfold.testing.mapping_settings import RANGES, Filters
 
 STREAMS = ("DynamoDB", "Kinesis")
 READERS_MAX = 2
 """Readers of one shard of a table's stream (DynamoDB Developer Guide, Streams)."""
-PARTIAL_RESPONSE = ["ReportBatchItemFailures"]
 CONCURRENCY_MIN, CONCURRENCY_MAX = 2, 1000
 """Of a queue's mapping (API Reference, ScalingConfig)."""
 
@@ -107,19 +106,8 @@ def _check_stream(review: Review, found: FoundFunction, mapping: Mapped) -> None
     def require(path: str, accepts: Any, expected: str) -> None:
         review.require(at, given, path, accepts, expected)
 
-    require("StartingPosition", one_of("TRIM_HORIZON"), "TRIM_HORIZON: others miss records while the mapping is made")
-    require("FunctionResponseTypes", one_of(PARTIAL_RESPONSE), f"{PARTIAL_RESPONSE}: else all records of a batch fail")
-    require(
-        "BisectBatchOnFunctionError", is_on, "true: a batch that ends the function is halved until one record is left"
-    )
-    retries = "1 to 10000 retries: without a limit, one record may stop its shard until it expires"
-    require("MaximumRetryAttempts", within(1, ATTEMPTS_MAX), retries)
-    most = RANGES["age_seconds_max"][1] if kinesis else AGE_SECONDS_MAX - 1
-    require(
-        "MaximumRecordAgeInSeconds",
-        within(AGE_SECONDS_MIN, most),
-        f"{AGE_SECONDS_MIN} to {most} seconds: records that are given up are kept, and those that expire are not",
-    )
+    for rule in mapping_rules(kinesis=kinesis).values():
+        require(rule.property, rule.accepts, rule.expected)
     require("BatchSize", within(*RANGES["batch_size"], default=100), "1 to 10000 records")
     require("MaximumBatchingWindowInSeconds", within(*RANGES["window_seconds"], default=0), "0 to 300 seconds")
     require("ParallelizationFactor", within(*RANGES["parallelization_factor"], default=1), "1 to 10")
