@@ -14,6 +14,7 @@ import pytest
 
 from streamfold.records.values import EXACT
 from streamfold.writes.guarded import LedgerWrite
+from tests.helpers import accounting
 from tests.helpers.changed_writes import on_writes
 from tests.helpers.contributions import SCHEMA
 from tests.helpers.source import Source
@@ -24,6 +25,7 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=10)  #
 hypothesis.settings.load_profile("streamfold")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts a job behind so, and tests send Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+accounting.install()
 pytest.register_assert_rewrite(
     "tests.helpers.engine_contract",
     "tests.helpers.entries_contract",

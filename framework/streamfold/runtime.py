@@ -4,7 +4,7 @@ Application, settings, store, deadline, clock, and the process's knowledge of th
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from os import urandom
@@ -342,6 +342,19 @@ class Runtime(Deadline):
         self.engine = (
             self.store if self.seconds_left is no_end else Timed(self.store, self.seconds_left, self.stop_seconds)
         )
+
+    @property
+    def rows_expire(self) -> bool:
+        """Whether a row may expire; otherwise nothing is asked about lives (``ledger.lives``)."""
+        lives = self.known.lives
+        return bool(lives.targets or lives.rows) or self.application.rows_expire
+
+    @property
+    def emptying_handlers(self) -> Container[str]:
+        """The handlers whose steps note the rows that they may leave empty (``commit.emptying``)."""
+        if (self.actions or 0) > ACTIONS_MAX:  # a large transaction
+            return frozenset(route.name for route in self.application.routes)
+        return self.pace.emptying
 
     @property
     def chunk_actions(self) -> int:

@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import Change
-from streamfold.commit import plan, replanning
+from streamfold.commit import claims, plan
+from streamfold.commit.claims import OlderChanges
 from streamfold.commit.committer import Committer
-from streamfold.commit.replanning import OlderChanges
 from streamfold.derivations.audit import puts as audit_puts
 from streamfold.derivations.audit.kind import Audit
 from streamfold.derivations.audit.puts import audit_row
@@ -239,7 +239,7 @@ def _() -> Iterator[None]:
     tests=OLDER + "test_claims_of_another_item_whose_sort_key_begins_alike_are_not_asked",
 )
 def _() -> Iterator[None]:
-    with patch.object(replanning, "claimed_identity", lambda key, beginning: key.removeprefix(beginning)):
+    with patch.object(claims, "claimed_identity", lambda key, beginning: key.removeprefix(beginning)):
         yield
 
 
@@ -252,7 +252,7 @@ def _() -> Iterator[None]:
     read = MemoryEngine.read_entries
 
     def first(self: MemoryEngine, wanted: Any) -> Any:
-        return read(self, wanted) if wanted.before.endswith(replanning.BEHIND_VERSIONS) else []
+        return read(self, wanted) if wanted.before.endswith(claims.BEHIND_VERSIONS) else []
 
     with patch.object(MemoryEngine, "read_entries", first):
         yield

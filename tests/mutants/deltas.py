@@ -6,9 +6,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold import runtime
-from streamfold.batch import manifest, steps
+from streamfold.batch import manifest
 from streamfold.batch.already_applied import Redelivery
-from streamfold.commit import buckets, mover, pending, plan, replanning
+from streamfold.commit import buckets, ledger_units, mover, pending, plan, replanning
 from streamfold.commit.buckets import Mover, WaitingDeltas
 from streamfold.commit.pending import Progress
 from streamfold.ledger.contribution import LedgerItem
@@ -190,10 +190,8 @@ def _() -> Iterator[None]:
         return found._replace(contributions=contributions)
 
     with (
-        patch.object(steps, "wait_for_items", lambda *_: None),
-        patch.object(replanning, "wait_for_items", lambda *_: None),
-        patch.object(steps, "ready", passed),
-        patch.object(replanning, "ready", passed),
+        patch.object(ledger_units, "wait_for_items", lambda *_: None),
+        patch.object(ledger_units, "ready", passed),
     ):
         yield
 

@@ -56,14 +56,14 @@ def _() -> Iterator[None]:
 
 @mutant("attributes of a record that comes again are not copied", "attributes")
 def _() -> Iterator[None]:
-    named = Steps.named
+    named = Steps.pending_rows
 
-    def without_stored(steps: Any, unit: Any, found: Any) -> Any:
-        for routes, rows in named(steps, unit, found):
+    def without_stored(steps: Any, read: Any) -> Any:
+        for routes, rows in named(steps, read):
             rows.state_rows.clear()
             yield routes, rows
 
-    with patch.object(Steps, "named", without_stored):
+    with patch.object(Steps, "pending_rows", without_stored):
         yield
 
 

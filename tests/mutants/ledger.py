@@ -7,9 +7,10 @@ from unittest.mock import patch
 from streamfold import Change
 from streamfold.batch import steps as steps_module
 from streamfold.batch.steps import Steps
+from streamfold.commit import ledger_units
 from streamfold.commit import plan as plan_module
+from streamfold.commit.ledger_units import LedgerUnits
 from streamfold.commit.plan import ledger_unit
-from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.ledger import step as ledger_module
 from streamfold.ledger.contribution import LedgerItem
@@ -230,7 +231,11 @@ def _() -> Iterator[None]:
         unit = ledger_unit(*arguments, **options)
         return unit if unit is not None and unit.effects else None
 
-    with patch.object(steps_module, "ledger_unit", written), patch.object(plan_module, "ledger_unit", written):
+    with (
+        patch.object(steps_module, "ledger_unit", written),
+        patch.object(plan_module, "ledger_unit", written),
+        patch.object(ledger_units, "ledger_unit", written),
+    ):
         yield
 
 
@@ -279,10 +284,10 @@ def _() -> Iterator[None]:
 
 @mutant("a ledger item is read without asking for what is newest", equivalent=True)
 def _() -> Iterator[None]:
-    found = Replanner.found
+    read = LedgerUnits.read
 
-    def eventually(self: Replanner, units: Any, *, consistent: bool = False) -> Any:
-        return found(self, units)
+    def eventually(self: Any, wanted: Any, stored: Any = None, *, consistent: bool = False) -> Any:
+        return read(self, wanted, stored)
 
-    with patch.object(Replanner, "found", eventually):
+    with patch.object(LedgerUnits, "read", eventually):
         yield

@@ -65,9 +65,9 @@ def _() -> Iterator[None]:
 
     def reads_first(self: Steps, looking: Any, stored: Any) -> Any:
         asked = [
-            referents.Asked(route, work.item, work.changes[-1].new, fields)
-            for work, _, routed in looking
-            for route, fields in routed
+            referents.Asked(route, each.item, each.changes[-1].new, fields)
+            for each in looking
+            for route, fields in each.origin.routed
             if route.lookups
         ]
         names = [(each.item, each.route.name) for each in asked]

@@ -48,8 +48,8 @@ from zlib import crc32
 
 from streamfold.batch.manifest import begin_reading
 from streamfold.batch.order import ItemWork
+from streamfold.commit.ledger_units import filled
 from streamfold.commit.pending import NamedRows, PendingWork
-from streamfold.commit.replanning import filled
 from streamfold.commit.transactions import read_state_in_calls
 from streamfold.engines import StateItems
 from streamfold.errors import EngineUnavailable, RecordError
@@ -183,7 +183,7 @@ class Redelivery:
         """Has the batch wait for what an applied item's last step may have left in deltas."""
         work, routes = applied
         for route in routes:
-            pending_work.deltas.wait_for(attributes.get(route.name + ".p", ""), [route], work.changes)
+            pending_work.wait_for(attributes.get(route.name + ".p", ""), [route], work.changes)
 
     def _takes_pending(
         self,

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
+from streamfold.commit.ledger_units import ReadItem
 from streamfold.commit.outcome import Failed
+from streamfold.commit.plan import Unit
 from streamfold.commit.referents import Asked, LookedUp, look_up
-from streamfold.commit.replanning import FoundUnits
 from streamfold.derivations.derivation import contributing, derived
 from streamfold.ledger.contribution import Contribution, LedgerItem
 from streamfold.ledger.schema import Schema
@@ -28,16 +29,13 @@ from streamfold.records.images import Image
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import StateKey
 
 
-class Looking(NamedTuple):
-    """An item some of whose handlers look others up, and what its ledger item holds."""
+class BatchItem(NamedTuple):
+    """What a batch has of a ledger item: the changes of its item, and the handlers that they are routed to."""
 
     work: ItemWork
-    key: StateKey
     routed: Sequence[RoutedFields]
-    found: LedgerItem
 
 
 class _Trying(NamedTuple):
@@ -62,16 +60,16 @@ class StepsWithReferents:
     def schema(self) -> Schema:
         return self.runtime.known.schema
 
-    def of(self, read: Sequence[Looking]) -> list[dict[str, Step]]:
+    def of(self, read: Sequence[ReadItem[BatchItem]]) -> list[dict[str, Step]]:
         """The steps of items, by handler, of those that look others up. Raises ``EngineError``."""
         found: list[dict[str, Step]] = [{} for _ in read]
         trying: list[_Trying] = []
-        for number, (work, _, routed, held) in enumerate(read):
-            for route, fields in (each for each in routed if each[0].lookups):
-                if not _is_newer(held, route, work.changes[-1].version_text):
-                    trying.append(_Trying(number, route, fields, list(work.changes)))
+        for number, item in enumerate(read):
+            for route, fields in (each for each in item.origin.routed if each[0].lookups):
+                if not _is_newer(item.found, route, item.changes[-1].version_text):
+                    trying.append(_Trying(number, route, fields, list(item.changes)))
                 else:
-                    found[number][route.name] = Step(route, work.changes[-1].version_text, None, {})
+                    found[number][route.name] = Step(route, item.changes[-1].version_text, None, {})
         while trying:
             asked = [self._asked(each, read[each.number]) for each in trying]
             looked_up = iter(look_up(self.runtime, [each for each in asked if each is not None]))
@@ -85,13 +83,13 @@ class StepsWithReferents:
             trying = remaining
         return found
 
-    def _asked(self, trying: _Trying, read: Looking) -> Asked | None:
+    def _asked(self, trying: _Trying, read: ReadItem[BatchItem]) -> Asked | None:
         """The lookups of the newest change that remains; None if its record fails."""
         change = trying.changes[-1]
         try:
             check_view(trying.route, change)
             held = read.found.references(trying.route.name)
-            return Asked(trying.route, read.work.item, change.new, trying.fields, held)
+            return Asked(trying.route, read.item, change.new, trying.fields, held)
         except Exception as error:  # noqa: BLE001 - an image that cannot be read fails its record only
             self.failing.fails(trying.changes.pop(), trying.route, error)
             return None
@@ -109,39 +107,40 @@ class StepsWithReferents:
         expects = route.name not in self.emptying
         return Step(route, change.version_text, None, after, expects, looked_up.references)
 
-    def again(self, units: FoundUnits) -> tuple[FoundUnits, list[Failed]]:
+    def again(self, read: Sequence[ReadItem[Unit]]) -> tuple[list[ReadItem[Unit]], list[Failed]]:
         """Units for ledger items that were read since, with steps of referents that are read after these.
 
         What was read before may be older than what another write has made since of newer referents. A handler that
         raises now leaves the unit, and fails. Raises ``EngineError``.
         """
         asked = []
-        for unit, found in units:
-            for step in unit.steps:
-                if step.route.lookups and not _is_newer(found, step.route, step.version):
-                    image, fields = self._images[step.route.name, unit.item]
-                    held = found.references(step.route.name)
-                    asked.append(Asked(step.route, unit.item, image, fields, held))
+        for item in read:
+            for step in item.steps:
+                if step.route.lookups and not _is_newer(item.found, step.route, step.version):
+                    image, fields = self._images[step.route.name, item.item]
+                    held = item.found.references(step.route.name)
+                    asked.append(Asked(step.route, item.item, image, fields, held))
         known = {
             (each.item, each.route.name): (each, found)
             for each, found in zip(asked, look_up(self.runtime, asked), strict=True)
         }
         planned, failed = [], []
-        for unit, found in units:
+        for item in read:
             steps = []
-            for step in unit.steps:
-                one, looked_up = known.get((unit.item, step.route.name), (None, None))
+            for step in item.steps:
+                one, looked_up = known.get((item.item, step.route.name), (None, None))
                 if one is None or looked_up is None:
                     steps.append(step)
                     continue
                 rows, error = derived(step.route, looked_up.image, one.fields, self.schema)
                 if error := looked_up.error or error:
-                    failed += [Failed(change, step.route, error) for change in unit.changes]
+                    failed += [Failed(change, step.route, error) for change in item.changes]
                 else:
                     steps.append(step._replace(after=rows, references=looked_up.references))
             if steps:
                 routes = tuple(step.route for step in steps)
-                planned.append((unit._replace(steps=tuple(steps), routes=routes), found))
+                unit = item.origin._replace(steps=tuple(steps), routes=routes)
+                planned.append(ReadItem.of(unit, item.found))
         return planned, failed
 
 

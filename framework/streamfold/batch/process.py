@@ -191,18 +191,8 @@ def process_changes(
             # Another process has stored an aggregation meanwhile that contradicts one of this batch.
             batch = Batch(runtime, changes, triage, redelivery)
             plan = batch.plan()
-        steps, pending_work = batch.steps, batch.steps.pending_work
-        retired, may_be_applied = runtime.application.retired, redelivery.is_possible
-        committer = Committer(
-            runtime,
-            steps.named,
-            pending_work,
-            triage,
-            retired,
-            steps.lives,
-            first_transaction_alone=may_be_applied,
-            derive_again=steps.with_referents.again if steps.looks_up else None,
-        )
+        pending_work = batch.steps.pending_work
+        committer = Committer(batch.steps, triage, first_transaction_alone=redelivery.is_possible)
         outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(runtime, triage, pending_work)

@@ -5,18 +5,16 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
-from streamfold.batch.lookups import Looking, StepsWithReferents, look_for_expiry
+from streamfold.batch.lookups import BatchItem, StepsWithReferents, look_for_expiry
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
-from streamfold.commit.buckets import ready, wait_for_items
-from streamfold.commit.emptying import emptying_handlers
+from streamfold.commit.ledger_units import ImageSource, LedgerUnits, ReadItem, read_lives
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
-from streamfold.commit.replanning import filled, read_lives
-from streamfold.commit.transactions import read_state
 from streamfold.derivations.derivation import contributing
 from streamfold.engines import StateItems
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
@@ -27,18 +25,17 @@ from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.checks import BOTH, check_view
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import Fields, Route, may_expire
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import StateKey
 
-Unread = tuple[ItemWork, StateKey, tuple[Step, ...]]
-ToLookUp = tuple[ItemWork, StateKey, Sequence[RoutedFields]]
+BatchRead = ReadItem[BatchItem]
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Steps:
+class Steps(ImageSource):
     """Plans the steps of a batch, and names the rows for which an interrupted attempt may have pending work."""
 
+    plans_from_refusal = True
     runtime: Runtime
     work: Mapping[ItemKey, ItemWork]
     failing: Failing
@@ -46,45 +43,44 @@ class Steps:
     unchanged: Counter[str] = field(default_factory=Counter)  # items of these, by handler
     pending_work: PendingWork = field(default_factory=PendingWork)
     schema: Schema = field(init=False)
-    lives: Lives = field(init=False)
-    looks_up: bool = field(init=False)  # some handler does
+    known_lives: Lives | None = field(init=False)
     emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
-    with_referents: StepsWithReferents = field(init=False)
+    _with_referents: StepsWithReferents | None = None
 
     def __post_init__(self) -> None:
-        self.schema, self.lives = self.runtime.known.schema, Lives(self.runtime.known.lives)
-        self.emptying = emptying_handlers(self.runtime)
-        self.looks_up = any(route.lookups for route in self.runtime.application.routes)
-        self.with_referents = StepsWithReferents(self.runtime, self.failing, self.emptying)
+        self.schema, runtime = self.runtime.known.schema, self.runtime
+        self.known_lives = Lives(runtime.known.lives) if runtime.rows_expire else None
+        self.emptying = self.runtime.emptying_handlers
 
     def units(self, applied: AlreadyApplied) -> list[Unit]:
         """The units of all items that are not applied already; reads state only where an old image is not known."""
         items, stored = applied
         self._note_applied(items.values())
-        units: list[Unit] = []
-        unread: list[Unread] = []
-        known: list[Unread] = []
-        looking: list[ToLookUp] = []
+        unread: list[BatchRead] = []
+        known: list[BatchRead] = []
+        looking: list[BatchRead] = []
+        looks_up = self.looks_up
         for work in self.work.values():
             for key, routed in work.ledger.items():
                 if key in items:
                     continue
-                if self.looks_up and any(route.lookups for route, _ in routed):
-                    looking.append((work, key, routed))
+                if looks_up and any(route.lookups for route, _ in routed):
+                    routes = tuple([route for route, _ in routed])
+                    looking.append(ReadItem(BatchItem(work, routed), key, work.item, routes, work.changes))
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
-                    (known if is_known and stored is None else unread).append((work, key, steps))
+                    routes = tuple([step.route for step in steps])
+                    read = ReadItem(BatchItem(work, routed), key, work.item, routes, work.changes, steps)
+                    (known if is_known and stored is None else unread).append(read)
         if self.schema.expiring:
             self.runtime.known.learn_expiring()  # also of the rows that the handlers have just yielded
-        if self.lives.matter:
+        if self.known_lives is not None and self.lives.matter:
             known, more = _by_lives(self.lives, known)
             unread += more
-            self._read_lives(step for _, _, some in (*known, *unread) for step in some)
-        for work, key, steps in known:
-            if (unit := self._unit(work, key, steps, None)) is not None:
-                units.append(unit)
+            self._read_lives(step for each in (*known, *unread) for step in each.steps)
+        units = [unit for read in known if (unit := self._assumed(read)) is not None]
         return units + self._read(unread, stored) + (self._look_up(looking, stored) if looking else [])
 
     def _read_lives(self, steps: Iterable[Step]) -> None:
@@ -92,9 +88,33 @@ class Steps:
             coming = ((step.route, step.before or {}, step.after) for step in steps)
             read_lives(self.runtime.engine, self.lives, coming)
 
-    def named(self, unit: Unit, found: LedgerItem) -> Iterable[NamedByHandler]:
+    @property
+    def retired(self) -> Collection[str]:
+        return self.runtime.application.retired
+
+    @property
+    def looks_up(self) -> bool:
+        return any(route.lookups for route in self.runtime.application.routes)
+
+    @property
+    def lives(self) -> Lives:
+        if self.known_lives is None:
+            self.known_lives = Lives(self.runtime.known.lives)
+        return self.known_lives
+
+    @property
+    def with_referents(self) -> StepsWithReferents:
+        """Makes the steps of handlers that look others up; it keeps their images."""
+        if self._with_referents is None:
+            self._with_referents = StepsWithReferents(self.runtime, self.failing, self.emptying)
+        return self._with_referents
+
+    def derive_again(self, read: Sequence[ReadItem[Unit]]) -> tuple[list[ReadItem[Unit]], list[Failed]]:
+        return self.with_referents.again(read)
+
+    def pending_rows(self, read: ReadItem[Any]) -> Iterable[NamedByHandler]:
         """The rows that an item's images and its ledger item name, by handler: a crash may have left pending work."""
-        return self._unfinished(unit.item, unit.steps, found)
+        return self._unfinished(read.item, read.steps, read.found)
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[tuple[Step, ...], bool]:
         """The steps of an item, and whether the starting contributions of all of them are known."""
@@ -130,7 +150,8 @@ class Steps:
                 self.failing.fails(change, route, error)
         else:
             return None
-        look_for_expiry(self.runtime, route, change, after)
+        if after and may_expire(route):
+            look_for_expiry(self.runtime, route, change, after)
         before: Contribution | None = None if old is None else {}
         if old is not None and watched:
             alike = type(image) is WatchedImage and image.reads_alike(old)
@@ -147,97 +168,54 @@ class Steps:
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
             return None
 
-    def _unit(self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem | None) -> Unit | None:
-        retired, changes = self.runtime.application.retired, tuple(work.changes)
-        return ledger_unit(key, work.item, steps, changes, found, retired=retired, lives=self.lives)
+    def _assumed(self, read: BatchRead) -> Unit | None:
+        """A unit that assumes what its old images contributed."""
+        steps, retired = tuple(read.steps), self.retired
+        return ledger_unit(
+            read.key, read.item, steps, tuple(read.changes), None, retired=retired, lives=self.known_lives
+        )
 
-    def _read(self, unread: Sequence[Unread], stored: StateItems | None) -> list[Unit]:
+    def _read(self, unread: Sequence[BatchRead], stored: StateItems | None) -> list[Unit]:
         """Units of items whose ledger items are needed: the ones not in ``stored`` are read together, once a batch."""
         if not unread:
             return []
-        keys = [key for _, key, _ in unread]
-        try:
-            items = read_state(self.runtime, keys) if stored is None else stored
-        except EngineUnavailable as error:
-            for work, _, steps in unread:
-                self._unread(work, [step.route for step in steps], error)
-            return []
-        read = [
-            (work, key, steps, found)
-            for work, key, steps in unread
-            if (found := self._filled(work, key, [step.route for step in steps], items)) is not None
-        ]
-        _wait_together(self.runtime, self.pending_work, [found for *_, found in read])
-        return [
-            unit
-            for work, key, steps, found in read
-            for unit in self._planned(work, key, steps, found, next_one=stored is None and _are_next(steps, found))
-        ]
+        desk = LedgerUnits(self, self)
+        read = desk.read(unread, stored)
+        for each in read:
+            each.is_next = stored is None and _are_next(each.steps, each.found)
+        return desk.plan(read)
 
-    def _filled(self, work: ItemWork, key: StateKey, routes: Sequence[Route], items: StateItems) -> LedgerItem | None:
-        """The ledger item of a read, with its large contributions; None if they cannot be read, which is reported."""
-        try:
-            return filled(self.runtime.engine, key, LedgerItem.of(items.get(key)), {route.name for route in routes})
-        except EngineUnavailable as error:
-            self._unread(work, routes, error)
-            return None
-
-    def _planned(
-        self, work: ItemWork, key: StateKey, steps: tuple[Step, ...], found: LedgerItem, *, next_one: bool
-    ) -> list[Unit]:
-        """The unit of steps from what the ledger holds; none if it has them already."""
-        planned = self._unit(work, key, steps, found)
-        routes = tuple(step.route for step in steps)
-        if not next_one:
-            for some, named in self._unfinished(work.item, steps, found):
-                self.pending_work.take(named, some, tuple(work.changes))
-        self.pending_work.note_found(key, work.item, routes, found)
-        if planned is None:
-            self._note_applied([(work, routes)])
-            self.pending_work.deltas.wait_for_item(found, routes, work.changes)
-            return []
-        if found.waits:
-            try:
-                held = ready(found, steps, self.pending_work.deltas)
-                self.pending_work.deltas.wait_for_item(held, routes, work.changes)  # what a row refuses still
-                planned = self._unit(work, key, steps, held)
-            except (EngineError, HandlerError) as error:
-                for route, change in product(routes, work.changes):
-                    self.failing.fails(change, route, error)
-                return []
-        return [] if planned is None else [planned]
-
-    def _look_up(self, looking: Sequence[ToLookUp], stored: StateItems | None) -> list[Unit]:
+    def _look_up(self, looking: Sequence[BatchRead], stored: StateItems | None) -> list[Unit]:
         """Units of items some of whose handlers look others up: ledger items are read first, then the referents."""
-        keys = [key for _, key, _ in looking]
+        desk = LedgerUnits(self, self)
+        read = desk.read(looking, stored)
         try:
-            items = read_state(self.runtime, keys) if stored is None else stored
+            desk.wait(read)
+            for each, made in zip(read, self.with_referents.of(read), strict=True):
+                each.steps = self._in_order(each, made)
         except EngineUnavailable as error:
-            for work, _, routed in looking:
-                self._unread(work, [route for route, _ in routed], error)
-            return []
-        read = [
-            Looking(work, key, routed, found)
-            for work, key, routed in looking
-            if (found := self._filled(work, key, [route for route, _ in routed], items)) is not None
-        ]
-        try:
-            _wait_together(self.runtime, self.pending_work, [each.found for each in read])
-            steps = [self._in_order(each, made) for each, made in zip(read, self.with_referents.of(read), strict=True)]
-        except EngineUnavailable as error:
-            for each in read:
-                self._unread(each.work, [route for route, _ in each.routed], error)
+            self.failed(read, error)
             return []
         if self.schema.expiring:
             self.runtime.known.learn_expiring()
         if self.lives.matter:
-            self._read_lives(step for some in steps for step in some)
-        return [
-            unit
-            for each, some in zip(read, steps, strict=True)
-            if some
-            for unit in self._planned(each.work, each.key, some, each.found, next_one=False)
-        ]
+            self._read_lives(step for each in read for step in each.steps)
+        for each in read:
+            each.routes = tuple(step.route for step in each.steps)
+        return desk.plan([each for each in read if each.steps])
+
+    def failed(self, read: Sequence[BatchRead], error: EngineError | HandlerError) -> None:
+        if isinstance(error, EngineUnavailable):
+            self.failing.failed += [
+                Failed(change, route, error) for each in read for route in each.routes for change in each.changes
+            ]
+            return
+        for each in read:
+            for route, change in product(each.routes, each.changes):
+                self.failing.fails(change, route, error)
+
+    def applied(self, read: BatchRead) -> None:
+        self._note_applied([(read.origin.work, tuple(read.routes))])
 
     def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
@@ -246,18 +224,15 @@ class Steps:
         for routes, items in Counter(routes for _, routes in works).items():
             self.unchanged.update(dict.fromkeys([route.name for route in routes], items))
 
-    def _in_order(self, looking: Looking, made: Mapping[str, Step]) -> tuple[Step, ...]:
+    def _in_order(self, looking: BatchRead, made: Mapping[str, Step]) -> tuple[Step, ...]:
         """The steps of all handlers of an item; ``made`` are those of handlers that look others up."""
-        first, found = looking.work.changes[0], list[Step]()
-        for route, fields in looking.routed:
+        first, found = looking.changes[0], list[Step]()
+        for route, fields in looking.origin.routed:
             step = made.get(route.name)
             if not route.lookups:
-                step = self._step(route, fields, looking.work, first.old if first.has_old else None)
+                step = self._step(route, fields, looking.origin.work, first.old if first.has_old else None)
             found += () if step is None else (step,)
         return tuple(found)
-
-    def _unread(self, work: ItemWork, routes: Iterable[Route], error: EngineUnavailable) -> None:
-        self.failing.failed += [Failed(change, route, error) for route in routes for change in work.changes]
 
     def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Iterator[NamedByHandler]:
         for step in steps:
@@ -292,23 +267,16 @@ class Steps:
         return known
 
 
-def _by_lives(lives: Lives, known: Sequence[Unread]) -> tuple[list[Unread], list[Unread]]:
+def _by_lives(lives: Lives, known: Sequence[BatchRead]) -> tuple[list[BatchRead], list[BatchRead]]:
     """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
 
     Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
     """
-    found: tuple[list[Unread], list[Unread]] = [], []
+    found: tuple[list[BatchRead], list[BatchRead]] = [], []
     for each in known:
-        is_in_one = any(lives.counts(step.route, step.before) for step in each[2] if step.before)
+        is_in_one = any(lives.counts(step.route, step.before) for step in each.steps if step.before)
         found[is_in_one].append(each)
     return found
-
-
-def _wait_together(runtime: Runtime, pending_work: PendingWork, found: Sequence[LedgerItem]) -> None:
-    """Moves what ledger items name into rows, all at once. Where that fails, ``ready`` says so item by item."""
-    if any(each.waits for each in found):
-        with suppress(EngineError, HandlerError):
-            wait_for_items(runtime, pending_work.deltas, found)
 
 
 def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:

@@ -22,17 +22,16 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from streamfold.batch.manifest import note_expiring, note_may_put
 from streamfold.batch.stored_schema import keep_schema
-from streamfold.commit.buckets import ready, wait_for_items
+from streamfold.commit.buckets import wait_for_items
 from streamfold.commit.committer import Committer
-from streamfold.commit.emptying import emptying_handlers
+from streamfold.commit.ledger_units import ImageSource, filled, note_found, plan_ready, read_lives
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.plan import Plan, Unit, pack, unit_of
 from streamfold.commit.referents import Asked, LookedUp, look_up
-from streamfold.commit.replanning import filled, read_lives
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines import StoredItem
-from streamfold.errors import HandlerError, RecordError, joined_key
+from streamfold.errors import EngineError, HandlerError, RecordError, joined_key
 from streamfold.keys.table import Table, is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
 from streamfold.ledger.lives import NO_ROWS, Lives, as_stored
@@ -145,9 +144,10 @@ class Visit(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Visits:
+class Visits(ImageSource):
     """Visits items of one application, and commits the changes; the caller then finishes the pending work."""
 
+    plans_from_refusal = False
     runtime: Runtime
     bounds: Mapping[str, str] = field(default_factory=dict)  # the smallest version for a read, by table
     named: Mapping[str, NamedRows] = field(default_factory=dict)  # rows that records of the item name, by handler
@@ -232,7 +232,7 @@ class Visits:
     ) -> Visit:
         item, source = wanted.item, sources.get(wanted.item)
         version = max([self.bounds.get(item[0], BEFORE_ALL), *(each.version for each in held.contributions.values())])
-        image, steps, failed, emptying = image_of(source), [], [], emptying_handlers(self.runtime)
+        image, steps, failed, emptying = image_of(source), [], [], self.runtime.emptying_handlers
         for route, fields in wanted.handlers:
             own = looked_up.get((item, route.name), LookedUp(image))
             after, error = derived(route, own.image, fields, self.runtime.known.schema)
@@ -243,13 +243,16 @@ class Visits:
                 steps.append(Step(route, version, None, after, expects, own.references, idle))
             else:
                 failed.append(Failed(synthetic_change(item), route, error))
-        if held.waits and not self.dry_run:
-            try:
-                held = ready(held, steps, self.pending_work.deltas)
-            except HandlerError as refused:
-                failed += [Failed(synthetic_change(item), step.route, refused) for step in steps]
-                steps = []
-        return Visit(key, wanted, held, source, steps, failed)
+        found = Visit(key, wanted, held, source, steps, failed)
+        if self.dry_run:
+            return found
+        try:
+            planned, _ = plan_ready(self.pending_work, held, lambda held: found._replace(held=held))
+        except (EngineError, HandlerError) as refused:  # of this item alone: the others go on
+            failed += [Failed(synthetic_change(item), step.route, refused) for step in steps]
+            return found._replace(steps=[])
+        assert planned is not None, "a visit plans each of its handlers"
+        return planned
 
     def unit(self, visit: Visit, steps: Iterable[Step], added: AbstractSet[RowKey] = NO_ROWS) -> Unit:
         """The unit of some steps of a visit."""
@@ -265,11 +268,10 @@ class Visits:
         are checked again.
         """
         application, item = self.runtime.application.name, visit.wanted.item
-        self.pending_work.note_found(visit.key, item, [step.route for step in visit.steps], visit.held)
+        changes = [synthetic_change(item)]
+        # What a row refuses of an earlier step is not done, even if this visit changes nothing.
+        note_found(self.pending_work, visit.key, item, ([step.route for step in visit.steps], changes), visit.held)
         for step in visit.steps:
-            # What a row refuses of an earlier step is not done, even if this visit changes nothing.
-            names = visit.held.deltas(step.route.name)
-            self.pending_work.deltas.wait_for(names, [step.route], [synthetic_change(item)])
             contribution, after = visit.held.contributions.get(step.route.name), visit.after(step)
             named = NamedRows()
             if contribution is not None and contribution.pending:
@@ -279,15 +281,14 @@ class Visits:
             named.rows.difference_update(after)
             named.hold(application, step.route, item, after)
             named.state_rows.update(filter(is_in_state, step.after))
-            self.pending_work.take(named, [step.route], [synthetic_change(item)])
+            self.pending_work.take(named, [step.route], changes)
 
     def commit(self, units: Sequence[Unit]) -> Outcome:
         """Carries out units of visits; refused units are visited again, alone."""
         runtime = self.runtime
         if runtime.known.deltas is not None or runtime.pace.sharing:
             note_may_put(runtime)
-        committer = Committer(runtime, lambda *_: (), self.pending_work, lives=self.lives, revisit=self.again)
-        outcome = committer.carry_out(Plan(tuple(pack(units, runtime.chunk_actions, runtime.shared)), ()))
+        outcome = Committer(self).carry_out(Plan(tuple(pack(units, runtime.chunk_actions, runtime.shared)), ()))
         for handler in outcome.counts.get(ROWS_LOST, ()):
             runtime.warn_once((ROWS_LOST, handler), LOST[ROWS_LOST].text.format(name=handler, count="1 or more"))
         return outcome

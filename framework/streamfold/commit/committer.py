@@ -26,18 +26,20 @@ One thread acts on the responses.
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, groupby, islice
 from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.claims import OlderChanges
 from streamfold.commit.emptying import only_empty, remove_empty
+from streamfold.commit.ledger_units import ImageSource
 from streamfold.commit.outcome import Outcome, Triages
-from streamfold.commit.pending import PendingWork, Progress
+from streamfold.commit.pending import Progress
 from streamfold.commit.plan import Plan, Transaction, Unit, by_handler, exceeds_transaction, pack
-from streamfold.commit.replanning import DeriveAgain, Named, OlderChanges, Replanner, Revisit, writes_any
+from streamfold.commit.replanning import Replanner, writes_any
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
@@ -182,38 +184,33 @@ class Attempts:
 class Committer:
     """Carries out one plan.
 
-    named: the rows of an item for which an earlier attempt may have pending work. lives: of rows that expire.
-    pending_work: takes the rows to be finished after the commit; it may hold some already. triage: decides about each
-    failure; it returns None for a record that is parked, which holds no other. retired: handlers that were removed;
-    their contributions are removed from a ledger item with the last other one. first_transaction_alone: the plan may
-    have been carried out before, as the response to the first transaction shows. revisit: plans units again that
-    reconcile items with their sources (``batch.visits``). derive_again: derives steps again whose handlers have
-    lookups (``batch.steps``).
+    source: of the images that the units were planned from; its pending work may hold some already. triage: decides
+    about each failure; it returns None for a record that is parked, which holds no other. first_transaction_alone: the
+    plan may have been carried out before, as the response to the first transaction shows.
     """
 
-    def __init__(  # noqa: PLR0913 - what one plan is carried out with
+    def __init__(
         self,
-        runtime: Runtime,
-        named: Named,
-        pending_work: PendingWork,
+        source: ImageSource,
         triage: Triages = lambda failed: failed,
-        retired: Collection[str] = (),
-        lives: Lives | None = None,
         *,
         first_transaction_alone: bool = False,
-        revisit: Revisit | None = None,
-        derive_again: DeriveAgain | None = None,
     ) -> None:
-        self.runtime = runtime
-        self.progress = Progress(pending_work, triage, Lives() if lives is None else lives)
-        self.replanner = Replanner(runtime, self.progress, named, retired, revisit, derive_again)
-        self.visits = revisit is not None
+        self.runtime = runtime = source.runtime
+        self.progress = Progress(source.pending_work, triage, source.known_lives)
+        self.source = source
+        self.visits = not source.plans_from_refusal
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts()
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
         self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store is still throttled: nothing is sent again
+
+    @cached_property
+    def replanner(self) -> Replanner:
+        """Plans units again. Few plans need it."""
+        return Replanner(self.source, self.progress)
 
     def carry_out(self, plan: Plan) -> Outcome:
         """Sends every transaction, then the keyed puts; then removes empty rows, and recomputes rows.
@@ -239,7 +236,8 @@ class Committer:
         if plan.puts:
             put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
-        remove_empty(runtime, self.progress)
+        if self.progress.pending_work.lowers or self.progress.pending_work.left:
+            remove_empty(runtime, self.progress)
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
         # The caller says next that its work is done: the deltas must be in their rows before.
@@ -248,10 +246,10 @@ class Committer:
 
     def _send_through(self, flight: Flight) -> None:
         attempts = self.attempts
-        while attempts or self.replanner.behind:
+        while attempts or self.progress.behind:
             if not attempts:
                 # A row that another item owns may be released by a unit before these.
-                behind, self.replanner.behind = self.replanner.behind, []
+                behind, self.progress.behind = self.progress.behind, []
                 attempts.add(_transactions(behind, self.runtime, apart=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free) if self.progress.held else free
@@ -372,14 +370,14 @@ class Committer:
         """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
         self.away = TableThrottled()
         units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.transaction.units]
-        self.progress.fail(units + self.replanner.behind, self.away)
-        self.replanner.behind.clear()
+        self.progress.fail(units + self.progress.behind, self.away)
+        self.progress.behind.clear()
 
     def _split(self, attempt: Attempt, refused: Refused) -> None:
         """Sends the units of the refused writes alone, then handler by handler; the others go on, in their order."""
         units, writes = attempt.transaction.units, attempt.transaction.writes
         reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
-        units_apart = by_handler(units[0]) if len(units) == 1 else units
+        units_apart = by_handler(units[0], self.source.lives) if len(units) == 1 else units
         if len(units_apart) == 1:
             passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
             self.progress.fail(units_apart, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
@@ -395,7 +393,7 @@ class Committer:
 
     def _split_by_table(self, attempt: Attempt) -> bool:
         """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
-        if len(groups := _by_tables(attempt.transaction.units)) == 1:
+        if len(groups := _by_tables(attempt.transaction.units, self.source.lives)) == 1:
             return False
         transactions = (
             transaction for units in groups for transaction in _transactions(units, self.runtime, apart=False)
@@ -478,10 +476,10 @@ def _is_unread(unit: Unit) -> bool:
     return isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None
 
 
-def _by_tables(units: Sequence[Unit]) -> Sequence[Sequence[Unit]]:
+def _by_tables(units: Sequence[Unit], lives: Lives) -> Sequence[Sequence[Unit]]:
     """Units handler by handler, those that write the same tables together."""
     groups: dict[Any, list[Unit]] = {}
-    for unit in chain.from_iterable(map(by_handler, units)):
+    for unit in chain.from_iterable(by_handler(unit, lives) for unit in units):
         tables = frozenset(effect.key[0] for effect in unit.effects if not isinstance(effect.key, StateKey))
         # The changes of an item keep their order for a handler that sees each of them.
         groups.setdefault(tables if unit.steps else unit.routes[0].name, []).append(unit)

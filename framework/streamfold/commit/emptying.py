@@ -49,7 +49,7 @@ from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.contribution import Contribution, elsewhere, stored_rows
 from streamfold.ledger.step import Step, reconciled
 from streamfold.runtime import Runtime
-from streamfold.settings.limits import ACTIONS_MAX, STATEMENTS_MAX
+from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     AddRow,
@@ -66,13 +66,6 @@ if TYPE_CHECKING:
 
 TRUSTED_AFTER_STEPS = 500
 """A refused transaction costs up to 200 write units, perhaps one in each call slot; a step without a note saves two."""
-
-
-def emptying_handlers(runtime: Runtime) -> Container[str]:
-    """The handlers whose steps note their rows."""
-    if (runtime.actions or 0) > ACTIONS_MAX:  # a large transaction
-        return frozenset(route.name for route in runtime.application.routes)
-    return runtime.pace.emptying
 
 
 def note_refused(emptying: dict[str, int], units: Iterable[Unit], row: WrittenKey) -> None:
@@ -182,7 +175,8 @@ def remove_empty(runtime: Runtime, progress: "Progress") -> None:
                 emptied.update(failed.route.name for failed in failures)  # for all that is known
                 progress.report(failures)
                 continue
-            progress.lives.removed(removed)
+            if progress.lives is not None:
+                progress.lives.removed(removed)
             for key in removed:
                 for handler in pending_work.handlers(key):
                     progress.outcome.tally(handler).removed += 1

@@ -98,17 +98,49 @@ class PendingWork:
 
     def __init__(self) -> None:
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # of rows that are to be recomputed
-        self.lowered = LoweredRows()
+        self._lowered: LoweredRows | None = None  # none until a write lowers a row
+        self._added: list[AddRow] = []  # writes before it that counted contributors
         self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
         self.left: dict[ItemAndHandler, PendingNote] = {}  # noted in ledger items
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it is still pending
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
-        self.deltas = WaitingDeltas()
+        self._deltas: WaitingDeltas | None = None  # none until there is one to wait for
         self._causes: dict[
             RowKey, list[Causes]
         ] = {}  # of rows in ``changed_entries`` and ``lowered`` that attempts left
         self._units: defaultdict[RowKey, list[Unit]] = defaultdict(list)  # that were committed, by such rows of theirs
         self._committed: list[Unit] = []  # that are not among these yet: few are ever asked for
+
+    @property
+    def deltas(self) -> WaitingDeltas:
+        """The deltas to be waited for. Few batches have one: see ``waits`` first."""
+        if self._deltas is None:
+            self._deltas = WaitingDeltas()
+        return self._deltas
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for deltas."""
+        return self._deltas is not None
+
+    @property
+    def lowered(self) -> LoweredRows:
+        """The rows that may be empty. Few batches lower one: see ``lowers`` first."""
+        if self._lowered is None:
+            self._lowered = LoweredRows()
+            for write in self._added:
+                self._lowered.add(write)
+        return self._lowered
+
+    @property
+    def lowers(self) -> bool:
+        """Whether a row was lowered, or an item notes one."""
+        return self._lowered is not None
+
+    def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
+        """Waits for the deltas that a ledger item or a claim names, if it names any."""
+        if names:
+            self.deltas.wait_for(names, routes, changes)
 
     def causes(self, row: RowKey) -> list[Cause]:
         """The causes of the work of a row in ``changed_entries`` or ``lowered``."""
@@ -139,16 +171,28 @@ class PendingWork:
                 if write.changed_entries:
                     self._add_entries(write.key, write.changed_entries)
                 if write.contributors:
-                    self.lowered.add(write)
+                    self._count(write)
             in_state = in_state or write.key[0] == STATE.name
         for unit in units:
-            self.lowered.add_page(unit.effects if unit.partial else ())
+            if unit.partial:
+                self.lowered.add_page(unit.effects)
             if in_state:
                 self._add_stored_attributes(unit)
-            if isinstance(unit.guard, LedgerWrite):
-                for each in unit.guard.contributions:
-                    if each.pending:
-                        self._note(unit.item, PendingNote(unit.guard.key, each.handler, each.pending))
+            self._note_steps(unit)
+
+    def _note_steps(self, unit: Unit) -> None:
+        """Notes the pending work of a unit's steps."""
+        if isinstance(unit.guard, LedgerWrite):
+            for each in unit.guard.contributions:
+                if each.pending:
+                    self._note(unit.item, PendingNote(unit.guard.key, each.handler, each.pending))
+
+    def _count(self, write: AddRow) -> None:
+        """Takes the contributors that a write added to its row or took from it."""
+        if self._lowered is None and (write.contributors > 0 or write.requires_contributor):
+            self._added.append(write)
+        else:
+            self.lowered.add(write)
 
     def take(self, named: NamedRows, routes: Sequence[Route], changes: Sequence[Change]) -> None:
         """Adds the possible pending work of an attempt that died, for the handlers that name it."""
@@ -220,15 +264,16 @@ def _each(causes: Causes) -> list[Cause]:
 class Progress:
     """The outcome of a plan while it is carried out."""
 
-    def __init__(self, pending_work: PendingWork, triage: Triages, lives: Lives) -> None:
+    def __init__(self, pending_work: PendingWork, triage: Triages, lives: Lives | None) -> None:
         self.outcome = Outcome()
-        self.lives = lives  # of rows that expire
+        self.lives = lives  # of rows that expire; None: nothing was asked about one
         self.pending_work = pending_work
         self.triage = triage
         self.written: set[object] = set()  # rows that units wrote, so that one which is recomputed too counts once
         self.fatal: EngineError | None = None  # the last error that no retry can help
         self.held: set[ItemAndHandler] = set()  # their later changes are not attempted
         self.lost: set[tuple[str, WrittenKey]] = set()  # rows that somebody else had removed, by handler
+        self.behind: list[Unit] = []  # units whose row belongs to another item, to be tried again behind the others
         self.claimed: list[Unit] = []  # units behind claims that the store took
         self.known: list[Unit] = []  # units whose claims existed before
 
@@ -246,7 +291,7 @@ class Progress:
         self.pending_work.commit(units, rows)
         if type(rows[-1] if rows else None) is SwapText:
             self._put_deltas(transaction)
-        if self.lives.matter:
+        if self.lives is not None and self.lives.matter:
             self.lives.committed(rows)
 
     def _put_deltas(self, transaction: Transaction) -> None:
@@ -255,7 +300,7 @@ class Progress:
         deltas.put(write for write in transaction.writes if type(write) is SwapText)
         for unit, guard in zip(transaction.units, transaction.guards, strict=True):
             if isinstance(guard, Claim):
-                deltas.wait_for(guard.deltas, unit.routes, unit.changes)
+                self.pending_work.wait_for(guard.deltas, unit.routes, unit.changes)
             elif isinstance(guard, LedgerWrite):
                 routes = {route.name: route for route in unit.routes}
                 for each in guard.contributions:
@@ -315,6 +360,8 @@ class Progress:
 
     def wait_for_deltas(self, runtime: Runtime) -> None:
         """Waits for the deltas of this work; what is not in the rows in time is reported."""
+        if not self.pending_work.waits:
+            return
         deltas, routes = self.pending_work.deltas, {route.name: route for route in runtime.application.routes}
         self.report(wait_for_deltas(runtime, deltas))
         for handler, row in deltas.lost:

@@ -26,7 +26,6 @@ from streamfold.ledger.deltas import (
     names_text,
     new_name,
 )
-from streamfold.ledger.difference import NO_LIVES
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconciled, replanned
@@ -75,7 +74,7 @@ class Unit(Value):
     partial: bool = False  # one page of a step with more effects than fit: the next page is planned after it
     added: AbstractSet[RowKey] = NO_ROWS  # rows of replacing targets to which others add, so that this unit adds too
     found: LedgerItem | None = None  # the ledger item of the plan; None: the unit is optimistic
-    lives: Lives = NO_LIVES  # of rows that expire
+    lives: Lives | None = None  # of rows that expire; None: no row did when it was planned
 
 
 class Transaction(NamedTuple):
@@ -124,7 +123,7 @@ def ledger_unit(
     found: LedgerItem | None,
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
-    lives: Lives = NO_LIVES,
+    lives: Lives | None = None,
 ) -> Unit | None:
     """The unit of an item's ledger step; None if the ledger has it already.
 
@@ -142,7 +141,9 @@ def claim_unit(key: StateKey, route: Route, change: Change, rows: Sequence[RowWr
     return Unit(change.item, claim, tuple(rows), (route,), (change,), (Tally.of(route.name, rows),))
 
 
-def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -> Unit | None:
+def again(
+    unit: Unit, found: LedgerItem | None, retired: Collection[str] = (), lives: Lives | None = None
+) -> Unit | None:
     """A ledger unit planned again from the ledger; None if the ledger has all of it.
 
     Its steps note the rows that they may leave empty: a unit that was refused once must not be refused again.
@@ -151,16 +152,16 @@ def again(unit: Unit, found: LedgerItem | None, retired: Collection[str] = ()) -
     steps = tuple(
         [step._replace(requires_contributor=False) if step.requires_contributor else step for step in unit.steps]
     )
-    return ledger_unit(unit.guard.key, unit.item, steps, unit.changes, found, unit.added, retired, unit.lives)
+    return ledger_unit(unit.guard.key, unit.item, steps, unit.changes, found, unit.added, retired, unit.lives or lives)
 
 
-def by_handler(unit: Unit) -> list[Unit]:
+def by_handler(unit: Unit, lives: Lives | None = None) -> list[Unit]:
     """A ledger unit split so that each handler succeeds or fails alone."""
     if len(unit.steps) < 2:
         return [unit]
     guard = unit.guard
     assert isinstance(guard, LedgerWrite)
-    key, item, added, found, lives = guard.key, unit.item, unit.added, None, unit.lives
+    key, item, added, found, lives = guard.key, unit.item, unit.added, None, unit.lives or lives
     if guard.fence:
         # A visit never takes an item for new: once one handler has changed the revision, the next visits it again.
         found = unit.found
@@ -186,7 +187,7 @@ def unit_of(
     changes: tuple[Change, ...],
     added: AbstractSet[RowKey] = NO_ROWS,
     found: LedgerItem | None = None,
-    lives: Lives = NO_LIVES,
+    lives: Lives | None = None,
 ) -> Unit:
     """The unit of a ledger step."""
     made, steps = transition, transition.steps

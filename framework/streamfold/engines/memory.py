@@ -166,7 +166,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
         super().__init__({table.name: table for table in (*known, STATE)})
         self.actions_max = actions_max
         self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants
-        self._stream = OwnRecords()
+        self._records: OwnRecords | None = None  # of the own stream: none until there is one
 
     @property
     def durable(self) -> None:
@@ -185,14 +185,21 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     # The stream of derived rows, which chains read.
 
+    @property
+    def _stream(self) -> OwnRecords:
+        if self._records is None:
+            self._records = OwnRecords()
+        return self._records
+
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
-        return self._stream.pending(limit, group)
+        return self._stream.pending(limit, group) if self._records is not None else []
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
         self._stream.advance(sequence, done, group)
 
     def retry(self, group: str | None = None) -> None:
-        self._stream.retry(group)
+        if self._records is not None:
+            self._stream.retry(group)
 
     # Reads and changes of guarded writes.
 

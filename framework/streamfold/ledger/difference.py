@@ -45,10 +45,6 @@ class StepWrites(list[RowWrite]):
     marks = False  # whether entries may move, or plain attributes are set on a row that is added to
 
 
-NO_LIVES = Lives()
-"""The lives of a process that knows no row that expires."""
-
-
 def difference(
     application: str,
     route: Route,
@@ -93,7 +89,7 @@ def difference(
     return writes
 
 
-def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> None:
+def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives | None) -> None:
     """Adds the condition to a step's writes that their rows are in the lives that the contributions name.
 
     An addition to a row that expires and has no life requires that the row exists: such a row is never made without a
@@ -108,12 +104,12 @@ def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives) -> No
         if isinstance(write, AddRow) and not is_in_state(key):
             if contribution.life or target is None or target.key.table.ttl:
                 contributors_min = write.contributors_min
-                if contributors_min is None and not contribution.life and lives.follows(target, key):
+                if contributors_min is None and not contribution.life and lives and lives.follows(target, key):
                     contributors_min = 0
                 writes[position] = write._replace(
                     life=contribution.life, born=key in given.born, contributors_min=contributors_min
                 )
-        elif isinstance(write, PutRow | DeleteRow) and key in given.before and lives.follows(target, key):
+        elif isinstance(write, PutRow | DeleteRow) and key in given.before and lives and lives.follows(target, key):
             writes[position] = write._replace(amends=True)
 
 

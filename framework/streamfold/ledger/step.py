@@ -21,7 +21,6 @@ from streamfold.ledger.contribution import (
     stored_text,
 )
 from streamfold.ledger.difference import (
-    NO_LIVES,
     difference,
     entries_between,
     in_lives,
@@ -110,7 +109,7 @@ def optimistic(
     item: ItemKey,
     steps: tuple[Step, ...],
     added: AbstractSet[RowKey] = NO_ROWS,
-    lives: Lives = NO_LIVES,
+    lives: Lives | None = None,
 ) -> Transition:
     """The step on the assumption that the ledger agrees with the old images, without reading it. Every ``before`` must
     be known.
@@ -172,12 +171,12 @@ def replanned(
     found: LedgerItem,
     added: AbstractSet[RowKey] = NO_ROWS,
     retired: Collection[str] = (),
-    lives: Lives = NO_LIVES,
+    lives: Lives | None = None,
 ) -> Transition | None:
     """The step from the ledger as read; None if every handler's contribution is as new already.
 
     Contributions of ``retired`` handlers are removed with the last other one: otherwise the item could never expire.
-    The caller has filled in large contributions (``commit.replanning.filled``). ``lives`` are as in ``optimistic``.
+    The caller has filled in large contributions (``commit.ledger_units.filled``). ``lives`` are as in ``optimistic``.
     """
     undone = tuple(step for step in steps if not _done(step, found))
     if not undone:
@@ -191,7 +190,7 @@ def reconciled(
     steps: tuple[Step, ...],
     found: LedgerItem,
     added: AbstractSet[RowKey] = NO_ROWS,
-    lives: Lives = NO_LIVES,
+    lives: Lives | None = None,
 ) -> Transition:
     """The steps from the ledger as read to the present source item.
 
@@ -216,7 +215,7 @@ def _from_found(
     added: AbstractSet[RowKey],
     *,
     retired: Collection[str] = (),
-    lives: Lives = NO_LIVES,
+    lives: Lives | None = None,
 ) -> Transition:
     application = _application(key)
     handlers, tallies, contributions, live, partial = [], [], [], 0, False
@@ -283,18 +282,18 @@ def _given(
     step: Step,
     held: tuple[Contribution, str],
     added: AbstractSet[RowKey],
-    lives: Lives,
+    lives: Lives | None,
 ) -> Given:
     """A step with the lives of its rows. ``held``: the contribution that it begins with, and the conditions on it."""
     before, expected = held
-    if not lives.matter and not any(each.life for each in before.values()):  # as nearly always
+    if (lives is None or not lives.matter) and not any(each.life for each in before.values()):  # as nearly always
         return Given(step.after, before, step.after, NO_ROWS, plain=True)
     route = step.route
 
     def owner(target: Target | None) -> str:
         return owner_of(_application(key), route, target, item)
 
-    return lives.given(route, (before, step.after), _life(key, step, expected), added, owner)
+    return (lives or Lives()).given(route, (before, step.after), _life(key, step, expected), added, owner)
 
 
 def _life(key: StateKey, step: Step, expected: str) -> str:

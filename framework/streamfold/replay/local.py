@@ -104,8 +104,10 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
     report.failures[:0] = malformed
     stream = runtime.store.own_stream
     if stream is None:
-        return Ran(report, run_fan_outs(runtime))
+        return Ran(report, run_fan_outs(runtime) if runtime.queued else Report())
     stream.retry(settings.group)
+    if not (runtime.queued or settings.group is not None or stream.pending(1)):
+        return Ran(report, Report())
     return Ran(report, run_chains(runtime, stream, time_of(changes)))
 
 

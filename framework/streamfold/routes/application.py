@@ -11,7 +11,7 @@ from streamfold.keys.key_part import KeyComponent, KeyValue
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, check_variables, is_name, merged
 from streamfold.records.change import ItemKey
 from streamfold.routes.checks import chained, checked_routes
-from streamfold.routes.route import SOURCE, Fields, Route, Target
+from streamfold.routes.route import SOURCE, Fields, Route, Target, may_expire
 
 
 def unknown_handler(message: str, name: str, known: Iterable[str]) -> SettingsError:
@@ -335,6 +335,11 @@ class Application:
         """The groups whose routes read a row's changes, sorted: for these the stream of a local engine keeps them."""
         found = self.found(row)
         return sorted({each.route.group for entry, _ in found for each in entry.listeners}) if found else ()
+
+    @cached_property
+    def rows_expire(self) -> bool:
+        """Whether a row of some handler may have a time to live."""
+        return any(map(may_expire, self.routes))
 
     @cached_property
     def chained(self) -> frozenset[str]:

@@ -1,0 +1,271 @@
+"""The one desk where a ledger item that was read becomes a unit: read, filled, waited for, planned, its work noted."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from streamfold.commit.buckets import ready, wait_for_items
+from streamfold.commit.outcome import Failed
+from streamfold.commit.pending import NamedByHandler, PendingWork
+from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.transactions import read_state
+from streamfold.engines import Engine, StateItems
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, redacted
+from streamfold.ledger.contribution import Contribution, LedgerItem, elsewhere, kept_text
+from streamfold.ledger.lives import NO_ROWS, Lives
+from streamfold.ledger.state_keys import contribution_key
+from streamfold.ledger.step import Step
+from streamfold.records.change import Change, ItemKey
+from streamfold.routes.route import Route
+from streamfold.runtime import Runtime
+from streamfold.writes.guarded import RowKey, StateKey
+
+Coming = tuple[Route, Contribution, Contribution]
+"""A handler, the item's earlier contribution through it as far as it is known, and its contribution now."""
+READS_MAX = 3
+"""Times that a ledger item and its large contributions are read until they match each other."""
+NOTHING_FOUND = LedgerItem.of(None)
+"""An item that was never read, or is not in the ledger."""
+
+
+class HasSteps(Protocol):
+    """What is planned from a ledger item: a unit, or a visit."""
+
+    @property
+    def steps(self) -> Sequence[Step]: ...
+
+
+WithSteps = TypeVar("WithSteps", bound=HasSteps)
+
+
+FromSource = TypeVar("FromSource")
+
+
+@dataclass(slots=True, eq=False)
+class ReadItem(Generic[FromSource]):
+    """A ledger item that a unit is planned from, and what the unit is to be of."""
+
+    origin: FromSource  # what its source has of it: the work of a batch, or a unit that was planned before
+    key: StateKey
+    item: ItemKey
+    routes: Sequence[Route]
+    changes: Sequence[Change]
+    steps: Sequence[Step] = ()  # none before handlers were called that look others up
+    added: AbstractSet[RowKey] = NO_ROWS
+    found: LedgerItem = NOTHING_FOUND  # as it was read
+    is_next: bool = False  # the ledger agrees with the old images: no attempt before has died
+
+    @classmethod
+    def of(cls, unit: Unit, found: LedgerItem = NOTHING_FOUND) -> "ReadItem[Unit]":
+        """A unit that is planned again. Its steps note the rows that they may leave empty: refused once for such a row,
+        it must not be refused again.
+        """
+        assert isinstance(unit.guard.key, StateKey)
+        steps = tuple(
+            [step._replace(requires_contributor=False) if step.requires_contributor else step for step in unit.steps]
+        )
+        return ReadItem(unit, unit.guard.key, unit.item, unit.routes, unit.changes, steps, unit.added, found)
+
+
+class Follows(Protocol[FromSource]):
+    """What notes the items that fail, and those that the ledger has: a batch, or the progress of its plan."""
+
+    def failed(self, read: Sequence[ReadItem[FromSource]], error: EngineError | HandlerError) -> None: ...
+
+    def applied(self, read: ReadItem[FromSource]) -> None: ...
+
+
+class ImageSource(ABC):
+    """Where the images of items come from: the records of a batch, or stored items that are visited.
+
+    plans_from_refusal: a refused unit is planned again from the item in the refusal. Otherwise that item is newer than
+    the image, so both are read again, and the unit goes alone. retired: handlers that were removed; their contributions
+    go with the last other one of a ledger item. looks_up: some handler looks others up when a unit is planned again.
+    """
+
+    __slots__ = ()
+    plans_from_refusal: ClassVar[bool]
+    runtime: Runtime
+    pending_work: PendingWork
+
+    @property
+    @abstractmethod
+    def lives(self) -> Lives:
+        """Of rows that expire."""
+
+    @property
+    def known_lives(self) -> Lives | None:
+        """The lives; None: nothing was asked about one."""
+        return self.lives
+
+    @property
+    def retired(self) -> Collection[str]:
+        return ()
+
+    @property
+    def looks_up(self) -> bool:
+        return False
+
+    def pending_rows(self, read: ReadItem[Any]) -> Iterable[NamedByHandler]:  # noqa: ARG002 - a default
+        """The rows of an item for which an earlier attempt may have pending work, by handler."""
+        return ()
+
+    def derive_again(self, read: Sequence[ReadItem[Unit]]) -> tuple[list[ReadItem[Unit]], list[Failed]]:
+        """Items of which steps look others up, with referents that are read now, and the handlers that raise then."""
+        return [*read], []
+
+    def again(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Failed]]:
+        """Units from newer reads of ledger items and images, and the handlers that raise then. Raises ``EngineError``.
+
+        Asked for where units are not planned from a refusal.
+        """
+        raise NotImplementedError
+
+
+def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
+    """Reads rows that expire, to which items are added, and whose life the process does not know.
+
+    A row that is read too late costs a refused transaction, which shows the row's life.
+    """
+    rows = dict.fromkeys(
+        row for route, before, after in steps for row in lives.unknown(route, after) if row not in before
+    )
+    if rows:
+        lives.read(engine.read_rows(rows, consistent=consistent))
+
+
+def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
+    """A ledger item with the large contributions of these handlers.
+
+    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records are retried.
+    """
+    # A step in between replaces the item and its large contributions, and both reads must be of one step.
+    for _ in range(READS_MAX):
+        whole = _with_large_contributions(engine, key, found, handlers)
+        if whole is not None:
+            return whole
+        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
+    raise EngineUnavailable(f"Ledger item {redacted(key.pk)} changed while it was read.")
+
+
+def _with_large_contributions(
+    engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]
+) -> LedgerItem | None:
+    """The ledger item with its large contributions; None if the digest of one does not match: it changed between the
+    reads.
+    """
+    large = {
+        contribution_key(key, name): name
+        for name, each in found.contributions.items()
+        if name in handlers and elsewhere(each)
+    }
+    if not large:
+        return found
+    items = engine.read_state(large, consistent=True)
+    contributions = dict(found.contributions)
+    for where, name in large.items():
+        text = items[where]["s"] if where in items else ""
+        if kept_text(text) != contributions[name].text:
+            return None
+        contributions[name] = contributions[name]._replace(text=text)
+    return found._replace(contributions=contributions)
+
+
+def plan_ready(
+    pending_work: PendingWork, found: LedgerItem, plan: Callable[[LedgerItem], WithSteps | None]
+) -> tuple[WithSteps | None, LedgerItem]:
+    """What is planned of a ledger item whose last step is in the rows, with the ledger item as it was planned from.
+
+    The first plan shows which rows change: only these have to have taken what the last step added. Raises
+    ``HandlerError`` if one of them refuses it, and ``EngineError`` for a damaged item or if it is not there in time.
+    """
+    planned = plan(found)
+    if planned is not None and found.waits:
+        found = ready(found, planned.steps, pending_work.deltas)
+        planned = plan(found)
+    return planned, found
+
+
+def note_found(
+    pending_work: PendingWork,
+    key: StateKey,
+    item: ItemKey,
+    causes: tuple[Sequence[Route], Sequence[Change]],
+    found: LedgerItem,
+) -> None:
+    """Notes what a ledger item has pending: the notes of its steps, and the deltas that it names."""
+    pending_work.note_found(key, item, causes[0], found)
+    if found.waits:
+        pending_work.deltas.wait_for_item(found, *causes)
+
+
+class LedgerUnits(Generic[FromSource]):
+    """The desk: reads ledger items, and plans units from them. Nobody else catches what an item raises meanwhile."""
+
+    __slots__ = ("follows", "pending_work", "runtime", "source")
+
+    def __init__(self, source: ImageSource, follows: Follows[FromSource]) -> None:
+        self.runtime, self.source, self.follows = source.runtime, source, follows
+        self.pending_work = source.pending_work
+
+    def read(
+        self, wanted: Sequence[ReadItem[FromSource]], stored: StateItems | None = None, *, consistent: bool = False
+    ) -> list[ReadItem[FromSource]]:
+        """The items with what the ledger has of them, read together unless they were. Those fail that are not read."""
+        if not wanted:
+            return []
+        try:
+            if stored is None:
+                stored = read_state(self.runtime, [each.key for each in wanted], consistent=consistent)
+        except EngineError as error:
+            self.follows.failed(wanted, error)
+            return []
+        return [each for each in wanted if self.fill(each, stored.get(each.key))]
+
+    def fill(self, read: ReadItem[FromSource], stored: Mapping[str, Any] | None) -> bool:
+        """Takes a stored ledger item and its large contributions; False if they are not read, and the item fails."""
+        try:
+            handlers = {route.name for route in read.routes}
+            read.found = filled(self.runtime.engine, read.key, LedgerItem.of(stored), handlers)
+        except EngineError as error:
+            self.follows.failed([read], error)
+            return False
+        return True
+
+    def wait(self, read: Sequence[ReadItem[FromSource]]) -> None:
+        """Moves what ledger items name into rows, all at once. Where that fails, ``ready`` says so item by item."""
+        if any(each.found.waits for each in read):
+            with suppress(EngineError, HandlerError):
+                wait_for_items(self.runtime, self.pending_work.deltas, [each.found for each in read])
+
+    def plan(self, read: Sequence[ReadItem[FromSource]]) -> list[Unit]:
+        """The units of items: none of an item of which the ledger has all, and none of one that fails.
+
+        An earlier attempt may have died before it removed empty rows or recomputed rows: this work is done again.
+        """
+        self.wait(read)
+        return [unit for each in read if (unit := self._planned(each)) is not None]
+
+    def _planned(self, read: ReadItem[FromSource]) -> Unit | None:
+        pending_work = self.pending_work
+        try:
+            for routes, named in () if read.is_next else self.source.pending_rows(read):
+                pending_work.take(named, routes, read.changes)
+            pending_work.note_found(read.key, read.item, read.routes, read.found)
+            unit, found = plan_ready(pending_work, read.found, partial(self._unit, read))
+            if found.waits:
+                pending_work.deltas.wait_for_item(found, read.routes, read.changes)
+        except (EngineError, HandlerError) as error:  # of this item alone: the others go on
+            self.follows.failed([read], error)
+            return None
+        if unit is None:
+            self.follows.applied(read)
+        return unit
+
+    def _unit(self, read: ReadItem[FromSource], found: LedgerItem) -> Unit | None:
+        steps, retired, lives = tuple(read.steps), self.source.retired, self.source.lives
+        return ledger_unit(read.key, read.item, steps, tuple(read.changes), found, read.added, retired, lives)
