@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from tests.tools import house_figures, old_words
+from tests.tools import house_figures, house_structure, old_words, record_walk
 from tests.tools.house_figures import ADVICE, MAXIMA, figures, grown, lowered, maxima, modules, tables
 
 MADE = {
@@ -42,7 +42,7 @@ def today():
     return tables()
 
 
-@pytest.mark.parametrize("table", ["figures", "words in modules", "words in pages"])
+@pytest.mark.parametrize("table", maxima())
 def test_nothing_grows_that_is_to_become_less(today, table):
     bounds = maxima()[table]
     assert bounds.keys() == today[table].keys(), f"{MAXIMA} has a maximum for each figure and each word"
@@ -63,6 +63,7 @@ def test_figures_count_what_they_say(tmp_path):
     assert figures(modules(tmp_path)) == {
         "modules": 3,
         "lines": sum(len(text.splitlines()) for text in MADE.values()),
+        "lines of code": 14,
         "lines of imports": 4,
         "modules of commands": 1,
         "lines of commands": 11,
@@ -73,7 +74,66 @@ def test_figures_count_what_they_say(tmp_path):
         "docstrings that restate": 1,
         "calls of a handler's contribution": 1,
         "comparisons on an engine's type or name": 2,
+        "functions of more than 40 lines": 0,
+        "functions nested four deep or more": 0,
+        "modules outside derivations that import a kind": 0,
     }
+
+
+STRUCTURE = {
+    "ledger/deltas.py": "delta = 1\n",
+    "commit/plan.py": "from streamfold.ledger import deltas\n",
+    "batch/order.py": "from datetime import timedelta\n",
+    "cli/explain.py": "from streamfold.derivations.view.kind import View\n",
+    "cli/search.py": "from streamfold.derivations.search import kind\n",
+    "derivations/feed/kind.py": "from streamfold.derivations.view.kind import View\n",
+    "cli/long.py": "def long():\n" + "    # a line\n" * 40 + "    return 1\n",
+    "cli/deep.py": """
+def deep():
+    if one:
+        for each in found:
+            while each:
+                with each:
+                    \"\"\"Prose.\"\"\"
+""",
+}
+
+
+def test_structure_is_counted_as_it_says(tmp_path):
+    for name, text in STRUCTURE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    found = modules(tmp_path)
+    assert house_structure.naming(found, house_structure.FEATURES["deltas"]) == ["commit/plan.py"]
+    assert house_structure.kinds_outside(found) == ["cli/explain.py"]
+    assert (house_structure.long_functions(found), house_structure.deep_functions(found)) == (1, 1)
+
+
+NOT_USED = (
+    *chain.from_iterable(feature.own for feature in house_structure.FEATURES.values()),
+    "batch/fan_outs.py",
+    "jobs/",
+    *(f"derivations/{kind}/" for kind in house_structure.KINDS if kind != "view"),
+)
+"""What an application with one view and no option does not use."""
+
+
+def test_a_feature_that_the_application_does_not_use_is_not_called():
+    called = sorted({module for module in record_walk.walk() if module.startswith(NOT_USED)})
+    assert not called, "a record of an application with one view passes through features that it does not use"
+
+
+def test_a_circle_of_late_and_type_imports_is_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "round_house").mkdir()
+    for name, text in {
+        "__init__.py": "",
+        "first.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from round_house import second\n",
+        "second.py": "def late():\n    from round_house.first import it\n    return it\n",
+        "third.py": "from round_house import first\n",
+    }.items():
+        (tmp_path / "round_house" / name).write_text(text, "utf-8")
+    assert house_structure.circles("round_house") == [("round_house.first", "round_house.second")]
 
 
 def test_a_maximum_is_lowered_and_never_raised(tmp_path, monkeypatch):

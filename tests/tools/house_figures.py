@@ -1,4 +1,4 @@
-"""Counts how finely the framework is cut: ``python -m tests.tools.house_figures`` prints figures and old words.
+"""Counts how finely the framework is cut: ``python -m tests.tools.house_figures`` prints figures, features, old words.
 
 ``--lower`` writes what is smaller now into tests/project/house.toml. A figure above its maximum there fails a test.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tools import old_words
+from tests.tools import house_structure, old_words, record_walk
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "framework" / "streamfold"
@@ -31,6 +31,7 @@ CONTENT_LETTERS_MIN = 3
 """Shorter words say nothing of what a function does."""
 WITH_ROOM = (
     "lines",
+    "lines of code",
     "lines of imports",
     "lines of commands",
     "private functions with one caller, by name",
@@ -40,8 +41,8 @@ WITH_ROOM = (
 ROOM_SHARE = 0.01
 ADVICE = (
     "Fold first: a function with one caller into it, a new module into a neighbour, a copy into what it copies; for an "
-    "old word, tests/tools/old_words.py has the new one. If the addition is worth it, raise the figure in "
-    "tests/project/house.toml by hand, and give the reason in the commit."
+    "old word, tests/tools/old_words.py has the new one; for a feature, find the seam that keeps it in its modules. If "
+    "the addition is worth it, raise the figure in tests/project/house.toml by hand, and give the reason in the commit."
 )
 Functions = ast.FunctionDef | ast.AsyncFunctionDef
 Imports = ast.Import | ast.ImportFrom
@@ -183,6 +184,7 @@ def _short(found: Iterable[Module], test: Callable[[Functions], bool]) -> int:
 FIGURES: dict[str, Callable[[list[Module]], int]] = {
     "modules": lambda found: sum(each.is_counted for each in found),
     "lines": lambda found: sum(each.lines for each in found),
+    "lines of code": house_structure.code_lines,
     "lines of imports": import_lines,
     "modules of commands": lambda found: sum(each.is_counted and each.is_of_commands for each in found),
     "lines of commands": lambda found: sum(each.lines for each in found if each.is_of_commands),
@@ -193,6 +195,9 @@ FIGURES: dict[str, Callable[[list[Module]], int]] = {
     "docstrings that restate": lambda found: _short(found, restates),
     "calls of a handler's contribution": contribution_calls,
     "comparisons on an engine's type or name": engine_comparisons,
+    "functions of more than 40 lines": house_structure.long_functions,
+    "functions nested four deep or more": house_structure.deep_functions,
+    "modules outside derivations that import a kind": lambda found: len(house_structure.kinds_outside(found)),
 }
 
 
@@ -204,7 +209,9 @@ def tables() -> dict[str, dict[str, int]]:
     """What house.toml bounds, as it is today."""
     found = modules()
     return {
-        "figures": figures(found),
+        "figures": figures(found) | {"circles of files": len(house_structure.circles())},
+        "modules that name a feature of others": house_structure.features(found),
+        "one INSERT through one view": record_walk.figures(),
         "words in modules": old_words.counted((each.text, each.nodes) for each in found),
         "words in pages": old_words.counted_in_prose(old_words.pages(ROOT / "docs")),
     }
