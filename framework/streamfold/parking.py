@@ -216,6 +216,7 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, NoRegionError
 
+    from streamfold.engines.dead_connections import retry_closed
     from streamfold.engines.dynamodb_client import SET_REGION
 
     config = Config(
@@ -224,7 +225,7 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
         retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
     )
     try:
-        return boto3.client(service, endpoint_url=endpoint_url, config=config)
+        return retry_closed(boto3.client(service, endpoint_url=endpoint_url, config=config))
     except NoRegionError:
         raise SettingsError(f"The client of {service} cannot be made without an AWS region: {SET_REGION}") from None
     except (BotoCoreError, ValueError) as error:

@@ -41,6 +41,7 @@ from botocore.exceptions import (
 )
 
 from streamfold.engines import StoredItem
+from streamfold.engines.dead_connections import retry_closed
 from streamfold.engines.deadline import Deadline
 from streamfold.engines.requests import Requests
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, TableThrottled, redacted
@@ -116,11 +117,12 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
         user_agent=None if os.environ.get(NAMED) else USER_AGENT,
     )
     try:
-        return boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
+        client = boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
     except NoRegionError:
         raise EngineError(f"No AWS region is set: {SET_REGION}") from None
     except (BotoCoreError, ValueError) as error:
         raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
+    return retry_closed(client)
 
 
 def unreachable(error: Exception) -> EngineError:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -63,7 +63,8 @@ FOR_GOOD = {
 
 CONNECT_SECONDS_MAX = 2
 READ_SECONDS_MAX = CALL_SECONDS_MAX - CONNECT_SECONDS_MAX
-"""A bulk takes longer than a call of DynamoDB. It is sent once, so that both together fit the time of one call."""
+"""A bulk takes longer than a call of DynamoDB. It is sent once, so that both together fit the time of one call. Only if
+its connection was closed, it is sent again within what is left of that time."""
 SERVICE_HOSTS = {".es.amazonaws.com": "es", ".aoss.amazonaws.com": "aoss"}
 """The ends of the hosts of domains and of Serverless collections."""
 REGION = re.compile(r"\.([a-z0-9-]+)\.(?:es|aoss)\.amazonaws\.com$")
@@ -85,7 +86,7 @@ class SearchCalls:
 
         def once() -> Any:
             with self._explained():
-                return self.transport.perform_request(method, path, params=dict(params), body=body, headers=NDJSON)
+                return self._perform(method, path, params=params, body=body, headers=NDJSON)
 
         return self._tried(method, once)
 
@@ -96,11 +97,29 @@ class SearchCalls:
         def once() -> Any:
             with self._explained():
                 try:
-                    return self.transport.perform_request(method, path, params=params, body=text)
+                    return self._perform(method, path, params=params, body=text)
                 except _errors().NotFoundError:
                     return None
 
         return self._tried(method, once)
+
+    def _perform(self, method: str, path: str, *, params: Mapping[str, Any], **more: Any) -> Any:
+        """Sends a request, once more if the server had closed its connection: after a freeze of the function all kept
+        connections are dead. Both tries take no longer than one may.
+        """
+        from urllib3 import Timeout
+        from urllib3.exceptions import ProtocolError
+
+        began = monotonic()
+        try:
+            return self.transport.perform_request(method, path, params=dict(params), **more)
+        except _errors().ConnectionError as error:
+            closed = isinstance(error.info, ProtocolError) or "EOF" in str(error.error)
+            left = CALL_SECONDS_MAX - (monotonic() - began)
+            if not closed or self.tries > 1 or left <= CONNECT_SECONDS_MAX:  # a command tries again by itself
+                raise
+        timeout = Timeout(total=left, connect=CONNECT_SECONDS_MAX)
+        return self.transport.perform_request(method, path, params={**params, "request_timeout": timeout}, **more)
 
     def _tried(self, method: str, once: Callable[[], Any]) -> Any:
         """Sends a request again if its connection broke, or if the server is too busy for it.
