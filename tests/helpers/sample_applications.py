@@ -177,17 +177,17 @@ def nights(router):
             yield Row(night=tag, orders=Count())
 
 
-def on_line(router):
+def on_order(router):
     @router.attributes(LINE, of=ORDER)
     def on_order(line):
         for name in line.get("names", ["lines"]):
             yield Row(attributes={name: Sum(line["quantity"])}, dearest=Max(line["price"]))
 
+
+def work_key(router):
     @router.attributes(ORDER)
     def work_key(order):
-        if order["status"] != "paid":
-            return Row(GSI1PK=f"WORK#{order['status']}")
-        return None
+        return None if order["status"] == "paid" else Row(GSI1PK=f"WORK#{order['status']}")
 
 
 # Each change.
@@ -277,6 +277,14 @@ def tags_of_products(router):
             raise Unprocessable("a bad line")
         for tag in (product or {}).get("tags", [line["product_id"]]):
             yield Row(tag=tag, lines=Count())
+
+
+def names_on_lines(router):
+    @router.attributes(LINE, lookup={"product": Lookup(PRODUCT, optional=True)}, inline=1)
+    def names_on_lines(line, product):
+        if "bad" in line:
+            raise Unprocessable("a bad line")
+        return Row(product_category=product["category"]) if product and "tags" not in product else None
 
 
 TAGS_OF_PRODUCTS = [[product(tags=["a"])], *REFERENTS[1:2], [product(tags=WIDE)], [product(tags=["b"])], *REFERENTS[4:]]
@@ -445,7 +453,9 @@ SAMPLES = {
     "unique, parked": Sample(made(partial(only_one, on_conflict="park")), LIFE),
     "unique, shown": Sample(made(partial(only_one, on_conflict=Key("BOTH#{tag}", "ORDERS"))), CLAIMS),
     "expiring": Sample(made(days, nights), LIFE),
-    "attributes": Sample(made(on_line), LINES_OF_ORDERS),
+    "attributes": Sample(made(on_order, work_key), LINES_OF_ORDERS),
+    "attributes of the item itself": Sample(made(work_key), LIFE),
+    "attributes with a lookup": Sample(made(names_on_lines), REFERENTS, meanwhile=MEANWHILE),
     "additions": Sample(made(signs), LIFE),
     "puts": Sample(made(seen), LIFE),
     "audit": Sample(made(audited), LIFE),
@@ -456,7 +466,7 @@ SAMPLES = {
     "cascade": Sample(made(cascade), LINES_OF_ORDERS, {"chunk_actions": 3}),
     "lookup": Sample(made(tags_of_products), TAGS_OF_PRODUCTS, meanwhile=MEANWHILE),
     "lookups": Sample(
-        made(tags_of_products, looked_up.leaders, looked_up.by_supplier, looked_up.product_on_line),
+        made(tags_of_products, looked_up.leaders, looked_up.by_supplier, names_on_lines),
         REFERENTS,
         meanwhile=MEANWHILE,
     ),

@@ -188,6 +188,7 @@ class Pages:
             emptied=self.emptied,
             dry_run=self.dry_run,
             renews=self.always,
+            gets=not self.dry_run,  # the verifier may get nothing, and compares what one item is again
         )
         units: list[Unit] = []
         backlinks = 0  # that a run would put, each a write unit

@@ -159,7 +159,9 @@ class Attributes(Expiring):
 
         stored = of_ledger(route, ordered=self.orders(route), adds=self.adds(route), stored=STATE)
         written_back = dynamodb(table_of(self.writes(route)[0]), "BatchGetItem", "UpdateItem")
-        return stored | dynamodb(STATE, "PartiQLUpdate") | written_back
+        # A removed row in the state is noted, whoever writes it: an attempt that died may have left it empty.
+        noted = dynamodb(STATE, "PartiQLUpdate", "PartiQLDelete")
+        return stored | noted | written_back
 
     def delta_keys(self, route: Route) -> tuple[Key, ...]:
         del route
