@@ -20,8 +20,8 @@ from streamfold.deploy.permissions import (
 )
 from streamfold.derivations.calls import named_by
 from streamfold.routes.aggregates import Aggregate
-from tests.helpers.played_permissions import Played
-from tests.helpers.sample_applications import LIFE, SAMPLES, audited, made, sums
+from tests.helpers.played_permissions import Played, dying
+from tests.helpers.sample_applications import LIFE, SAMPLES, audited, gone, made, order, sums
 
 MAIN, STATE = Place("table", "main"), Place("state")
 STREAM, QUEUE, VERIFIER = Role("stream"), Role("queue"), Role("verifier")
@@ -163,9 +163,30 @@ def test_stream_of_kinesis_is_read_by_its_own_actions_and_the_table_is_not_asked
     assert Permission("dynamodb:DescribeTable", MAIN) not in granted
 
 
-def test_stream_with_a_key_of_its_own_is_decrypted():
-    more = of(made(sums), STREAM, encrypted=["main"]) - of(made(sums), STREAM)
-    assert more == {Permission("kms:Decrypt", Place("key", "main"))}
+@pytest.mark.parametrize("kind", ["stream", "queue", "verifier", "operate", "read"])
+def test_all_who_use_a_table_with_a_key_of_its_own_may_decrypt_it(kind):
+    app = SAMPLES["feed"].app
+    more = of(app, Role(kind), encrypted=["main"]) - of(app, Role(kind))
+    uses = any(place.name == "main" for _, place in of(app, Role(kind)))
+    assert more == ({Permission("kms:Decrypt", Place("key", "main"))} if uses else set())
+    assert uses or kind == "verifier"
+
+
+def test_who_uses_no_table_with_a_key_of_its_own_decrypts_none():
+    assert of(made(sums), STREAM, encrypted=["other"]) == of(made(sums), STREAM)
+
+
+def test_one_item_that_differs_is_compared_again_by_a_call_that_the_verifier_may_make(played):
+    """An attempt died before it cleared its pending work, so that one item is suspected, and no other."""
+    sample = SAMPLES["attributes of the item itself"]
+    aws = played(sample)
+    aws.write(order())
+    aws.settle()
+    with dying():
+        aws.write(gone(order()))
+        aws.settle()
+    aws.verify()
+    assert aws.taken[VERIFIER] <= permissions(sample.app, VERIFIER)
 
 
 def test_policy_has_a_statement_for_each_place():

@@ -49,10 +49,15 @@ def permissions(
 
     kinesis: tables whose records come through Kinesis Data Streams. encrypted: tables that have a KMS key of their own.
     """
+    found = _without_keys(app, function, kinesis)
+    return found | _of_keys(found, encrypted)
+
+
+def _without_keys(app: Application, function: Role, kinesis: Collection[str]) -> Permissions:
     routes = [route for route in app.routes if function.serves(route.group)]
     calls = frozenset[Permission]().union(*(derivation(route).calls(route, function) for route in routes))
     if function.kind == "stream":
-        return calls | of_deltas(routes, app.routes) | _of_stream(app, function, routes, kinesis, encrypted) | LOG
+        return calls | of_deltas(routes, app.routes) | _of_stream(app, function, routes, kinesis) | LOG
     if function.kind == "queue":
         visiting = [route for route in routes if fans_out(route)]
         return calls | of_deltas(visiting, app.routes) | _of_queue(routes) | LOG if visiting else frozenset()
@@ -68,9 +73,15 @@ PARK = Permission("s3:PutObject", Place("parked"))
 LOG = frozenset(Permission(f"logs:{action}", Place("log")) for action in ("CreateLogStream", "PutLogEvents"))
 
 
-def _of_stream(
-    app: Application, function: Role, routes: Iterable[Route], kinesis: Collection[str], encrypted: Collection[str]
-) -> Permissions:
+def _of_keys(found: Permissions, encrypted: Collection[str]) -> Permissions:
+    """DynamoDB decrypts a table with the rights of the caller (Developer Guide, encryption.usagenotes), and so does a
+    mapping its stream.
+    """
+    used = {place.name for _, place in found if place.kind in ("table", "stream")}
+    return frozenset(Permission("kms:Decrypt", Place("key", name)) for name in used.intersection(encrypted))
+
+
+def _of_stream(app: Application, function: Role, routes: Iterable[Route], kinesis: Collection[str]) -> Permissions:
     """The manifest, the identity of tables, and what the event source mapping asks for with the function's role."""
     found = {*dynamodb(STATE, "BatchGetItem", "PutItem"), PARK}
     tables = {each.key.table.name for route in routes for each in route.kind.subscriptions(route)}
@@ -80,8 +91,6 @@ def _of_stream(
             found |= {Permission(f"kinesis:{action}", stream) for action in KINESIS_ACTIONS}
         else:
             found |= dynamodb(stream, *STREAM_ACTIONS) | dynamodb(Place("table", name), "DescribeTable")
-        if name in encrypted:
-            found.add(Permission("kms:Decrypt", Place("key", name)))
     found.add(Permission("s3:PutObject", Place("failures")))
     found.add(Permission("s3:ListBucket", Place("failure bucket")))
     return frozenset(found)

@@ -60,6 +60,10 @@ def if_(condition: str, one: TemplateValue, other: TemplateValue) -> TemplateVal
 
 NO_VALUE = ref("AWS::NoValue")
 LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": {"RetentionInDays": ref("LogDays")}}
+USE_KEY = if_(
+    "OwnKey", {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}, NO_VALUE
+)
+"""All who use the tables need their key: DynamoDB decrypts them with the rights of the caller."""
 NOTIFIED = [if_("OwnTopic", ref("AlarmTopic"), ref("AlarmTopicArn"))]
 
 
@@ -284,8 +288,7 @@ class SamTemplate:
         """What the role of a function allows: the calls that its handlers make, and those of its mapping."""
         granted = self.deployment.permissions(function, **self._of_tables)
         document = policy(granted, lambda place: self.resource_of_place(place, function))
-        use_key = {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}
-        return [*document["Statement"], if_("OwnKey", use_key, NO_VALUE)]
+        return [*document["Statement"], USE_KEY]
 
     @property
     def _of_tables(self) -> dict[str, list[str]]:
@@ -294,7 +297,8 @@ class SamTemplate:
 
     def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
         """The policy of a person who operates the application, or reads only."""
-        return policy(permissions(self.deployment.app, Role(kind), **self._of_tables), self.resource_of_place)
+        found = policy(permissions(self.deployment.app, Role(kind), **self._of_tables), self.resource_of_place)
+        return {**found, "Statement": [*found["Statement"], USE_KEY]}
 
     def resource_of_place(self, place: Place, function: DeployedFunction | None = None) -> TemplateValue:
         """The ARN of a place in this template."""
