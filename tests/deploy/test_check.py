@@ -424,3 +424,16 @@ def test_the_generated_filter_lets_removals_of_rows_through_and_its_absence_is_p
     found = checked(tmp_path, filtered(RIGHT[0]))
     assert {each.level for each in found} == {"advice"}
     assert all("removals of rows" in each.text for each in found)
+
+
+def test_a_filter_that_lets_more_removals_through_than_the_generated_one_is_right(tmp_path):
+    """As one of an earlier commit, which knew nothing of owners and lives."""
+    earlier = json.loads(RIGHT[1])
+    earlier["dynamodb"]["OldImage"] = {"_sf_n": earlier["dynamodb"]["OldImage"]["_sf_n"]}
+    assert checked(tmp_path, filtered(RIGHT[0], json.dumps(earlier))) == []
+
+
+def test_a_filter_that_lets_removals_of_fewer_rows_through_is_pointed_out(tmp_path):
+    fewer = json.loads(RIGHT[1])
+    fewer["dynamodb"]["Keys"]["$or"].pop()
+    assert any("removals of rows" in each.text for each in checked(tmp_path, filtered(RIGHT[0], json.dumps(fewer))))

@@ -4,6 +4,8 @@ it, and passes every record that a handler wants.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import product
 from typing import Any
 
 from streamfold.deploy.check.review import (
@@ -228,7 +230,11 @@ def _advise_rows(review: Review, found: FoundFunction, mapping: Mapped, table: s
     given = filter_of(review.deployment.app, found.function.group, table, kinesis=mapping.type == "Kinesis")
     (criteria,) = review.values(mapping.properties, "FilterCriteria")[:1]
     own = [json.loads(each["Pattern"]) for each in criteria["Filters"]]
-    lacking = [each for each in map(json.loads, given.patterns) if "OldImage" in json.dumps(each) and each not in own]
+    lacking = [
+        each
+        for each in map(json.loads, given.patterns)
+        if "OldImage" in json.dumps(each) and not all(_asks_less(own, way) for way in _ways(each))
+    ]
     if lacking and any("Keys" in json.dumps(each) for each in own):
         review.advise(
             mapping.resource,
@@ -236,6 +242,18 @@ def _advise_rows(review: Review, found: FoundFunction, mapping: Mapped, table: s
             "it drops removals of rows that handlers add to: nobody notices that somebody removed one. streamfold "
             "template prints the pattern",
         )
+
+
+def _asks_less(patterns: Iterable[Mapping[str, Any]], wanted: AbstractSet[str]) -> bool:
+    """Whether one way through the patterns asks for nothing but what the wanted way asks for, or for less."""
+    return any(way <= wanted for pattern in patterns for way in _ways(pattern))
+
+
+def _ways(pattern: Mapping[str, Any]) -> Iterator[frozenset[str]]:
+    """Each way through a pattern, as texts of its conditions: one test of each path."""
+    for conditions in _conditions(pattern):
+        paths = [[json.dumps((path, test), sort_keys=True) for test in tests] for path, tests in conditions]
+        yield from map(frozenset, product(*paths))
 
 
 def _covers(branch: _Branch, key: Key) -> bool:
