@@ -8,11 +8,14 @@ from types import ModuleType
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 import handlers
 from handlers import app as shop
 from streamfold import App, Collect, Count, Document, Key, Put, Router, Row, Sum, Table
 from streamfold.deploy import filters
+from streamfold.deploy.alarms import MAPPING, OF_STREAM, OF_TABLE, OF_VERIFIER
 from streamfold.deploy.check.template import check_template
 from streamfold.deploy.choices import CHOICES
 from streamfold.deploy.filters import PATTERNS_MAX, Filter, united
@@ -175,6 +178,64 @@ def test_the_generated_template_of_the_examples_has_the_functions_of_the_written
 
     generated = TemplateFile(SamTemplate(Deployment(shop, handlers)).content)
     assert functions(generated) == functions(read_template(ROOT / "template.yaml"))
+
+
+# Names.
+
+
+def named(tables, groups):
+    """An application with a handler in each group, over each of the tables."""
+    router = Router()
+    for number, group in enumerate(groups):
+        for table in tables:
+            key = Key("ORDER#{order_id}", "METADATA", Table(table))
+            router.on(key, external=True, name=f"{table}-{number}", group=group)(lambda change: None)
+    return App("drawn", routers=[router])
+
+
+NAMES = st.lists(st.from_regex(r"[aBs][aBs1.-]{0,3}", fullmatch=True), min_size=1, max_size=2, unique=True)
+
+
+@given(NAMES, st.sampled_from([["main"], ["main", "Main"], ["daily-sums", "dailySums"], ["a", "b.c", "bC"]]))
+def test_no_resource_of_a_template_takes_the_name_of_another(tables, groups):
+    app = named(tables, groups)
+    try:
+        content = SamTemplate(Deployment(app, "drawn_handlers")).content["Resources"].values()
+    except SettingsError:  # the next test has its text
+        return
+    functions = [each["Properties"] for each in content if each["Type"] == "AWS::Serverless::Function"]
+    assert len([each for each in content if each["Type"] == "AWS::DynamoDB::Table"]) == len(tables) + 1
+    assert {each["Environment"]["Variables"].get("STREAMFOLD_GROUP") for each in functions} == {None, *groups}
+    found = len([each for each in content if each["Type"] == "AWS::CloudWatch::Alarm"])
+    of_mapping = len([alarm for alarm in OF_STREAM if alarm.of == MAPPING])
+    of_function = len(OF_STREAM) - of_mapping + of_mapping * len(tables)
+    assert found == len(groups) * of_function + len(OF_VERIFIER) + len(OF_TABLE) * (len(tables) + 1)
+
+
+@pytest.mark.parametrize(
+    ("tables", "groups", "expected"),
+    [
+        (
+            ["orders"],
+            ["daily-sums", "dailySums"],
+            "group 'daily-sums' and the function .* of group 'dailySums' .* Daily",
+        ),
+        (["a-b", "aB"], ["main"], "table 'a-b' and table 'aB' under one name, ABTable"),
+        (["State", "orders"], ["main"], "the state table and table 'State' under one name, StateTable"),
+    ],
+)
+def test_names_that_become_one_name_in_a_template_are_refused_with_both(tables, groups, expected):
+    with pytest.raises(SettingsError, match=expected):
+        SamTemplate(Deployment(named(tables, groups), "drawn_handlers"))
+
+
+def test_a_table_of_another_region_takes_no_name_of_the_own_one():
+    router = Router()
+    orders = Table("orders")
+    for name in ("copies", "more"):
+        router.copy(Key("ORDER#{order_id}", "METADATA", orders), to=Table(name, region="eu-west-1"), name=name)
+    template = SamTemplate(Deployment(App("drawn", routers=[router]), "drawn_handlers"))
+    assert {"CopiesTableName", "MoreTableName"} <= template.content["Parameters"].keys()
 
 
 def types(template):

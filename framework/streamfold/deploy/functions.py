@@ -17,7 +17,7 @@ from streamfold.deploy.permissions import Permission, Role, permissions
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
-from streamfold.keys.table import STATE, Table
+from streamfold.keys.table import MAIN, STATE, Table
 from streamfold.routes.checks import lacking
 from streamfold.routes.route import GROUP, Route
 from streamfold.settings import TABLE_PREFIX, environment_name
@@ -33,6 +33,8 @@ BOTH_IMAGES = "NEW_AND_OLD_IMAGES"
 RUNTIME = "python3.13"
 """The Python that the functions are built, tested and measured with (tests/bench, tests/on_local)."""
 STATE_TABLE = "STREAMFOLD_STATE_TABLE"
+STATE_RESOURCE = "StateTable"
+"""The name of the state table in a template."""
 DESCRIBE = "dynamodb:DescribeTable"
 """Asked for the identity of a table whose records come."""
 
@@ -52,8 +54,7 @@ class DeployedFunction(NamedTuple):
             return "Verifier"
         if self.sort == STREAM and self.searches and self.group == "search":
             return "Searcher"
-        words = re.findall(r"[A-Za-z0-9]+", self.group or GROUP)
-        group = "" if self.group in (None, GROUP) else "".join(word[0].upper() + word[1:] for word in words)
+        group = "" if self.group in (None, GROUP) else _logical_id(str(self.group))
         return group + ("Projector" if self.sort == STREAM else "Spreader")
 
     @property
@@ -160,6 +161,31 @@ class Deployment:
         """The application's own tables; those of another region are somebody else's."""
         return tuple(table for table in self.app.tables.values() if table.name != STATE.name and table.region is None)
 
+    def resource_of(self, table: str) -> str:
+        """The name of a table's resource in a template."""
+        if table == MAIN.name or [table] == [each.name for each in self.tables]:
+            return "Table"
+        return _logical_id(table) + "Table"
+
+    def check_names(self) -> None:
+        """Raises ``SettingsError`` if two things of the application have one name in a template.
+
+        A template is an object of names: the later of two would replace the earlier without a word.
+        """
+        named = [(STATE_RESOURCE, "the state table")]
+        named += [(self.resource_of(name), f"table {name!r}") for name in self.app.tables if name != STATE.name]
+        for each in self.functions:
+            of = "the comparison" if each.sort == VERIFIER else f"group {each.group!r}"
+            named.append((each.name, f"the function {each.handler} of {of}"))
+        known: dict[str, str] = {}
+        for name, what in named:
+            if name in known:
+                raise SettingsError(
+                    f"A template would have {known[name]} and {what} under one name, {name}, and would lose one of "
+                    "them. Rename one: a template keeps the letters and digits of a name, each word with a capital."
+                )
+            known[name] = what
+
     @cached_property
     def environment_names(self) -> dict[str, str]:
         """The variable of each table, by logical name."""
@@ -183,6 +209,11 @@ class Deployment:
         readers = dict.fromkeys(route for each in self.functions for _, route in each.subscribed.get(table, ()))
         found = ((route, lacking(route, view)) for route in readers)
         return [f"{route.kind} {route.name!r} {why}" for route, why in found if why]
+
+
+def _logical_id(name: str) -> str:
+    """A name as CloudFormation takes it: letters and digits, ``daily-sums`` as ``DailySums``."""
+    return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", name))
 
 
 def keys_of(routes: Iterable[Route]) -> Iterator[Key]:

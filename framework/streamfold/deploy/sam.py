@@ -1,7 +1,6 @@
 """A template of SAM for an application: functions, mappings, tables, buckets, queue, alarms, as template.yaml."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from streamfold.deploy.filters import Filter, filter_of
 from streamfold.deploy.functions import (
     QUEUE,
     RUNTIME,
+    STATE_RESOURCE,
     STATE_TABLE,
     STREAM,
     DeployedFunction,
@@ -87,7 +87,7 @@ DAILY = {
     }
 }
 PLACES: Mapping[str, TemplateValue] = {
-    "state": att("StateTable"),
+    "state": att(STATE_RESOURCE),
     "failure bucket": att("FailureBucket"),
     "parking bucket": att("FailureBucket"),
     "failures": sub("${FailureBucket.Arn}/aws/lambda/*"),
@@ -100,7 +100,8 @@ PLACES: Mapping[str, TemplateValue] = {
 
 class SamTemplate:
     """The template of a deployment. ``existing``: tables that are there already, by logical name. ``filters``: those of
-    mappings in place of the generated ones, by function and table.
+    mappings in place of the generated ones, by function and table. Raises ``SettingsError`` for an application of which
+    two things would have one name.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class SamTemplate:
         filters: Mapping[tuple[str, str], Filter] | None = None,
         runtime: str = RUNTIME,
     ) -> None:
+        deployment.check_names()
         self.deployment = deployment
         self.existing = existing or {}
         self.given_filters = filters or {}
@@ -127,11 +129,11 @@ class SamTemplate:
         for table in self.deployment.tables:
             if table.name not in self.existing:
                 resources[self.resource_of(table.name)] = self._table(table)
-        resources["StateTable"] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
+        resources[STATE_RESOURCE] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
         for each in self.functions:
             resources |= self._with_function(each)
         watched = {self.resource_of(table.name): self._real_name(table.name) for table in self.deployment.tables}
-        for name, real in {**watched, "StateTable": ref("StateTable")}.items():
+        for name, real in {**watched, STATE_RESOURCE: ref(STATE_RESOURCE)}.items():
             for alarm in alarms.OF_TABLE:
                 resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
         resources |= _dashboards(self.functions, resources)
@@ -154,14 +156,12 @@ class SamTemplate:
 
     def resource_of(self, logical: str) -> str:
         """The name of a table's resource."""
-        if logical == "main" or len(self.deployment.tables) == 1:
-            return "Table"
-        return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", logical)) + "Table"
+        return self.deployment.resource_of(logical)
 
     def table_arn(self, logical: str) -> TemplateValue:
         """The ARN of a table of the application, or of the state."""
         if logical == STATE.name:
-            return att("StateTable")
+            return att(STATE_RESOURCE)
         if logical in self.existing:
             existing = self.existing[logical]
             if existing.stream and not existing.on_kinesis:  # the ARN of its stream has its region and account
@@ -242,7 +242,7 @@ class SamTemplate:
     def environment(self, function: DeployedFunction) -> dict[str, TemplateValue]:
         """The variables of a function."""
         found = {variable: self._real_name(name) for name, variable in self.deployment.environment_names.items()}
-        found |= {STATE_TABLE: ref("StateTable"), PREFIX + "OLDER_CODE": ref("OlderCode")}
+        found |= {STATE_TABLE: ref(STATE_RESOURCE), PREFIX + "OLDER_CODE": ref("OlderCode")}
         if function.sort in (STREAM, QUEUE):
             found |= {
                 PREFIX + "GROUP": function.group or GROUP,
