@@ -158,18 +158,25 @@ class HandlerError(StreamfoldError):
 class AttributeMissing(HandlerError, KeyError):  # noqa: N818 - says what the item lacks
     """Raised when a handler reads an attribute that its item does not have. ``args`` holds the name.
 
-    names: the names of the item's attributes; the message suggests the most similar one.
+    names: the names of the item's attributes; the message suggests the most similar one. is_absent: there is no item,
+    because the image is the old one of an INSERT, or the new one of a REMOVE.
     """
 
-    def __init__(self, *args: object, names: Iterable[str] = ()) -> None:
+    def __init__(self, *args: object, names: Iterable[str] = (), is_absent: bool = False) -> None:
         super().__init__(*args)
         self._names = names
+        self._is_absent = is_absent
 
     @property
     def marked(self) -> str:
         from difflib import get_close_matches  # only for a message: a function's start should not pay for it
 
         name, names = shown(self.args[0]), list(islice(self._names, NAMES_COMPARED_MAX))
+        if self._is_absent:
+            return (
+                f"There is no image to read {name} of: an INSERT has no old image, and a REMOVE has no new one. Take "
+                f'changes that have both, events=["MODIFY"], or give a default, change.old.get({name}, ...).'
+            )
         near = get_close_matches(str(self.args[0])[:NAME_COMPARED_LETTERS_MAX], names, 1)
         meant = f". Did you mean {shown(near[0])}? If not," if near else ":"
         return (

@@ -31,6 +31,12 @@ def test_an_attribute_that_is_missing_tells_the_nearest():
     assert "Did you mean" not in str(raised.value)
 
 
+def test_an_attribute_of_an_absent_image_names_the_events_that_have_none():
+    with pytest.raises(AttributeMissing, match=r"an INSERT has no old image.*events=\[\"MODIFY\"\].*change\.old\.get"):
+        Image({})["status"]
+    assert Image({}).get("status") is None
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda image: pickle.loads(pickle.dumps(image))])
 def test_an_image_can_be_copied(copied):
     assert dict(copied(IMAGE)) == {"price": 3}

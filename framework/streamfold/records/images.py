@@ -12,6 +12,10 @@ LEGACY_REPLICATION_PREFIX = "aws:rep:"
 T = TypeVar("T")
 HIDDEN = (RESERVED_PREFIX, LEGACY_REPLICATION_PREFIX)
 READ_ONLY = "An item that a handler gets is read-only: change a copy of it, dict(item)."
+READ_ONLY_VALUE = (
+    "A list, map or set of an item that a handler gets is read-only: make a new one of it, "
+    '{**item["size"], "length": 1} or sorted(item["lines"]), or change a copy, copy.deepcopy(item["size"]).'
+)
 Item: TypeAlias = Mapping[str, Any]
 """An item as a handler sees it: a read-only mapping of attribute names to Python values; a test may pass a ``dict``."""
 
@@ -21,25 +25,92 @@ def hidden(name: str) -> bool:
     return name.startswith(HIDDEN)
 
 
-class Image(Mapping[str, Any]):
-    """An item's image, read-only, decoded where it is read; empty and falsy when there is none.
+class ReadOnlyMap(dict[str, Any]):
+    """A map of an item. Copies of it, also deep ones, are plain dicts."""
 
-    The framework's own attributes are hidden. Lists, maps and sets come fresh at every access, so a handler that
-    changes one changes its own copy only.
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
+class ReadOnlyList(list[Any]):
+    """A list of an item. Copies of it, also deep ones, are plain lists."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Any]]]:
+        return list, (list(self),)
+
+
+class ReadOnlySet(set[Any]):
+    """A set of an item. Copies of it, and what it is joined with, are plain sets."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[set[Any]], tuple[set[Any]]]:
+        return set, (set(self),)
+
+    def __repr__(self) -> str:
+        return repr(set(self))
+
+
+def _refused(*_: object, **__: object) -> NoReturn:
+    # A change would be lost without a word: the next access, and the other image, have the item as it was written.
+    raise TypeError(READ_ONLY_VALUE)
+
+
+def _of_a_copy(name: str) -> Callable[..., Any]:
+    # Python makes the result of these of the class of the set, and so read-only.
+    return lambda members, *others: getattr(set(members), name)(*others)
+
+
+CHANGES: Mapping[type, str] = {
+    ReadOnlyMap: "__setitem__ __delitem__ __ior__ clear pop popitem setdefault update",
+    ReadOnlyList: "__setitem__ __delitem__ __iadd__ __imul__ append clear extend insert pop remove reverse sort",
+    ReadOnlySet: "__iand__ __ior__ __isub__ __ixor__ add clear difference_update discard intersection_update pop "
+    "remove symmetric_difference_update update",
+}
+"""The methods of Python's own classes that change an object."""
+JOINS = "__and__ __or__ __sub__ __xor__ copy difference intersection symmetric_difference union"
+"""The methods of a set that give another set."""
+for _class, _names in CHANGES.items():
+    for _name in _names.split():
+        setattr(_class, _name, _refused)
+for _name in JOINS.split():
+    setattr(ReadOnlySet, _name, _of_a_copy(_name))
+
+
+def read_only(value: Any) -> Any:
+    """A decoded value, whose lists, maps and sets cannot be changed."""
+    kind = type(value)
+    if kind is list:
+        return ReadOnlyList([member if type(member) is str else read_only(member) for member in value])
+    if kind is dict:
+        return ReadOnlyMap(
+            {name: member if type(member) is str else read_only(member) for name, member in value.items()}
+        )
+    return ReadOnlySet(value) if kind is set else value
+
+
+class Image(Mapping[str, Any]):
+    """An item's image, read-only at every level, decoded where it is read; empty and falsy when there is none.
+
+    The framework's own attributes are hidden. A change of a list, map or set of the item raises ``TypeError``.
     """
 
     __slots__ = ("_decoded", "raw")
 
     def __init__(self, raw: RawImage) -> None:
         self.raw: RawImage = raw
-        self._decoded: dict[Any, Any] = {}  # numbers by the attribute's name, objects by what decoded them
+        self._decoded: dict[Any, Any] = {}  # values by the attribute's name, objects by what decoded them
 
     def __getitem__(self, name: str) -> Any:
         decoded = self._decoded
         if name in decoded:
             return decoded[name]
         if name not in self.raw or name.startswith(HIDDEN):
-            raise AttributeMissing(name, names=self)
+            raise AttributeMissing(name, names=self, is_absent=not self)
         return self._decode(name)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -61,7 +132,8 @@ class Image(Mapping[str, Any]):
             if "S" in tagged:
                 return tagged["S"]
             if "N" not in tagged:
-                return decode(tagged, 1)
+                value = self._decoded[name] = read_only(decode(tagged, 1))
+                return value
             text = tagged["N"]
             number = self._decoded[name] = int(text) if text.isdigit() else decode_number(text)
         except (ArithmeticError, AttributeError, TypeError, ValueError):

@@ -78,7 +78,7 @@ class Decoder:
         given = item if self.names is None else [name for name in self.names if name in item]
         values = {name: item[name] for name in given}
         for name, value in values.items():
-            if type(value) in (set, list, dict):
+            if isinstance(value, set | list | dict):
                 values[name] = _in_order(value)
         try:
             return self._validated(values)
@@ -88,12 +88,12 @@ class Decoder:
 
 
 def _in_order(value: Any) -> Any:
-    # Sets inside of lists and maps too.
-    if type(value) is set:
+    # Sets inside of lists and maps too. All are new, and a validator of the user may change them.
+    if isinstance(value, set):
         return OrderedSet(value)
-    if type(value) is list:
+    if isinstance(value, list):
         return [_in_order(member) for member in value]
-    return {name: _in_order(member) for name, member in value.items()} if type(value) is dict else value
+    return {name: _in_order(member) for name, member in value.items()} if isinstance(value, dict) else value
 
 
 def _in_words(misfits: Sequence[Mapping[str, Any]]) -> str:
