@@ -16,7 +16,7 @@ from streamfold.lambda_entry.telemetry import FUNCTION_VARIABLE, is_refused
 from streamfold.parking import FileParking
 from streamfold.settings import Settings
 from streamfold.testing import BucketTwin, MappingSettings, MappingTwin
-from streamfold.testing.alarms import Alarms
+from streamfold.testing.alarms import Alarms, parsed, value_of
 from tests.helpers.source import Source
 from tests.helpers.template import ROOT, load_template, properties
 from tests.testing.streams import START, Part, Stream
@@ -47,6 +47,8 @@ def dimensions(watched, alarm):
         return {"service": {"Ref": "Application"}, "function": {"Ref": watched}}
     if alarm.of == alarms.QUEUE:
         return {alarm.of: {"Fn::GetAtt": ["DoorbellFailures", "QueueName"]}}
+    if alarm.math:
+        return {alarm.of: {"Ref": f"{watched}TableStream"}, alarms.TABLE: {"Ref": "Table"}}
     return {alarm.of: {"Ref": f"{watched}TableStream" if alarm.of == alarms.MAPPING else watched}}
 
 
@@ -212,6 +214,79 @@ def test_thirty_minutes_without_a_store_raise_the_alarms_of_age_and_of_records_g
 
 def test_ten_minutes_of_a_store_that_fails_every_third_call_raise_none(capsys, tmp_path):
     assert raised(capsys, tmp_path, away=(START + 10 * MINUTE, 3), destination=BucketTwin()) == {}
+
+
+def rises_in_a_day(*, writes, polls):
+    """The alarms of a day, with so many write units and so many records polled each five minutes; None: no poll."""
+    found = Alarms(load_template(), {"Application": "shop"})
+    for minutes in range(0, 24 * 60, 5):
+        at = START + minutes * MINUTE
+        if writes is not None:
+            found.put(at, alarms.TABLES, "ConsumedWriteCapacityUnits", {"TableName": "Table"}, writes)
+        for name in STREAM_FUNCTIONS if polls is not None else ():
+            found.put(at, alarms.LAMBDA, "PolledEventCount", {alarms.MAPPING: f"{name}TableStream"}, polls)
+    return [(rise.name, rise.at - START) for rise in found.rises(START + 24 * 60 * MINUTE)]
+
+
+def test_a_mapping_that_stands_still_while_the_table_is_written_to_raises_one_alarm_within_two_hours():
+    rises = rises_in_a_day(writes=100, polls=None)
+    assert {name for name, _ in rises} == {"ProjectorStandsStill", "SearcherStandsStill"}
+    assert len(rises) == 2
+    assert all(seconds <= 2 * 3600 for _, seconds in rises)
+
+
+@pytest.mark.parametrize(
+    ("writes", "polls"),
+    [
+        (100, 0),  # writes that change nothing, or that a condition refuses, have no record
+        (100, 20),
+        (0, 0),
+        (0, None),
+        (None, 0),
+        (None, None),
+    ],
+)
+def test_a_table_without_writes_and_a_mapping_that_polls_raise_none(writes, polls):
+    assert rises_in_a_day(writes=writes, polls=polls) == []
+
+
+def near_misses(*minutes):
+    found = Alarms(load_template(), {"Application": "shop"})
+    for minute in (0, *minutes):
+        dimensions = {"service": "shop", "function": "Projector"}
+        found.put(START + minute * MINUTE, alarms.NAMESPACE, "near_misses", dimensions, float(minute in minutes))
+    return [rise.name for rise in found.rises(START + 120 * MINUTE)]
+
+
+def test_near_misses_raise_an_alarm_once_they_come_time_and_again():
+    assert near_misses(3) == near_misses(3, 4) == near_misses(3, 90) == []
+    assert near_misses(3, 20, 45) == ["ProjectorNearMisses"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("polls", 3),
+        ("FILL(none, 0)", 0),
+        ("FILL(polls, 0)", 3),
+        ("none", None),
+        ("none > 0", None),
+        ("polls > 2 AND none > 0", None),
+        ("polls > 2 AND writes == 0", 1),
+        ("polls > 3 OR writes > 0", 0),
+        ("IF(polls > 2, 5, 6)", 5),
+        ("IF(writes, 5)", None),
+        ("polls + writes * 2 - 1", 2),
+    ],
+)
+def test_metric_math_is_missing_where_a_metric_is(expression, value):
+    assert value_of(parsed(expression), {"polls": 3.0, "writes": 0.0, "none": None}) == value
+
+
+@pytest.mark.parametrize("expression", ["ANOMALY_DETECTION_BAND(polls)", "unknown > 0", "SUM(", "polls < 1 < 2"])
+def test_metric_math_that_is_not_known_is_refused(expression):
+    with pytest.raises(ValueError, match="cannot be evaluated"):
+        value_of(parsed(expression), {"polls": 3.0})
 
 
 # Metrics of functions and of handlers.

@@ -19,7 +19,12 @@ NOTHING_WRITTEN = "notBreaching"
 """Without a data point all is well: no invocation, no record."""
 AS_BEFORE = "ignore"
 """Without a data point the alarm stays as it is: the function runs once a day."""
-MINUTE, HOUR = 60, 3600
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+STANDS_STILL = "IF(writes > 0 AND FILL(polls, 0) == 0, 1, 0)"
+"""Somebody writes to the table, and the mapping does not even ask for records. A mapping that polls counts its polls,
+empty ones as 0 (Lambda Developer Guide, monitoring-metrics-types). One that is off, or that its role's rights no longer
+let read, counts nothing. Writes alone are not enough: those that change nothing, or that a condition refuses, have no
+record."""
 
 
 class Alarm(NamedTuple):
@@ -36,18 +41,16 @@ class Alarm(NamedTuple):
     breaching: int = 1
     threshold: float = 0
     missing: str = NOTHING_WRITTEN
+    latest_seconds: int = 0  # a person may let it rise so late; 0: some times as late as here
+    math: str = ""  # an expression of ``polls``, the metric, and ``writes`` to the table
 
     def resource(self, watched: str, dimensions: Mapping[str, Any], actions: Any) -> dict[str, Any]:
-        """The alarm as CloudFormation takes it."""
+        """The alarm as CloudFormation takes it. ``dimensions``: with ``math`` also that of the table."""
         return {
             "Type": "AWS::CloudWatch::Alarm",
             "Properties": {
                 "AlarmDescription": self.text.format(watched),
-                "Namespace": self.namespace,
-                "MetricName": self.metric,
-                "Dimensions": [{"Name": name, "Value": value} for name, value in dimensions.items()],
-                "Statistic": self.statistic,
-                "Period": self.period,
+                **(self._math(dimensions) if self.math else self._metric(dimensions)),
                 "EvaluationPeriods": self.periods,
                 "DatapointsToAlarm": self.breaching,
                 "Threshold": self.threshold,
@@ -56,6 +59,40 @@ class Alarm(NamedTuple):
                 "AlarmActions": actions,
             },
         }
+
+    def _metric(self, dimensions: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "Namespace": self.namespace,
+            "MetricName": self.metric,
+            "Dimensions": _dimensions(dimensions),
+            "Statistic": self.statistic,
+            "Period": self.period,
+        }
+
+    def _math(self, dimensions: Mapping[str, Any]) -> dict[str, Any]:
+        own = {name: value for name, value in dimensions.items() if name != TABLE}
+        written = {TABLE: dimensions[TABLE]}
+        return {
+            "Metrics": [
+                {"Id": "result", "Expression": self.math, "Label": self.name},
+                self._read("polls", self.namespace, self.metric, own, self.statistic),
+                self._read("writes", TABLES, "ConsumedWriteCapacityUnits", written, "Sum"),
+            ]
+        }
+
+    def _read(
+        self, name: str, namespace: str, metric: str, dimensions: Mapping[str, Any], statistic: str
+    ) -> dict[str, Any]:
+        read = {"Namespace": namespace, "MetricName": metric, "Dimensions": _dimensions(dimensions)}
+        return {
+            "Id": name,
+            "MetricStat": {"Metric": read, "Period": self.period, "Stat": statistic},
+            "ReturnData": False,
+        }
+
+
+def _dimensions(dimensions: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"Name": name, "Value": value} for name, value in dimensions.items()]
 
 
 ERRORS = Alarm(
@@ -116,7 +153,25 @@ OF_STREAM = (
         LAMBDA,
         FUNCTION,
     ),
-    Alarm("NearMisses", "Records nearly match the key of a handler of {}, which does not read them", "near_misses"),
+    Alarm(
+        "StandsStill",
+        "The table is written to, and the stream's mapping of the function {} does not read it",
+        "PolledEventCount",
+        LAMBDA,
+        MAPPING,
+        statistic="SampleCount",
+        period=HOUR,  # of the 24 that a stream keeps
+        math=STANDS_STILL,
+    ),
+    Alarm(
+        "NearMisses",
+        "Records nearly match the key of a handler of {}, which does not read them, time and again",
+        "near_misses",
+        period=5 * MINUTE,
+        periods=12,
+        breaching=3,  # a single one is a slip, which the log names
+        latest_seconds=DAY,
+    ),
 )
 """Alarms of each function that reads a stream."""
 ROWS_GONE = Alarm(

@@ -223,10 +223,14 @@ def keys_of(routes: Iterable[Route]) -> Iterator[Key]:
         yield from (each.key for each in route.kind.subscriptions(route))
 
 
-def dimensions(alarm: Alarm, *, service: Any, function: Any = None, mapping: Any = None, resource: Any = None) -> Any:
-    """The dimensions of an alarm's metric, of these names."""
+def dimensions(
+    alarm: Alarm, *, service: Any, function: Any = None, mapping: Any = None, table: Any = None, resource: Any = None
+) -> Any:
+    """The dimensions of an alarm's metrics, of these names."""
     if alarm.of == alarms.OWN:
         return {"service": service, "function": function}
+    if alarm.math:
+        return {alarm.of: mapping, alarms.TABLE: table}
     return {alarm.of: {alarms.FUNCTION: function, alarms.MAPPING: mapping}.get(alarm.of, resource)}
 
 

@@ -210,8 +210,10 @@ class SamTemplate:
         for alarm in function.alarms:
             for table in function.subscribed if alarm.of == alarms.MAPPING else [""]:
                 several = self._event_name(table) if table and len(function.subscribed) > 1 else ""
-                mapping = ref(f"{name}{self._event_name(table)}") if table else None
-                own = dimensions(alarm, service=ref("Application"), function=ref(name), mapping=mapping)
+                given = {}
+                if table:
+                    given = {"mapping": ref(f"{name}{self._event_name(table)}"), "table": self._real_name(table)}
+                own = dimensions(alarm, service=ref("Application"), function=ref(name), **given)
                 found[f"{name}{several}{alarm.name}"] = alarm.resource(name, own, NOTIFIED)
         if (condition := self.condition(function)) is not None:
             for resource in found.values():

@@ -5,6 +5,7 @@ one. Data points of a period are aggregated by the alarm's statistic; of the las
 ``DatapointsToAlarm`` have to breach (User Guide, AlarmThatSendsEmail, "Evaluating an alarm").
 """
 
+import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,8 +43,9 @@ class Rise(NamedTuple):
 class Alarms:
     """The alarms of a template, given as plain values: ``{"Fn::GetAtt": ["X", "Arn"]}`` for ``!GetAtt X.Arn``.
 
-    names: what dimensions refer to, by the name of the resource; a resource without a name here has its own. Raises
-    ``ValueError`` for an alarm that this evaluator cannot read, such as one on metric math.
+    names: what dimensions refer to, by the name of the resource; a resource without a name here has its own. Of metric
+    math, comparisons, ``AND``, ``OR``, sums, ``IF`` and ``FILL`` with a number are known. Raises ``ValueError`` for an
+    alarm that this evaluator cannot read.
     """
 
     template: Mapping[str, Any]
@@ -52,9 +54,10 @@ class Alarms:
 
     def __post_init__(self) -> None:
         for name, alarm in self._alarms():
-            known = alarm.get("Statistic") in STATISTICS and alarm.get("ComparisonOperator") in COMPARISONS
-            if "MetricName" not in alarm or not known or alarm.get("TreatMissingData", "missing") not in MISSING:
-                raise ValueError(f"Alarm {name} cannot be evaluated: expected one metric, with one of {[*STATISTICS]}.")
+            known = alarm.get("ComparisonOperator") in COMPARISONS
+            if not known or alarm.get("TreatMissingData", "missing") not in MISSING:
+                raise ValueError(f"Alarm {name} cannot be evaluated: expected one of {[*COMPARISONS]}.")
+            read_by(name, alarm)
 
     def put(self, at: float, namespace: str, name: str, dimensions: Mapping[str, str], value: float) -> None:
         """Adds a data point."""
@@ -89,17 +92,27 @@ class Alarms:
                 yield name, resource["Properties"]
 
     def _rises(self, name: str, alarm: Mapping[str, Any], begun: float, until: float) -> Iterator[Rise]:
-        dimensions = {each["Name"]: self._named(each["Value"]) for each in alarm.get("Dimensions", ())}
-        metric = alarm["Namespace"], alarm["MetricName"], tuple(sorted(dimensions.items()))
-        points, period, in_alarm = self.points.get(metric, []), alarm["Period"], False
+        expression, reads = read_by(name, alarm)
+        period, in_alarm = next(iter(reads.values())).period, False
+        points = {read_as: self.points.get(self._metric(read), []) for read_as, read in reads.items()}
         at = begun - begun % EVERY_SECONDS + EVERY_SECONDS
         while at <= until:
             ends = [at - at % period - back * period for back in range(alarm["EvaluationPeriods"])]
-            values = [self._value(alarm, points, end - period, end) for end in ends]
+            values = [
+                value_of(
+                    expression,
+                    {each: _value(read.statistic, points[each], end - period, end) for each, read in reads.items()},
+                )
+                for end in ends
+            ]
             before, in_alarm = in_alarm, self._is_in_alarm(alarm, values, in_alarm=in_alarm)
             if in_alarm and not before:
                 yield Rise(name, at)
             at += EVERY_SECONDS
+
+    def _metric(self, read: "ReadMetric") -> Metric:
+        dimensions = {each["Name"]: self._named(each["Value"]) for each in read.dimensions}
+        return read.namespace, read.name, tuple(sorted(dimensions.items()))
 
     def _named(self, value: Any) -> str:
         if not isinstance(value, Mapping):
@@ -107,13 +120,6 @@ class Alarms:
         ((function, given),) = value.items()
         resource = given if function == "Ref" else given[0]
         return self.names.get(resource, resource)
-
-    @staticmethod
-    def _value(
-        alarm: Mapping[str, Any], points: Iterable[tuple[float, float]], begin: float, end: float
-    ) -> float | None:
-        values = [value for at, value in points if begin <= at < end]
-        return STATISTICS[alarm["Statistic"]](values) if values else None
 
     @staticmethod
     def _is_in_alarm(alarm: Mapping[str, Any], values: list[float | None], *, in_alarm: bool) -> bool:
@@ -126,3 +132,105 @@ class Alarms:
         ]
         needed: int = alarm.get("DatapointsToAlarm", alarm["EvaluationPeriods"])
         return sum(breaching) >= needed
+
+
+class ReadMetric(NamedTuple):
+    """A metric that an alarm reads."""
+
+    namespace: str
+    name: str
+    dimensions: Sequence[Mapping[str, Any]]
+    statistic: str
+    period: int
+
+
+ONE = "m"
+"""The name of the only metric of an alarm without an expression."""
+
+
+def read_by(name: str, alarm: Mapping[str, Any]) -> tuple[ast.expr, Mapping[str, ReadMetric]]:
+    """The expression of an alarm, and the metrics that it reads. Raises ``ValueError`` for another form."""
+    if "MetricName" in alarm:
+        stat = {"Metric": alarm, "Period": alarm["Period"], "Stat": alarm.get("Statistic")}
+        metrics: list[Mapping[str, Any]] = [{"Id": ONE, "MetricStat": stat}]
+        text = ONE
+    else:
+        metrics = [each for each in alarm.get("Metrics", ()) if "MetricStat" in each]
+        (text, *more) = [each["Expression"] for each in alarm.get("Metrics", ()) if "Expression" in each] or [""]
+        if more or not text or not metrics:
+            raise ValueError(f"Alarm {name} cannot be evaluated: expected one metric, or metrics and one Expression.")
+    found = {}
+    for each in metrics:
+        stat, metric = each["MetricStat"], each["MetricStat"]["Metric"]
+        if stat["Stat"] not in STATISTICS:
+            raise ValueError(f"Alarm {name} cannot be evaluated: {stat['Stat']}: expected one of {[*STATISTICS]}.")
+        dimensions = metric.get("Dimensions", ())
+        found[each["Id"]] = ReadMetric(
+            metric["Namespace"], metric["MetricName"], dimensions, stat["Stat"], stat["Period"]
+        )
+    return parsed(text), found
+
+
+def parsed(expression: str) -> ast.expr:
+    """An expression of metric math. Raises ``ValueError`` for one that cannot be read."""
+    text = expression.replace(" AND ", " and ").replace(" OR ", " or ").replace("&&", " and ").replace("||", " or ")
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise ValueError(f"Expression {expression!r} cannot be evaluated.") from None
+
+
+def value_of(expression: ast.expr, values: Mapping[str, float | None]) -> float | None:
+    """The value of an expression in one period; None: missing, as that of a metric without a data point.
+
+    Raises ``ValueError`` for what it does not know.
+    """
+
+    def of(node: ast.expr) -> float | None:
+        return value_of(node, values)
+
+    match expression:
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name) if name in values:
+            return values[name]
+        case ast.Call(
+            func=ast.Name(id="FILL"), args=[ast.Name(id=name), ast.Constant(value=int() | float() as number)]
+        ):
+            found = values.get(name)
+            return float(number) if found is None else found
+        case ast.Call(func=ast.Name(id="IF"), args=[condition, one, *other]):
+            decided = of(condition)
+            chosen = [one] if decided else other
+            return None if decided is None or not chosen else of(chosen[0])
+        case ast.BoolOp(op=operator, values=nodes):
+            return _joined(all if isinstance(operator, ast.And) else any, *map(of, nodes))
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in OPERATORS:
+            return _joined(lambda both: OPERATORS[type(operator)](*both), of(left), of(right))
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in OPERATORS:
+            return _joined(lambda both: OPERATORS[type(operator)](*both), of(left), of(right))
+    raise ValueError(f"Expression {ast.unparse(expression)!r} cannot be evaluated.")
+
+
+def _joined(function: Callable[[Sequence[float]], float], *values: float | None) -> float | None:
+    """The result of an operation: missing where one of its values is."""
+    present = [value for value in values if value is not None]
+    return float(function(present)) if len(present) == len(values) else None
+
+
+OPERATORS: Mapping[type, Callable[[float, float], float]] = {
+    ast.Add: float.__add__,
+    ast.Sub: float.__sub__,
+    ast.Mult: float.__mul__,
+    ast.Eq: float.__eq__,
+    ast.NotEq: float.__ne__,
+    ast.Lt: float.__lt__,
+    ast.LtE: float.__le__,
+    ast.Gt: float.__gt__,
+    ast.GtE: float.__ge__,
+}
+
+
+def _value(statistic: str, points: Iterable[tuple[float, float]], begin: float, end: float) -> float | None:
+    values = [float(value) for at, value in points if begin <= at < end]
+    return float(STATISTICS[statistic](values)) if values else None

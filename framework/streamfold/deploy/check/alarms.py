@@ -1,15 +1,21 @@
 """The alarms of a template: each fault that a person has to correct raises one. Further alarms are a person's own."""
 
+import ast
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.deploy import alarms
-from streamfold.deploy.alarms import Alarm
+from streamfold.deploy.alarms import STANDS_STILL, Alarm
 from streamfold.deploy.check.review import FoundFunction, Review, described, number, one_of
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
+from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
+from streamfold.testing.alarms import parsed, value_of
 
-ALARM = "AWS::CloudWatch::Alarm"
+ALARM, COMPOSITE = "AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm"
+STATE_OF = re.compile(r"""(ALARM|OK|INSUFFICIENT_DATA)\(\s*["']?([^"')]+)["']?\s*\)""")
+"""What the rule of a composite alarm asks of another alarm (CloudWatch API Reference, PutCompositeAlarm)."""
 ABOVE, REACHING = "GreaterThanThreshold", "GreaterThanOrEqualToThreshold"
 LOWER, HIGHER = 15, 48
 """A threshold may be a fifteenth of ours, or 48 times as high: an age of records from a minute to half a day, which is
@@ -100,21 +106,35 @@ def _of_metric(review: Review, alarm: Alarm) -> list[Resource]:
     return [
         each
         for each in review.template.of_type(ALARM)
-        if review.template.first(each.properties.get("MetricName", ABSENT)) == alarm.metric
+        if any(metric.get("MetricName") == alarm.metric for metric in _metrics(review, each))
     ]
+
+
+def _metrics(review: Review, resource: Resource) -> list[Mapping[str, Any]]:
+    """The metrics that an alarm reads: its own, or those of its expression."""
+    found = review.template.first({name: each for name, each in resource.properties.items() if name != "AlarmActions"})
+    several = found.get("Metrics")
+    if not isinstance(several, list):
+        return [found]
+    stats = [each.get("MetricStat") for each in several if isinstance(each, Mapping)]
+    return [each["Metric"] for each in stats if isinstance(each, Mapping) and isinstance(each.get("Metric"), Mapping)]
 
 
 def _matching(review: Review, expected: ExpectedAlarm) -> list[Resource]:
     return [
         each
         for each in _of_metric(review, expected.alarm)
-        if review.template.first(each.properties.get("Namespace", ABSENT)) == expected.alarm.namespace
-        and _is_same(review, _dimensions(review, each), expected.dimensions)
+        if any(
+            metric.get("MetricName") == expected.alarm.metric
+            and metric.get("Namespace") == expected.alarm.namespace
+            and _is_same(review, _dimensions(metric), expected.dimensions)
+            for metric in _metrics(review, each)
+        )
     ]
 
 
-def _dimensions(review: Review, resource: Resource) -> dict[str, Any]:
-    found = review.template.first(resource.properties.get("Dimensions", []))
+def _dimensions(metric: Mapping[str, Any]) -> dict[str, Any]:
+    found = metric.get("Dimensions", [])
     return {str(each.get("Name")): each.get("Value") for each in found} if isinstance(found, list) else {}
 
 
@@ -134,8 +154,8 @@ def _miss(review: Review, expected: ExpectedAlarm, near: list[Resource]) -> None
     alarm = expected.alarm
     wanted = ", ".join(f"{name}={value}" for name, value in expected.dimensions.items())
     for resource in near:
-        found = _dimensions(review, resource)
-        space = review.template.first(resource.properties.get("Namespace", ABSENT))
+        metric = next(each for each in _metrics(review, resource) if each.get("MetricName") == alarm.metric)
+        found, space = _dimensions(metric), metric.get("Namespace", ABSENT)
         if space != alarm.namespace:
             review.wrong(
                 resource.name,
@@ -157,24 +177,105 @@ def _miss(review: Review, expected: ExpectedAlarm, near: list[Resource]) -> None
 
 def _check_alarm(review: Review, resource: Resource, alarm: Alarm) -> None:
     at, given = (resource.name, "Properties"), resource.properties
-    statistics = COUNTING if alarm.threshold == 0 else (alarm.statistic,)
-    review.require(at, given, "Statistic", one_of(*statistics), f"{alarm.statistic}")
-    review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: more of it is worse")
-    _check_threshold(review, resource, alarm)
-    _check_periods(review, resource, alarm)
-    review.require(
-        at, given, "TreatMissingData", lambda value: value != "breaching", f"{alarm.missing}: nothing is no fault"
-    )
+    if alarm.math:
+        _check_heartbeat(review, resource)
+    elif "Metrics" in given:
+        text = f"it computes with {alarm.metric}, which nobody judges here: expected that one of it is enough"
+        review.advise(resource.name, "Properties.Metrics", text)
+    else:
+        statistics = COUNTING if alarm.threshold == 0 else (alarm.statistic,)
+        review.require(at, given, "Statistic", one_of(*statistics), f"{alarm.statistic}")
+        unit = _unit(alarm)
+        review.require(at, given, "Unit", one_of(ABSENT, unit), f"no Unit, or {unit}: of others there is no data")
+        review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: more of it is worse")
+        _check_threshold(review, resource, alarm)
+        _check_periods(review, resource, alarm)
+        review.require(
+            at, given, "TreatMissingData", lambda value: value != "breaching", f"{alarm.missing}: nothing is no fault"
+        )
     review.require(
         at, given, "ActionsEnabled", lambda value: str(value).lower() != "false", "true: nobody is notified else"
     )
     actions = review.values(given, "AlarmActions")
-    if not any(each for each in actions if each is not ABSENT):
+    if not _notifies(actions) and not _notifies_by_others(review, resource):
         review.wrong(
             resource.name,
             "Properties.AlarmActions",
             f"{described(actions[0])}: expected a topic: nobody is notified else",
         )
+
+
+def _unit(alarm: Alarm) -> str:
+    """The unit of a metric. An alarm on another one never has data (User Guide, cloudwatch_concepts)."""
+    if alarm.namespace == NAMESPACE:
+        return unit_of(alarm.metric)
+    return "Milliseconds" if alarm.metric == "IteratorAge" else "Count"
+
+
+def _notifies(actions: list[Any]) -> bool:
+    return any(each for each in actions if each is not ABSENT)
+
+
+def _notifies_by_others(review: Review, resource: Resource) -> bool:
+    """Whether a composite alarm that goes to a person rises with this alarm alone."""
+    composites = review.template.of_type(COMPOSITE)
+    rising = {resource.name}
+    for _ in composites:  # one may be made of others
+        rising |= {each.name for each in composites if _holds(review, each, rising)}
+    return any(_notifies(review.values(each.properties, "AlarmActions")) for each in composites if each.name in rising)
+
+
+def _holds(review: Review, composite: Resource, rising: set[str]) -> bool:
+    rule = review.template.first(composite.properties.get("AlarmRule", ABSENT))
+
+    def state(found: re.Match[str]) -> str:
+        named = review.template.resource_of(found[2])
+        is_rising = named is not None and named.name in rising
+        return {"ALARM": str(is_rising), "OK": str(not is_rising)}.get(found[1], "False")
+
+    text = STATE_OF.sub(state, str(rule)).replace("TRUE", "True").replace("FALSE", "False")
+    for word in ("AND", "OR", "NOT"):
+        text = re.sub(rf"\b{word}\b", word.lower(), text)
+    try:
+        return _is_true(ast.parse(" ".join(text.split()), mode="eval").body)
+    except SyntaxError:
+        return False
+
+
+def _is_true(node: ast.expr) -> bool:
+    match node:
+        case ast.BoolOp(op=ast.And(), values=several):
+            return all(map(_is_true, several))
+        case ast.BoolOp(values=several):
+            return any(map(_is_true, several))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _is_true(operand)
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _check_heartbeat(review: Review, resource: Resource) -> None:
+    """It rises where the metric of polls has no data point."""
+    at, given = (resource.name, "Properties"), resource.properties
+    if "Metrics" not in given:
+        silent = "breaching: a mapping that stands still counts nothing"
+        review.require(at, given, "TreatMissingData", one_of("breaching"), silent)
+        return
+    found = review.template.first(given["Metrics"])
+    metrics = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    texts = [str(each["Expression"]) for each in metrics if "Expression" in each]
+    polls = {str(each.get("Id")) for each in metrics if "PolledEventCount" in str(each.get("MetricStat"))}
+    written = {
+        str(each.get("Id")): 1.0 for each in metrics if "MetricStat" in each and str(each.get("Id")) not in polls
+    }
+    threshold = number(review.template.first(given.get("Threshold", ABSENT)))
+    try:
+        values = [value_of(parsed(text), {**written, **dict.fromkeys(polls)}) for text in texts]
+    except ValueError as error:
+        review.advise(resource.name, "Properties.Metrics", f"{error} Expected one like {STANDS_STILL}")
+        return
+    if len(values) != 1 or values[0] is None or threshold is None or values[0] <= threshold:
+        text = f"it is {' and '.join(texts)}, which is not above {threshold} without a poll: expected {STANDS_STILL}"
+        review.wrong(resource.name, "Properties.Metrics", text)
 
 
 def _check_threshold(review: Review, resource: Resource, alarm: Alarm) -> None:
@@ -189,8 +290,7 @@ def _check_threshold(review: Review, resource: Resource, alarm: Alarm) -> None:
             expected = "0, so that one is enough"
         else:
             good = found is not None and alarm.threshold / LOWER <= found <= alarm.threshold * HIGHER
-            unit = "milliseconds" if alarm.metric == "IteratorAge" else "seconds"
-            expected = f"{alarm.threshold:.0f}, or some of it: the metric counts {unit}"
+            expected = f"{alarm.threshold:.0f}, or some of it: the metric counts {_unit(alarm).lower()}"
         if not good and not isinstance(value, Unknown):
             review.wrong(resource.name, "Properties.Threshold", f"{described(value)}: expected {expected}")
 
@@ -206,7 +306,8 @@ def _check_periods(review: Review, resource: Resource, alarm: Alarm) -> None:
         review.wrong(resource.name, "Properties.DatapointsToAlarm", text)
         return
     for period in review.values(resource.properties, "Period"):
-        seconds, most_seconds = (number(period) or 0) * count, LATER * alarm.period * alarm.breaching
+        seconds = (number(period) or 0) * count
+        most_seconds = alarm.latest_seconds or LATER * alarm.period * alarm.breaching
         if seconds > most_seconds and not isinstance(period, Unknown):
             text = f"it rises after {seconds:.0f} seconds: expected {most_seconds} at most"
             review.wrong(resource.name, "Properties.Period", text)
