@@ -11,6 +11,7 @@ import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.committer import HOT_ROWS_MAX
 from streamfold.commit.outcome import Held
 from streamfold.engines import Inserted
 from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
@@ -361,6 +362,43 @@ class CommitContract:
         assert at.deliver(*batch, trouble=times(99, code)) == all_of(*(f"EXPENSE#{number}" for number in range(20)))
         assert len(at.store.sent) == 1 + 4
         assert at.errors() == {TableThrottled}
+        assert at.deliver(*batch) == []
+        assert at.holds_what_the_records_say()
+
+    @pytest.mark.parametrize("code", ["ThrottlingError", "ProvisionedThroughputExceeded"])
+    def test_row_throttled_to_the_end_fails_only_the_handler_that_writes_it(self, at, code):
+        batch = [at.expense(number, "hot" if number % 7 == 0 else f"g{number}", payer="p") for number in range(20)]
+        hot = [("group_total", f"EXPENSE#{number}") for number in (0, 14, 7)]
+        assert at.deliver(*batch, trouble=always(code, "GROUP#hot", "TOTAL")) == sorted(hot)
+        assert at.errors() == {TableThrottled}
+        assert at.row("PAYER#p")["paid"] == 20
+        assert len([writes for writes in at.store.sent if touches(writes, "GROUP#hot", "TOTAL")]) <= 1 + 4
+        assert at.deliver(*batch) == []
+        assert at.holds_what_the_records_say()
+
+    def test_units_of_a_throttled_row_wait_behind_the_others(self, at):
+        batch = [at.expense(number, "hot" if number == 0 else f"g{number}", payer=f"p{number}") for number in range(20)]
+        left = [2]
+
+        def trouble(writes, go):
+            left[0] -= (is_hot := touches(writes, "GROUP#hot", "TOTAL"))
+            throttled = is_hot and left[0] >= 0
+            at_row = [Reason("ThrottlingError") if write.key[1] == "GROUP#hot" else None for write in writes]
+            return Refused(tuple(at_row)) if throttled else go()
+
+        assert at.deliver(*batch, trouble=trouble) == []
+        assert [touches(writes, "GROUP#hot", "TOTAL") for writes in at.store.sent][-2:] == [True, True]
+        assert at.holds_what_the_records_say()
+
+    def test_table_that_is_throttled_at_another_row_each_time_is_sent_a_bounded_number_of_transactions(self, at):
+        batch = [at.expense(number, f"g{number}", payer=f"p{number}") for number in range(40)]
+
+        def trouble(writes, go):
+            last = len(writes) - 1
+            return Refused(tuple(Reason("ThrottlingError") if place == last else None for place in range(len(writes))))
+
+        assert at.deliver(*batch, trouble=trouble) == all_of(*(f"EXPENSE#{number}" for number in range(40)))
+        assert len(at.store.sent) <= 2 * HOT_ROWS_MAX + 4
         assert at.deliver(*batch) == []
         assert at.holds_what_the_records_say()
 

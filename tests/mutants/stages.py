@@ -47,6 +47,16 @@ def _() -> Iterator[None]:
 
 
 @mutant(
+    "a throttled row keeps the others of its transaction waiting",
+    None,
+    tests=CONTRACT + "test_row_throttled_to_the_end_fails_only_the_handler_that_writes_it",
+)
+def _() -> Iterator[None]:
+    with patch.object(Committer, "_is_split_off", lambda *_: False):
+        yield
+
+
+@mutant(
     "a throttled table is asked once a row",
     None,
     tests=STAGES + "test_a_throttled_table_is_asked_once_a_round_and_not_once_a_row",

@@ -7,7 +7,9 @@
 | a condition failed                  | after that                | the units fail with ``Contended``               |
 | nothing but conflicts or throttling | sends below ``SENDS_MAX`` | sent again after a pause; what it adds to       |
 |                                     |                           | shared rows goes through deltas                 |
-| throttling                          | after that                | all waiting fail with ``TableThrottled``        |
+| throttling of some rows             | sends below ``SENDS_MAX`` | the units of these rows are sent behind others  |
+| throttling of some rows             | after that                | the handlers of these rows: ``TableThrottled``  |
+| throttling of all                   | after that                | all waiting fail with ``TableThrottled``        |
 | conflicts                           | after that                | split; one handler alone: ``EngineUnavailable`` |
 | a permanent reason                  | several units or handlers | split: units that the reason is about go alone  |
 | a permanent reason                  | one handler alone         | the unit fails with ``HandlerError``            |
@@ -38,7 +40,7 @@ from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.ledger_units import ImageSource
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
-from streamfold.commit.plan import Plan, Transaction, Unit, by_handler, exceeds_transaction, pack
+from streamfold.commit.plan import Plan, Transaction, Unit, WrittenKey, by_handler, exceeds_transaction, pack
 from streamfold.commit.replanning import Replanner, writes_any
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
@@ -61,6 +63,7 @@ from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
     SURELY_FIT,
+    THROTTLED,
     AddRow,
     LedgerWrite,
     Reason,
@@ -77,6 +80,10 @@ LOOKED_AT_MAX = 100
 """Waiting transactions that are searched for one that shares nothing with those in flight: the bound keeps the search
 from growing with the square of the batch.
 """
+HOT_ROWS_MAX = 8
+"""Throttled rows of a batch whose writers are sent apart. Where more are throttled, their table is: the rest of the
+batch would wait and fail likewise, one transaction after the other.
+"""
 NOWHERE: frozenset[object] = frozenset()
 
 
@@ -87,6 +94,7 @@ class Attempt(NamedTuple):
     rounds: int = 0  # times that it was planned again
     conflicts: int = 0  # times that it was sent and met a conflict
     throttled: bool = False  # the last of these was a throttled table
+    hot: bool = False  # of rows that were throttled while others were not
 
 
 class SharedItems(NamedTuple):
@@ -206,6 +214,7 @@ class Committer:
         self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store is still throttled: nothing is sent again
+        self.hot: set[WrittenKey] = set()  # rows that were throttled while others of their transaction were not
 
     @cached_property
     def replanner(self) -> Replanner:
@@ -319,12 +328,14 @@ class Committer:
                 self._note_rest()
             elif not self.read_ahead:
                 self._read_rest()
+        elif passing and self._is_split_off(attempt, refused):
+            pass
         elif passing and self.away is not None:
             self.progress.fail(attempt.transaction.units, self.away)
         elif passing and attempt.conflicts < self._sends_max(attempt):
             self._send_again(attempt, refused)
         elif passing and is_throttled(refused):
-            self._stop(attempt)
+            self._stop_hot(attempt, refused) if attempt.hot else self._stop(attempt)
         else:
             self._split(attempt, refused)
 
@@ -365,6 +376,45 @@ class Committer:
         if shared is not None or (not throttled and len(transaction.writes) > self.runtime.chunk_actions):
             transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.runtime.shared)
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
+
+    def _is_split_off(self, attempt: Attempt, refused: Refused) -> bool:
+        """Separates the units of throttled rows, so that a hot key keeps no others waiting; False if it is all of them.
+
+        The others go on at once, and the units of these rows come behind them.
+        """
+        rows, units = _throttled(attempt, refused), attempt.transaction.units
+        hot = [unit for unit in units if writes_any(unit, rows)]
+        if not 0 < len(hot) < len(units) or len(self.hot | rows) > HOT_ROWS_MAX:
+            return False
+        self.hot |= rows
+        apart = attempt._replace(conflicts=attempt.conflicts + 1, throttled=True, hot=True)
+        first: list[Attempt] = []
+        for is_hot, some in groupby(units, lambda unit: writes_any(unit, rows)):
+            transactions = _transactions([*some], self.runtime, apart=False)
+            found = [(apart if is_hot else attempt)._replace(transaction=transaction) for transaction in transactions]
+            # The changes of an item keep their order for a handler that sees each of them.
+            if is_hot and all(unit.steps for unit in units):
+                self.attempts.waiting.extend(found)
+            else:
+                first += found
+        self.attempts.add_first(first)
+        return True
+
+    def _stop_hot(self, attempt: Attempt, refused: Refused) -> None:
+        """Fails the handlers of rows that are still throttled, here and in what waits; all others go on."""
+        rows = _throttled(attempt, refused) & self.hot
+        remaining: list[Attempt] = []
+        for each in (attempt, *self.attempts.taken_back()):
+            if each is not attempt and not any(writes_any(unit, rows) for unit in each.transaction.units):
+                remaining.append(each)
+                continue
+            parts: list[Unit] = []
+            for unit in each.transaction.units:
+                parts += by_handler(unit, self.source.lives) if writes_any(unit, rows) else [unit]
+            self.progress.fail([part for part in parts if writes_any(part, rows)], TableThrottled())
+            others = [part for part in parts if not writes_any(part, rows)]
+            remaining += [Attempt(one, each.rounds + 1) for one in _transactions(others, self.runtime, apart=False)]
+        self.attempts.add_first(remaining)
 
     def _stop(self, attempt: Attempt) -> None:
         """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
@@ -456,6 +506,12 @@ def _sharing_since(runtime: Runtime, attempt: Attempt, refused: Refused) -> Shar
         return None
     runtime.pace.met_at_rows()
     return shared._replace(takes_all=attempt.conflicts > 0)
+
+
+def _throttled(attempt: Attempt, refused: Refused) -> set[WrittenKey]:
+    """The items at which an attempt was throttled."""
+    writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
+    return {write.key for write, reason in writes if reason is not None and reason.code in THROTTLED}
 
 
 def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> list[Transaction]:

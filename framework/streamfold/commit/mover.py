@@ -18,7 +18,7 @@ from os import urandom
 from typing import Any, NamedTuple
 
 from streamfold.commit.plan import dropped
-from streamfold.commit.transactions import is_throttled
+from streamfold.commit.transactions import SENDS_MAX, is_throttled
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import (
     Contended,
@@ -74,19 +74,27 @@ class Mover:
         self.lost: set[LostRow] = set()
 
     def move_all(self, deltas: Mapping[str, Delta]) -> None:
-        """Moves all of these, as many together as a transaction takes."""
+        """Moves all of these, as many together as a transaction takes. Raises ``Contended`` if rows refuse some."""
         together: dict[str, Delta] = {}
         rows: set[RowKey] = set()
+        groups = [together]
         for name, delta in sorted(deltas.items()):
             more = {each.key for each in delta.additions}
             if together and len(together) + 1 + len(rows | more) > ACTIONS_MAX:
-                self.move(together)
                 together, rows = {}, set()
-                self.renew()
+                groups.append(together)
             together[name] = delta
             rows |= more
-        if together:
-            self.move(together)
+        contended: Contended | None = None
+        for number, some in enumerate(groups if together else ()):
+            if number:
+                self.renew()
+            try:
+                self.move(some)
+            except Contended as error:  # by one row, which keeps no other waiting
+                contended = error
+        if contended is not None:
+            raise contended
 
     def move(self, deltas: Mapping[str, Delta]) -> None:
         """Moves deltas in one transaction, or one by one where a row refuses them.
@@ -137,6 +145,8 @@ class Mover:
                 self._unmark(writes)
                 return True
             if all(why.code in CONFLICT for why in reasons.values()):
+                if len(deltas) > 1 and conflicts + 1 >= SENDS_MAX:
+                    return False
                 self.runtime.back_off(min(conflicts, PAUSES_MAX), throttled=is_throttled(refused))
                 conflicts += 1
                 continue
