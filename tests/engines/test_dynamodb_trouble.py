@@ -10,6 +10,7 @@ from streamfold import Table
 from streamfold.engines import DynamoEngine, Entries, dynamodb_client
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.engines.dynamodb_client import NAMED, USER_AGENT, make_client
+from streamfold.engines.requests import STATEMENT_BYTES_MAX
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
 from tests.helpers.answering import BUSY_CODES, Client, error, statement, statements
@@ -127,6 +128,23 @@ def test_rows_are_inserted_by_twenty_five_and_the_first_of_each_key():
         "Statement": "INSERT INTO \"real-shop\" VALUE {'PK': ?, 'a': ?}",
         "Parameters": [{"S": "7"}, {"N": "7"}],
     }
+
+
+@pytest.mark.parametrize(("name", "calls"), [("n", ["statements"]), ("é", ["put_item"])])
+def test_a_statement_is_never_longer_than_dynamodb_takes(name, calls):
+    empty = len("""INSERT INTO "real-shop" VALUE {'PK': ?, '': ?}""")
+    store = engine(statements(None) if calls == ["statements"] else {})
+    row = PutRow(("shop", "1", None), {name * (STATEMENT_BYTES_MAX - empty): 1})
+    assert store.insert_rows([row]).missing == []
+    assert ["statements" if "Statements" in vars(call) else "put_item" for call in store.client.calls] == calls
+
+
+def test_notes_of_very_many_handlers_are_cleared_by_a_request_of_their_own():
+    store = engine(statements(None))
+    notes = {f"{'h' * 61}{number:03}": "[]" for number in range(55)}
+    store.clear_pending({KEYS[0]: notes, KEYS[1]: {"total": "[]"}})
+    assert [call.operation for call in store.client.calls] == ["batch_execute_statement", "update_item"]
+    assert len(store.client.calls[1].ExpressionAttributeNames) == len(notes)
 
 
 def test_names_in_statements_are_quoted():

@@ -722,6 +722,13 @@ class EngineContract:
         assert store.engine.insert_rows([plain_row(("shop", "AUDIT", "0")), large]) == Inserted([], [])
         assert len(store.rows("shop")[1]["text"]) == 409_000
 
+    def test_row_of_some_hundred_attributes_is_inserted_once_beside_others(self, store):
+        wide = {f"attribute_name_{number:05}": str(number) for number in range(330)}
+        rows = [PutRow(("shop", "AUDIT", "0"), {"a": 1}), PutRow(("shop", "AUDIT", "1"), wide)]
+        assert store.engine.insert_rows(rows) == Inserted([], [])
+        assert store.engine.insert_rows(rows) == Inserted([], [row.key for row in rows])
+        assert {name: value for name, value in store.rows("shop")[1].items() if name in wide} == wide
+
     def test_names_of_attributes_may_hold_quotes(self, store):
         store.engine.insert_rows([PutRow(ROW, {"it's": 1, 'a "name"': 2})])
         assert (store.row()["it's"], store.row()['a "name"']) == (1, 2)

@@ -66,6 +66,15 @@ class PairsContract:
         assert [row["text"] for row in store.rows("shop")] == ["v2/w2"] * len(ROWS)
 
     @pytest.mark.parametrize("fresh", [True, False])
+    def test_a_pair_of_some_hundred_attributes_is_written_alone_if_not_among_many(self, store, fresh):
+        wide = {f"attribute_name_{number:05}": str(number) for number in range(330)}
+        pairs = [pair(key=ROWS[0], attributes=wide, fresh=fresh), shown(key=ROWS[1], fresh=fresh)]
+        for each in store.engine.put_post_rows(pairs):
+            store.write(next(one for one in pairs if one.key == each))
+        first, second = store.rows("shop")
+        assert ({name: first[name] for name in wide}, second["text"]) == (wide, "v2/w2")
+
+    @pytest.mark.parametrize("fresh", [True, False])
     def test_what_is_found_decides_whether_a_pair_is_written_among_many(self, store, fresh):
         store.engine.put_post_rows([shown("v1", "w1", key=key) for key in ROWS[:10]])
         store.engine.put_post_rows([shown("v3", "w1", key=key) for key in ROWS[10:12]])

@@ -13,7 +13,7 @@ from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, marked_message, plain_item, unreachable
 from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
-from streamfold.engines.requests import ActionRequest, Statement
+from streamfold.engines.requests import ActionRequest, Statement, is_sent
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, redacted
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import STATE, Table
@@ -307,8 +307,8 @@ class DynamoEngine(Reads):
         refused: dict[RowKey, str] = {}
         for row in rows:
             try:
-                if self.requests.takes_statements(row.key):
-                    statements.setdefault(row.key, self.requests.insertion(row))
+                if self.requests.takes_statements(row.key) and is_sent(insertion := self.requests.insertion(row)):
+                    statements.setdefault(row.key, insertion)
                 else:
                     puts.setdefault(row.key, self.requests.request(InsertRow(row.key, row.attributes)))
             except HandlerError as error:
@@ -338,11 +338,13 @@ class DynamoEngine(Reads):
                 inserts = post.fresh is not otherwise
                 if not (inserts and post.replaces) and self.requests.takes_statements(post.key):
                     with suppress(HandlerError):  # raised when it is written alone
-                        statements[post.key] = (
+                        statement = (
                             self.requests.insertion(post)
                             if inserts
                             else self.requests.update(post, removed=post.removed, returning="ALL NEW")
                         )
+                        if is_sent(statement):  # a longer one remains, and is written alone
+                            statements[post.key] = statement
             for key, answer in self._execute(statements).items():
                 if self._is_put(answer, remaining[key]):
                     del remaining[key]
@@ -456,8 +458,14 @@ class DynamoEngine(Reads):
 
     def clear_pending(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
-            statements = [self.requests.update(ClearNotes.of(key, texts)) for key, texts in some]
-            for answer in self._call(self.client.batch_execute_statement, Statements=statements)["Responses"]:
+            writes = [ClearNotes.of(key, texts) for key, texts in some]
+            statements = [self.requests.update(write) for write in writes]
+            # Notes of many handlers make a statement too long, which would keep all others from being cleared.
+            short = [statement for statement in statements if is_sent(statement)]
+            long = [write for write, statement in zip(writes, statements, strict=True) if not is_sent(statement)]
+            answers = self._call(self.client.batch_execute_statement, Statements=short)["Responses"] if short else []
+            answers += [self._answer(self.client.update_item, self.requests.request(write)) for write in long]
+            for answer in answers:
                 if code(answer) not in (None, CONDITION, *BUSY):
                     raise self._forbidden(answer)
 

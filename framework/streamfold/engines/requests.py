@@ -33,6 +33,11 @@ PLACEHOLDERS = ("#", ":")
 refuses each such statement with a ValidationError.
 """
 
+STATEMENT_BYTES_MAX = 8192
+"""The length of a PartiQL statement (service model of the API, PartiQLStatement; counted in bytes to be safe). The
+statement names each attribute, so a row with some hundred of them has a longer one.
+"""
+
 
 class WriteValues(NamedTuple):
     """The values and names of writes of one shape for their expressions."""
@@ -370,6 +375,14 @@ def _getter(codes: tuple[str, ...]) -> Callable[[Any, int], list[Any]]:
 def _function(arguments: str, code: str) -> Any:
     # The code is the descriptions': nothing of an item or of a handler is compiled.
     return eval(f"lambda {arguments}: {code}", {"encode": encode, "compared": compared})  # noqa: S307
+
+
+def is_sent(statement: Statement) -> bool:
+    """Whether DynamoDB takes a statement of this length. A longer write goes as a request of its own, which names
+    attributes beside its expressions, and has no such limit.
+    """
+    text: str = statement["Statement"]
+    return len(text) <= STATEMENT_BYTES_MAX and (text.isascii() or len(text.encode()) <= STATEMENT_BYTES_MAX)
 
 
 def _quoted(name: str) -> str:
