@@ -3,7 +3,8 @@
 import boto3
 import pytest
 
-from streamfold.cli.dynamodb import TRIES_MAX, SourceWriter
+from streamfold import App, Count, Key, Lookup, Router, Row, Table
+from streamfold.cli.dynamodb import TRIES_MAX, SourceWriter, create_tables
 from streamfold.engines import DynamoEngine
 from streamfold.errors import EngineError
 from streamfold.keys.table import MAIN
@@ -126,3 +127,20 @@ def test_a_replay_is_refused_while_a_handler_is_partial_unless_it_is_forced(on_a
     assert forced.code == 0, forced.err
     assert on_aws.row("ALL")["items"] == {"N": "2"}
     assert "--force belongs to --engine dynamodb" in on_aws.folder.run("replay", file, "--force").err
+
+
+def test_a_table_that_only_a_lookup_names_is_created_with_its_key_types(aws):
+    numbers = Table("numbers", partition="id", sort=None)
+    router = Router()
+
+    @router.view(
+        Key("L#{l}", "X"), into=Key("R#{c}", "T"), lookup={"number": Lookup(Key("{p:number}", table=numbers), p="by")}
+    )
+    def sales(line, number):
+        return Row(c=number["c"], n=Count())
+
+    client = boto3.client("dynamodb")
+    engine = DynamoEngine(client, {"main": (MAIN, "shop"), "numbers": (numbers, "numbers")}, "state")
+    assert create_tables(App("sums", routers=[router]), engine) == ["shop", "numbers", "state"]
+    made = client.describe_table(TableName="numbers")["Table"]
+    assert made["AttributeDefinitions"] == [{"AttributeName": "id", "AttributeType": "N"}]

@@ -356,3 +356,26 @@ app = App("shop", routers=[router])
     rows = {row["handler"]: row for row in map(json.loads, folder.run("routes", "--json").out.splitlines())}
     found = {name: row.get("looks_up_rows_of_its_items") for name, row in rows.items()}
     assert found == {"totals": None, "ranks": ["totals"], "names": None, "on_agents": None, "loads": ["on_agents"]}
+
+
+LOOKED_UP = """
+from streamfold import App, Count, Key, Lookup, Router, Row, Table
+
+LINE, ROW = Key("L#{l}", "X"), Key("R#{c}", "T")
+NUMBER = Key("{p:number}", table=Table("numbers", partition="id", sort=None))
+router = Router()
+
+
+@router.view(LINE, into=ROW, lookup={"number": Lookup(NUMBER, p="by")})
+def sales(line, number):
+    return Row(c=number["c"], n=Count())
+
+
+app = App("sums", routers=[router])
+"""
+
+
+def test_key_of_a_table_that_only_a_lookup_names_is_shown_with_its_handler(folder):
+    folder.app(LOOKED_UP)
+    assert folder.run("routes", "--key", "7").out == "numbers: {p:number}  p=7  -> sales\n"
+    assert "It begins like none of the templates numbers: {p:number}." in folder.run("routes", "--key", "x").out

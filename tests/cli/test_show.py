@@ -394,3 +394,28 @@ def test_show_on_dynamodb_asks_for_the_name_of_the_table(folder):
 
     assert ran.code == 2
     assert ran.err == "Error: The application's keys name no table: give the real one, --table main=REAL.\n"
+
+
+LOOKED_UP = """
+from streamfold import App, Count, Key, Lookup, Router, Row, Table
+
+LINE, ROW = Key("L#{l}", "X"), Key("R#{c}", "T")
+NUMBER = Key("{p:number}", table=Table("numbers", partition="id", sort=None))
+router = Router()
+
+
+@router.view(LINE, into=ROW, lookup={"number": Lookup(NUMBER, p="by")})
+def sales(line, number):
+    return Row(c=number["c"], n=Count())
+
+
+app = App("sums", routers=[router])
+"""
+
+
+def test_items_of_a_table_that_only_a_lookup_names_are_shown(folder):
+    folder.app(LOOKED_UP)
+    referent = record(None, {"id": 7, "c": "X"}, 1, names=("id",), table="numbers")
+    folder.run("replay", folder.records(referent), *STATE)
+    shown = [("7",), ("--handler", "sales"), ("--table", "numbers")]
+    assert [lines(folder.run("show", *each, "--source", *STATE, "--json"))[0]["c"]["S"] for each in shown] == ["X"] * 3

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from streamfold import App, Document, Key, Put, Router, Row, Sum, Table
+from streamfold import App, Count, Document, Key, Lookup, Put, Router, Row, Sum, Table
 from streamfold.errors import SettingsError
 from streamfold.testing import HandlerFails, Twin, TwinError
 from tests.helpers.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
@@ -157,3 +157,18 @@ def test_documents_are_read_as_a_search_of_the_index_may_find_them():
     assert twin.documents("lines") == {"ORDER#1|ITEM#b": {"price": 3}}
     with pytest.raises(SettingsError, match="lines"):
         twin.documents("rows")
+
+
+def test_referents_of_a_table_that_only_a_lookup_names_have_its_key_types():
+    line, row = Key("L#{l}", "X"), Key("R#{c}", "T")
+    number = Key("{p:number}", table=Table("numbers", partition="id", sort=None))
+    router = Router()
+
+    @router.view(line, into=row, lookup={"number": Lookup(number, p="by")})
+    def sales(line, number):
+        return Row(c=number["c"], n=Count())
+
+    twin = Twin(App("sums", routers=[router]))
+    twin.put(number, p=7, c="X")
+    twin.put(line, l="1", by=7)
+    assert twin.row(row, c="X")["n"] == 1

@@ -96,10 +96,9 @@ def create_tables(app: App, engine: DynamoEngine) -> list[str]:
     created = []
     for table, name in tables:
         if name not in existing[table.region]:
-            keys = (key for route in app.routes for key in (*route.sources, *route.into))
-            key = next(key for key in keys if key.table.name == table.name)
-            types = {each: part.attribute_type for each, part in zip(table.attributes, key.parts, strict=True)}
-            _create(clients[table.region], name, types, table.ttl, stream=True)
+            types = app.key_types(table)
+            keys = {each: types[each] for each in table.attributes}
+            _create(clients[table.region], name, keys, table.ttl, stream=True)
             created.append(name)
     if state_table not in existing[None]:
         _create(engine.client, state_table, {"pk": "S", "sk": "S"}, "ttl", stream=False)

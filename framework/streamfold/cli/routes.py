@@ -193,14 +193,14 @@ def _explained(app: App, partition: str, sort: str | None) -> list[Meaning]:
             f"--key {partition!r}: table {table.name} {lacking}: --key PARTITION{' SORT' * bool(table.sort)}."
         )
     found = [line for table in tables for line in _meanings(app, table, (partition, sort))]
-    sources = list(dict.fromkeys(key for route in app.routes for key in route.sources))
-    return found or [_nearest(sources, (partition, sort))]
+    subscribed = (each.key for route in app.routes for each in route.kind.subscriptions(route))
+    return found or [_nearest(list(dict.fromkeys(subscribed)), (partition, sort))]
 
 
 def _meanings(app: App, table: Table, texts: tuple[str, str | None]) -> Iterator[Meaning]:
-    key = next(key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name)
+    types = app.key_types(table)
     try:
-        typed = [READERS[part.attribute_type](text or "") for part, text in zip(key.parts, texts, strict=False)]
+        typed = [READERS[types[name]](text or "") for name, text in zip(table.attributes, texts, strict=False)]
     except (ArithmeticError, ValueError):
         return  # the text is no value of the type of a key attribute
     values = typed[0], typed[1] if table.sort else None

@@ -144,7 +144,8 @@ def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
                 raise SettingsError(
                     f"Handler {handler!r} is of kind {route.kind} and writes no rows. Documents are shown with --index."
                 )
-            return route.sources if source else route.writes
+            read = (each.key for each in route.kind.subscriptions(route) if each.called)
+            return tuple(dict.fromkeys(read)) if source else route.writes
     raise unknown_handler("--handler", handler, sorted(route.name for route in app.routes))
 
 
@@ -162,9 +163,8 @@ def _rows(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator
 def _wanted(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator[StoredItem]:
     """The selected items of a table, and perhaps others of its partition."""
     app, store, source = opened.app, opened.engine, opened.given.source
-    every = [key for route in app.routes for key in (*route.sources, *route.into) if key.table.name == table.name]
     # A store can seek by the typed partition only if the key attribute is text.
-    sought = opened.given.partition if all(key.partition.attribute_type == "S" for key in every) else None
+    sought = opened.given.partition if app.key_types(table)[table.partition] == "S" else None
     if keys is not None:
         return _of_keys(store, app, table, sought, keys)
     if source and store.durable is not None:

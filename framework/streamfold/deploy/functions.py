@@ -5,7 +5,7 @@ queue, and a function behind it. One more function compares a sample each day.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -191,15 +191,6 @@ class Deployment:
         """The variable of each table, by logical name."""
         return {name: TABLE_PREFIX + environment_name(name) for name in self.app.tables if name != STATE.name}
 
-    def key_types(self, table: Table) -> dict[str, str]:
-        """The types of a table's key attributes, and of those of its indexes."""
-        types = {name: required.type for name, required in table.index_keys.items()}
-        for key in keys_of(self.app.routes):
-            if key.table.name == table.name:
-                both = zip(table.attributes, key.parts, strict=False)
-                types |= {name: component.attribute_type for name, component in both}
-        return {name: types.get(name, "S") for name in dict.fromkeys([*table.attributes, *types])}
-
     def view(self, table: Table) -> str:
         """The view type that a template gives the stream of a table."""
         return table.view or BOTH_IMAGES
@@ -214,13 +205,6 @@ class Deployment:
 def _logical_id(name: str) -> str:
     """A name as CloudFormation takes it: letters and digits, ``daily-sums`` as ``DailySums``."""
     return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", name))
-
-
-def keys_of(routes: Iterable[Route]) -> Iterator[Key]:
-    """All keys that routes read and write."""
-    for route in routes:
-        yield from (*route.reads, *route.writes, *route.kind.touches(route))
-        yield from (each.key for each in route.kind.subscriptions(route))
 
 
 def dimensions(

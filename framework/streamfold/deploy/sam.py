@@ -328,7 +328,7 @@ class SamTemplate:
     # Tables, queues, buckets.
 
     def _table(self, table: Table) -> dict[str, Any]:
-        types = self.deployment.key_types(table)
+        types = self.deployment.app.key_types(table)
         view = self.deployment.view(table)
         is_read = any(table.name in each.subscribed for each in self.functions)
         found = _stored(types, table.attributes, table.ttl)

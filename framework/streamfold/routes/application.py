@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key import Key, NearMiss
 from streamfold.keys.key_part import KeyComponent, KeyValue
-from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, check_variables, is_name, merged
+from streamfold.keys.table import MAIN, RESERVED_PREFIX, KeyType, Table, check_variables, is_name, merged
 from streamfold.records.change import ItemKey
-from streamfold.routes.checks import chained, checked_routes
+from streamfold.routes.checks import chained, checked_routes, keys_of
 from streamfold.routes.route import SOURCE, Fields, Route, Target, may_expire
 
 
@@ -248,9 +248,7 @@ class Application:
             name: self.tables.get(name, table) for name, table in _tables(subscribed).items()
         }
         self.dispatch: dict[str, Dispatch] = self._dispatch(lambda name: entries_of(self.routes, name))
-        self._known = self._dispatch(
-            self._entries([key for route in self.routes for key in (*route.sources, *route.into, *route.referents)])
-        )
+        self._known = self._dispatch(self._entries(self.keys))
         self._targets = self._dispatch(lambda name: targets_of(self.routes, name))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
@@ -283,8 +281,22 @@ class Application:
         """The routes that are declared for an item, each once, with the fields of its key."""
         return [(each.route, fields) for each, fields in self.listeners(item) if each.role == SOURCE]
 
+    @cached_property
+    def keys(self) -> tuple[Key, ...]:
+        """All keys that handlers name, each once."""
+        return tuple(dict.fromkeys(key for route in self.routes for key in keys_of(route)))
+
+    def key_types(self, table: Table) -> dict[str, KeyType]:
+        """The types of a table's key attributes, and of those of its indexes: text where no key shows another one."""
+        types: dict[str, KeyType] = {name: required.type for name, required in table.index_keys.items()}
+        for key in self.keys:
+            if key.table.name == table.name:
+                both = zip(table.attributes, key.parts, strict=False)
+                types |= {name: component.attribute_type for name, component in both}
+        return {name: types.get(name, "S") for name in dict.fromkeys([*table.attributes, *types])}
+
     def known(self, table: str) -> Dispatch:
-        """All keys of a table, sources and targets, to find keys that a value misses by one field."""
+        """All keys of a table, to find keys that a value misses by one field."""
         return self._known[table]
 
     def derived(self, row: ItemKey) -> bool:

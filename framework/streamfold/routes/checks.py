@@ -83,7 +83,7 @@ def _check_names(routes: Sequence[Route]) -> None:
 
 def _check_tables(routes: Sequence[Route]) -> None:
     tables: dict[str, Table] = {}
-    for table in (key.table for route in routes for key in (*keys_of(route), *route.kind.touches(route))):
+    for table in (key.table for route in routes for key in keys_of(route)):
         known = tables.get(table.name, table)
         if (both := merged(known, table)) is None:
             raise DeclarationError(
@@ -105,7 +105,8 @@ def _check_tables(routes: Sequence[Route]) -> None:
 def _check_regions(routes: Sequence[Route]) -> None:
     """A transaction is of one region and account (Developer Guide, transaction-apis), and so is a stream's function."""
     for route in routes:
-        for key in (*route.sources, *(() if route.kind.elsewhere else route.writes)):
+        read = (each.key for each in route.kind.subscriptions(route))
+        for key in (*read, *(() if route.kind.elsewhere else route.writes)):
             if key.table.region is not None:
                 raise DeclarationError(
                     f"{route.kind} {route.name!r} ({route.declared_at}) has {key!r}, whose table is in region "
@@ -115,8 +116,10 @@ def _check_regions(routes: Sequence[Route]) -> None:
 
 
 def keys_of(route: Route) -> tuple[Key, ...]:
-    """The keys of all items that a route reads or writes."""
-    return (*route.reads, *route.writes)
+    """All keys that a route names, each once: of sources, targets, referents, and parts of documents."""
+    subscribed = (each.key for each in route.kind.subscriptions(route))
+    named = (*route.reads, *route.into, *route.writes, *route.kind.touches(route), *subscribed)
+    return tuple(dict.fromkeys(named))
 
 
 def _check_referents(routes: Sequence[Route]) -> None:

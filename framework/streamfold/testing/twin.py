@@ -17,7 +17,7 @@ from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import ParkingError, shown
 from streamfold.keys.key import Key
-from streamfold.keys.table import KeyType
+from streamfold.keys.table import KeyType, Table
 from streamfold.read import rows as present
 from streamfold.read.feeds import LIMIT, PULLS_MOST, EngineQueries, Feed, page, route_of
 from streamfold.records.change import TIME_TO_LIVE, Change, Origin
@@ -158,7 +158,7 @@ class Twin:
         self._kept = list(dict.fromkeys(kept))
         self._origins = Origins(app.source_tables, Settings())
         self.tables: dict[str, TableTwin] = {
-            name: TableTwin(table, clock=self.clock, key_types=_types(app, name))
+            name: TableTwin(table, clock=self.clock, key_types=_types(app, table))
             for name, table in app.source_tables.items()
         }
 
@@ -254,6 +254,6 @@ class Twin:
                     table.put(now)
 
 
-def _types(app: App, table: str) -> Any:
-    keys = (key for route in app.routes for key in route.sources)
-    return key_types([Write(key, {}, None) for key in keys], table)
+def _types(app: App, table: Table) -> dict[str, KeyType]:
+    found = app.key_types(table)
+    return {name: found[name] for name in table.attributes if found[name] != "S"}

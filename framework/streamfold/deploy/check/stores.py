@@ -80,7 +80,7 @@ def _check_table(review: Review, resource: Resource, table: Table) -> None:
         review.wrong(resource.name, "Type", f"{described(resource.type)}: expected {TABLE} for table {table.name!r}")
         return
     _check_kept(review, resource)
-    _check_keys(review, resource, table, review.deployment.key_types(table))
+    _check_keys(review, resource, table, review.deployment.app.key_types(table))
     if table.ttl is not None:
         _check_time_to_live(review, resource, table.ttl)
     _check_indexes(review, resource, table)
