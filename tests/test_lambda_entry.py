@@ -420,6 +420,59 @@ def test_a_function_without_powertools_that_has_an_external_handler_is_refused_w
     Function(app, QUIET._replace(group="main"), client)
 
 
+def after_init(**variables):
+    """Whether the import of a function's module imports boto3, makes a client, and imports the queue's entry."""
+    program = (
+        "import sys, handlers; found = ['boto3' in sys.modules, 'streamfold.lambda_entry.queue' in sys.modules]; "
+        "from streamfold.lambda_entry.function import _prepared; print(found[0], bool(_prepared), found[1])"
+    )
+    command = [sys.executable, "-c", program]
+    given = environment(AWS_ACCESS_KEY_ID="none", AWS_SECRET_ACCESS_KEY="none", **variables)
+    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, check=True)
+    return [word == "True" for word in done.stdout.split()]
+
+
+IN_LAMBDA = {"AWS_LAMBDA_FUNCTION_NAME": "shop-Projector", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+def test_a_function_imports_boto3_and_makes_its_client_at_init():
+    assert after_init(**IN_LAMBDA, _HANDLER="handlers.lambda_handler") == [True, True, False]
+
+
+def test_the_queues_function_imports_its_entry_at_init():
+    assert after_init(**IN_LAMBDA, _HANDLER="handlers.jobs_handler") == [True, True, True]
+
+
+def test_a_function_of_another_entry_and_a_command_import_nothing():
+    assert after_init(**IN_LAMBDA, _HANDLER="api.handler")[:2] == [False, False]
+    assert after_init()[:2] == [False, False]
+    assert after_init(**IN_LAMBDA, STREAMFOLD_ENGINE="embedded:x.db")[:2] == [False, False]
+
+
+def test_without_a_region_init_succeeds_and_the_first_invocation_says_why_it_fails(app, monkeypatch):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "shop-Projector")
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    handler = app.lambda_handler
+    with pytest.raises(EngineError, match="No AWS region is set"):
+        handler(event(), Context(60_000))
+
+
+def test_the_first_function_takes_the_client_of_init(app, client, monkeypatch):
+    made = [client]
+    monkeypatch.setattr("streamfold.lambda_entry.function.make_client", made.pop)
+    monkeypatch.setattr("streamfold.lambda_entry.function._prepared", [])
+    monkeypatch.setattr("streamfold.lambda_entry.function._functions", {})
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "shop-Projector")
+    monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "state")
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "off")
+    handler = app.lambda_handler
+    assert made == []
+    assert handler(event(Source().put("ORDER#1", customer="ada", total=3)), Context(60_000))["batchItemFailures"] == []
+    assert rows(client)[0]["total"] == {"N": "3"}
+
+
 def test_settings_are_read_once(app, client, monkeypatch):
     monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "state")
     monkeypatch.setenv("STREAMFOLD_OBSERVE", "off")

@@ -1,9 +1,11 @@
 """The application as it is declared, and the ways in."""
 
 import os
-from collections.abc import Collection, Iterable, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import update_wrapper
+from importlib import import_module
+from types import MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamfold.errors import DeclarationError
 from streamfold.router import Router
@@ -13,6 +15,48 @@ if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
     from streamfold.engines import Engine
     from streamfold.settings import Settings
+
+FUNCTION_NAME, HANDLER = "AWS_LAMBDA_FUNCTION_NAME", "_HANDLER"
+"""Set in every execution environment: the function's name, and MODULE.NAME of what Lambda calls (Lambda Developer
+Guide, configuration-envvars).
+"""
+Result = TypeVar("Result")
+
+
+class Entry(Generic[Result]):
+    """A method that Lambda calls.
+
+    ``lambda_handler = app.lambda_handler`` in the function's module imports boto3 and what the first batch needs, and
+    makes the client: at init, when Lambda gives the most CPU, once for all environments that SnapStart restores, and
+    before a request arrives where concurrency is provisioned. Elsewhere, and in a function of another entry, nothing is
+    imported before a call.
+    """
+
+    def __init__(self, function: Callable[..., Result], modules: Sequence[str]) -> None:
+        self.function = function
+        self.modules = modules  # what the first call imports besides the stream's function
+        update_wrapper(self, function)  # type: ignore[arg-type]  # for documentation
+
+    def __get__(self, app: "App | None", owner: type | None = None) -> Callable[..., Result]:
+        if app is None:
+            return self.function
+        if FUNCTION_NAME in os.environ and "STREAMFOLD_ENGINE" not in os.environ and self._is_called():
+            from streamfold.lambda_entry.function import prepare
+
+            prepare()
+            for name in self.modules:
+                import_module(name)
+        return MethodType(self.function, app)
+
+    def _is_called(self) -> bool:
+        """Whether Lambda calls this entry, as far as its name shows."""
+        name = self.function.__name__
+        return os.environ.get(HANDLER, name).rpartition(".")[2] == name
+
+
+def entry(*modules: str) -> Callable[[Callable[..., Result]], Entry[Result]]:
+    """Makes a method an ``Entry``."""
+    return lambda function: Entry(function, modules)
 
 
 class App(Application):
@@ -51,12 +95,13 @@ class App(Application):
 
         return local.process(self, event, engine, settings or Settings.from_environment(os.environ), external=external)
 
+    @entry()
     def lambda_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
         """The AWS Lambda entry: processes a batch and returns the partial batch response.
 
         Every record that failed is listed by its sequence number. Raises for an event that is no batch of records, so
         that no record is acknowledged unseen. With ``STREAMFOLD_ENGINE=embedded:FILE`` it works on a local state,
-        without AWS.
+        without AWS. A module that takes ``app.lambda_handler`` while a function imports it makes the client at init.
         """
         if "STREAMFOLD_ENGINE" in os.environ:
             from streamfold.replay import local
@@ -66,6 +111,7 @@ class App(Application):
 
         return handle(self, event, context)
 
+    @entry("streamfold.lifecycle.state_machine")
     def work_handler(self, event: Any, context: Any) -> dict[str, Any]:
         """The AWS Lambda entry of a function that does segments of a run, of ``streamfold backfill --runner
         elsewhere``.
@@ -77,6 +123,7 @@ class App(Application):
 
         return handle_work(self, event, context)
 
+    @entry("streamfold.lambda_entry.queue")
     def jobs_handler(self, event: Any, context: Any) -> dict[str, list[dict[str, str]]]:
         """The AWS Lambda entry of the queue that ``STREAMFOLD_JOBS`` names: works on segments of fan-outs.
 
@@ -88,6 +135,7 @@ class App(Application):
 
         return handle_queue(self, event, context)
 
+    @entry("streamfold.lifecycle.verify")
     def verify_handler(self, event: Any, context: Any) -> dict[str, int]:
         """The entry of a scheduled function that compares a sample of the items with the state, and writes nothing.
 

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +20,16 @@ from streamfold.engines.call_slots import Threads
 from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import Consumed, Meter, make_client, table_id
-from streamfold.errors import REDACTED, ManifestError, RecordError, SettingsError, StreamfoldError, public, reason
+from streamfold.errors import (
+    REDACTED,
+    EngineError,
+    ManifestError,
+    RecordError,
+    SettingsError,
+    StreamfoldError,
+    public,
+    reason,
+)
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
 from streamfold.lambda_entry.telemetry import Processed, log, measuring, observer, start_log
@@ -48,6 +58,21 @@ LOCAL_ACCOUNT = "000000000000"
 """The account of DynamoDB Local and of LocalStack: their events are sent by hand, and are no samples."""
 
 
+_prepared: list[Any] = []  # the client that was made at init, until a function takes it
+
+
+def prepare() -> None:
+    """Makes the client, at init. Without a region none is made: the first invocation fails, with the reason."""
+    if not _prepared and not _functions:
+        with suppress(EngineError):
+            _prepared.append(make_client())
+
+
+def taken_client() -> Any:
+    """The client that was made at init, once, or a new one."""
+    return _prepared.pop() if _prepared else make_client()
+
+
 class Function:
     """One application in one execution environment: settings read once, one client, one engine.
 
@@ -57,7 +82,7 @@ class Function:
     def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
         self.app = app
         self.settings = settings
-        self.client = client or make_client()
+        self.client = client or taken_client()
         self.engine: DynamoEngine | None = None
         self.segment_queue: SegmentQueue | None = None
         self.function_arn: object = None  # of the invocation
@@ -259,7 +284,7 @@ def _verified(app: Application, event: Any, context: Any, client: Any) -> dict[s
     for text in undeclared_names(app, settings):
         _warn(text)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
-    engine = DynamoEngine(client or make_client(), tables, settings.state_table or f"{app.name}-state")
+    engine = DynamoEngine(client or taken_client(), tables, settings.state_table or f"{app.name}-state")
     runtime = Runtime(app, engine, settings, warn=_warn, context=context, seconds_left=time_left(context))
     engine.deadline = runtime
     collect_in_batches()
