@@ -9,6 +9,7 @@ from handlers import app
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.commit.outcome import Failure
 from streamfold.deploy import alarms
+from streamfold.deploy.choices import RECORD_AGE_SECONDS
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.lambda_entry.function import Function
@@ -167,7 +168,9 @@ def raised(capsys, tmp_path, *, minutes=20, poison=(), policy="retry", destinati
     function.parking = FileParking(str(tmp_path / "parked.jsonl"))
     function.engine = engine = Away(function.app.tables.values())
     engine.clock, (engine.until, engine.every) = clock, away
-    mapping = MappingSettings(report_item_failures=True, bisect=True, retries_max=20, age_seconds_max=43_200)
+    mapping = MappingSettings(
+        report_item_failures=True, bisect=True, retries_max=20, age_seconds_max=RECORD_AGE_SECONDS
+    )
     twin = MappingTwin(stream, function, mapping, destination=destination, name="Projector")
     found, before = Alarms(load_template(), {"Application": "shop"}), twin.metrics.copy()
     capsys.readouterr()

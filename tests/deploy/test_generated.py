@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import handlers
 from handlers import app as shop
-from streamfold import App, Collect, Count, Document, Key, Put, Router, Row, Sum, Table
+from streamfold import App, Collect, Count, Document, Key, Lookup, Put, Router, Row, Sum, Table
 from streamfold.deploy import filters
 from streamfold.deploy.alarms import MAPPING, OF_STREAM, OF_TABLE, OF_VERIFIER
 from streamfold.deploy.check.template import check_template
@@ -23,7 +23,8 @@ from streamfold.deploy.functions import Deployment, existing_table
 from streamfold.deploy.parts import filters_after, notes, parts, plain
 from streamfold.deploy.sam import SamTemplate
 from streamfold.deploy.template_file import TemplateFile, as_yaml, read_template
-from streamfold.errors import SettingsError
+from streamfold.errors import DeclarationError, SettingsError
+from streamfold.testing import Clock, MappingSettings, MappingTwin, TableTwin
 from streamfold.testing.mapping_settings import Filters
 from tests.helpers.template import ROOT
 
@@ -198,10 +199,9 @@ NAMES = st.lists(st.from_regex(r"[aBs][aBs1.-]{0,3}", fullmatch=True), min_size=
 
 @given(NAMES, st.sampled_from([["main"], ["main", "Main"], ["daily-sums", "dailySums"], ["a", "b.c", "bC"]]))
 def test_no_resource_of_a_template_takes_the_name_of_another(tables, groups):
-    app = named(tables, groups)
     try:
-        content = SamTemplate(Deployment(app, "drawn_handlers")).content["Resources"].values()
-    except SettingsError:  # the next test has its text
+        content = SamTemplate(Deployment(named(tables, groups), "drawn_handlers")).content["Resources"].values()
+    except (SettingsError, DeclarationError):  # the next test has the text
         return
     functions = [each["Properties"] for each in content if each["Type"] == "AWS::Serverless::Function"]
     assert len([each for each in content if each["Type"] == "AWS::DynamoDB::Table"]) == len(tables) + 1
@@ -519,3 +519,72 @@ def test_an_existing_table_is_given_by_options(printed):
     code, out, _ = printed("--table", "main=orders", "--stream", STREAM, "--key", KEY, "--format", "parts")
     assert code == 0
     assert json.loads(out)["functions"]["Projector"]["Environment"]["STREAMFOLD_TABLE_MAIN"] == "orders"
+
+
+# The first deployment.
+
+
+def test_the_first_deployment_over_a_stream_that_is_on_gives_up_no_record_of_its_day():
+    (event,) = (
+        SamTemplate(Deployment(shop, handlers)).content["Resources"]["Projector"]["Properties"]["Events"].values()
+    )
+    age = {choice.name: choice.default for choice in CHOICES}[event["Properties"]["MaximumRecordAgeInSeconds"]["Ref"]]
+    clock, seen = Clock(), []
+    table = TableTwin(real_name="shop", clock=clock)
+    for hour in range(24):
+        table.put({"PK": f"ORDER#{hour}", "SK": "METADATA"})
+        clock.advance(3600)
+
+    def function(event, context):
+        seen.extend(record["dynamodb"]["Keys"]["PK"]["S"] for record in event["Records"])
+        return {"batchItemFailures": []}
+
+    settings = MappingSettings(bisect=True, retries_max=20, age_seconds_max=age, report_item_failures=True)
+    mapping = MappingTwin(table.stream, function, settings)
+    mapping.run()
+    assert mapping.discarded == []
+    assert len(seen) >= 23, "the stream itself drops what is a day old"
+
+
+# Searches and readers.
+
+
+def one_document(order):
+    return Document(n=1)
+
+
+def test_a_search_beside_other_handlers_asks_for_its_endpoint_and_the_notes_say_so(deployment_of):
+    router = Router()
+    views(router)
+    router.search(ORDER, to="orders", fields={"n": "long"})(one_document)
+    template = SamTemplate(deployment_of(App("drawn", routers=[router])))
+    assert "Default" not in template.content["Parameters"]["SearchEndpoint"]
+    assert any("SearchEndpoint is asked for" in note for note in notes(template))
+    assert checked(template, template.deployment.app) == []
+
+
+def test_nothing_of_a_search_alone_is_deployed_without_an_endpoint(deployment_of):
+    router = Router()
+    views(router)
+    looks_up = {"product": Lookup(PRODUCT, sku="sku", reads=["name"])}
+
+    @router.search(LINE, to="lines", group="search", fields={"n": "long"}, lookup=looks_up)
+    def lines(line, product):
+        return Document(n=1)
+
+    resources = SamTemplate(deployment_of(App("drawn", routers=[router]))).content["Resources"]
+    without = {name for name, each in resources.items() if "Condition" not in each}
+    assert {name for name in without if "Search" in name} == set()
+    assert {"SearchSpreader", "SearchDoorbell", "SearchDoorbellPolicy", "Searcher"} <= resources.keys()
+
+
+def test_three_groups_on_one_stream_are_noted_and_no_mistake(deployment_of):
+    router = Router()
+    for group in ("main", "reports", "billing"):
+        views_of = Key(f"{group}#{{order_id}}", "TOTAL")
+        router.view(ORDER, into=views_of, name=group, group=group)(lambda order: Row(orders=Count()))
+    app = App("drawn", routers=[router])
+    template = SamTemplate(deployment_of(app))
+    (finding,) = checked(template, app)
+    assert (finding.level, finding.resource) == ("advice", "BillingProjector")
+    assert any("has 3 readers" in note and "Kinesis" in note for note in notes(template))

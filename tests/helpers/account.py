@@ -66,7 +66,7 @@ class Account:
                 "FunctionResponseTypes": ["ReportBatchItemFailures"],
                 "BisectBatchOnFunctionError": True,
                 "MaximumRetryAttempts": 20,
-                "MaximumRecordAgeInSeconds": 43_200,
+                "MaximumRecordAgeInSeconds": 86_000,
                 "DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}},
             },
             {

@@ -17,6 +17,10 @@ MEMORY_MB_MIN, MEMORY_MB_MAX = 256, 10_240
 FAILURE_DAYS_MAX = RETENTION_DAYS_MIN - 2
 """A record may be a day old when the bucket gets it, and has to find its claims when it is redriven."""
 
+RECORD_AGE_SECONDS = 86_000
+"""The mapping of a new deployment begins with the oldest record of the stream. With half a day, it gave up half of the
+stream before a function saw it. Some minutes remain for the failure bucket to get what is given up."""
+
 
 class Choice(NamedTuple):
     """A parameter of a template."""
@@ -75,8 +79,8 @@ CHOICES = (
     ),
     Choice(
         "RecordAgeSeconds",
-        43_200,
-        "Age of a record until the failure bucket gets it: half of the day that a stream keeps it",
+        RECORD_AGE_SECONDS,
+        "Age of a record until the failure bucket gets it: nearly the day that a stream keeps it, all of the first one",
         AGE_SECONDS_MIN,
         AGE_SECONDS_MAX - 1,
     ),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
 from streamfold.batch.process import check_settings, undeclared_names
+from streamfold.deploy.choices import RECORD_AGE_SECONDS
 from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
 from streamfold.deploy.rules import DeploymentRule, mapping_rules
 from streamfold.derivations.derivation import derivation
@@ -185,7 +186,7 @@ def limits(content: Mapping[str, Any]) -> Diagnosis:
     if not (rules["MaximumRetryAttempts"].holds(content) and rules["MaximumRecordAgeInSeconds"].holds(content)):
         return bad(
             f"{retries} retries, {age} seconds: without both limits a record is tried for ever, or lost",
-            "set MaximumRetryAttempts: 20 and MaximumRecordAgeInSeconds: 43200",
+            f"set MaximumRetryAttempts: 20 and MaximumRecordAgeInSeconds: {RECORD_AGE_SECONDS}",
         )
     return good(f"{retries} retries, {age} seconds")
 

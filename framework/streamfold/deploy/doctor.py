@@ -47,6 +47,7 @@ from streamfold.deploy.diagnosis import (
     timeout,
 )
 from streamfold.deploy.permissions import Place, Role, permissions
+from streamfold.deploy.rules import READERS_MAX, TOO_MANY_READERS, has_foreign_readers
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.table import MAIN, STATE
 from streamfold.ledger.state_keys import fan_outs_partition
@@ -58,8 +59,6 @@ from streamfold.testing.mapping_settings import Filters
 STARTED = re.compile(r'"started": ?(\d+)')
 """In a job's text: when it began, epoch seconds. Nothing else of it is looked at."""
 BOTH_IMAGES = "NEW_AND_OLD_IMAGES"
-READERS_MAX = 2
-"""Readers of one shard of a DynamoDB stream (Developer Guide, Streams: more are throttled)."""
 TIMEOUTS_OF_A_QUEUE = 6
 """A queue hides a message for six times the function's timeout (Lambda Developer Guide, services-sqs-configure)."""
 LAG_SECONDS_MAX = 900
@@ -294,12 +293,14 @@ class Doctor:
     def _readers(self, mapping: LiveMapping) -> Diagnosis:
         listed = self.account.pages(*LISTED_MAPPINGS, EventSourceArn=mapping.source_arn)
         count = len([each for each in listed if each.get("State") != "Disabled"])
-        if mapping.service == DYNAMODB and count > READERS_MAX:
+        if mapping.service != DYNAMODB or count <= READERS_MAX:
+            return good(f"{count} of them")
+        if has_foreign_readers(count, len({route.group for route in self.app.routes})):
             return bad(
                 f"{count} mappings read the stream, and DynamoDB serves {READERS_MAX}",
                 f"run several groups in one function, or read through Kinesis ({manual('sources')})",
             )
-        return good(f"{count} of them")
+        return good(f"{count} of them, one for each group; {TOO_MANY_READERS} ({manual('sources')})")
 
     def _lag(self, function: LiveFunction) -> Diagnosis:
         until = datetime.fromtimestamp(self.now, UTC)

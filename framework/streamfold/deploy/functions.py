@@ -73,6 +73,11 @@ class DeployedFunction(NamedTuple):
         return any(route.kind.indexes(route) for route in self.routes)
 
     @property
+    def only_searches(self) -> bool:
+        """Whether all that it does is to send documents: an application can do without it."""
+        return bool(self.routes) and all(route.kind.indexes(route) for route in self.routes)
+
+    @property
     def fans_out(self) -> bool:
         """Whether its handlers open fan-outs, which need a queue."""
         return any(map(fans_out, self.routes))

@@ -10,6 +10,7 @@ from streamfold.deploy.check.mappings import tables_of
 from streamfold.deploy.check.review import Review
 from streamfold.deploy.filters import Filter, united
 from streamfold.deploy.functions import STREAM
+from streamfold.deploy.rules import READERS_MAX, TOO_MANY_READERS
 from streamfold.deploy.sam import SamTemplate
 from streamfold.deploy.template_file import TemplateFile, Unknown
 
@@ -57,7 +58,7 @@ def _as_text(value: Any) -> Any:
 
 
 def notes(template: SamTemplate) -> Iterator[str]:
-    """What a person should know of the filters, a sentence each."""
+    """What a person should know of filters, readers and parameters, a sentence each."""
     for function in template.functions:
         for table in function.subscribed:
             found = template.filter(function, table)
@@ -71,6 +72,24 @@ def notes(template: SamTemplate) -> Iterator[str]:
                     f"The stream of table {table!r} has no old images: {function.name} does not notice that somebody "
                     "removed a row that handlers add to."
                 )
+    yield from _notes_of_readers(template)
+    if template.needs_search:
+        names = ", ".join(each.name for each in template.searches if not each.only_searches)
+        yield (
+            f"{names} has a search beside other handlers: SearchEndpoint is asked for. A search in a group of its own, "
+            'group="search", may be left out.'
+        )
+
+
+def _notes_of_readers(template: SamTemplate) -> Iterator[str]:
+    readers: dict[str, list[str]] = {}
+    for function in template.functions:
+        for table in function.subscribed:
+            readers.setdefault(table, []).append(function.name)
+    for table, names in readers.items():
+        existing = template.existing.get(table)
+        if len(names) > READERS_MAX and not (existing and existing.on_kinesis):
+            yield f"The stream of table {table!r} has {len(names)} readers, {', '.join(names)}: {TOO_MANY_READERS}."
 
 
 def filters_after(before: TemplateFile, template: SamTemplate, module: str) -> dict[tuple[str, str], Filter]:

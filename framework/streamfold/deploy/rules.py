@@ -8,6 +8,12 @@ from streamfold.deploy.template_file import ABSENT
 from streamfold.routes.route import AGE_SECONDS_MAX, ATTEMPTS_MAX
 from streamfold.testing.mapping_settings import AGE_SECONDS_MIN, RANGES
 
+READERS_MAX = 2
+"""Readers of one shard of a table's stream (DynamoDB Developer Guide, Streams)."""
+TOO_MANY_READERS = (
+    f"DynamoDB serves {READERS_MAX}, and throttles more at times; run several groups in one function, or read through "
+    "Kinesis"
+)
 PARTIAL_RESPONSE = ["ReportBatchItemFailures"]
 
 
@@ -52,3 +58,8 @@ def mapping_rules(*, kinesis: bool) -> dict[str, DeploymentRule]:
         ),
     )
     return {rule.property: rule for rule in rules}
+
+
+def has_foreign_readers(readers: int, groups: int) -> bool:
+    """Whether a stream has more readers than DynamoDB serves, and than the application has groups that read it."""
+    return readers > max(READERS_MAX, groups)

@@ -198,8 +198,12 @@ class SamTemplate:
 
     def condition(self, function: DeployedFunction) -> str | None:
         """The condition of a function that an application can do without: one of searches alone."""
-        only = function.sort == STREAM and all(route.kind.indexes(route) for route in function.routes)
-        return "Searches" if only and function.routes else None
+        return "Searches" if function.sort in (STREAM, QUEUE) and function.only_searches else None
+
+    @property
+    def needs_search(self) -> bool:
+        """Whether a function that the application cannot do without has a search: it fails without an endpoint."""
+        return any(each.searches and not each.only_searches for each in self.functions if each.sort == STREAM)
 
     # Functions.
 
@@ -215,10 +219,11 @@ class SamTemplate:
                     given = {"mapping": ref(f"{name}{self._event_name(table)}"), "table": self._real_name(table)}
                 own = dimensions(alarm, service=ref("Application"), function=ref(name), **given)
                 found[f"{name}{several}{alarm.name}"] = alarm.resource(name, own, NOTIFIED)
+        found = {**(_queue(function) if function.sort == QUEUE else {}), **found}
         if (condition := self.condition(function)) is not None:
             for resource in found.values():
                 resource["Condition"] = condition
-        return {**(_queue(function) if function.sort == QUEUE else {}), **found}
+        return found
 
     def _function(self, function: DeployedFunction) -> dict[str, Any]:
         own: dict[str, Any] = {"RecursiveLoop": "Allow"} if function.sort == QUEUE else {}
@@ -352,7 +357,7 @@ class SamTemplate:
             }
         }
         if self.searches:
-            found |= SEARCH_PARAMETERS
+            found |= REQUIRED_SEARCH_PARAMETERS if self.needs_search else SEARCH_PARAMETERS
         for name, table in self.deployment.app.tables.items():
             if table.region is not None:
                 text = f"The real name of table {name} in {table.region}"
@@ -507,6 +512,19 @@ SEARCH_PARAMETERS = {
         "Description": "The name of that domain, in this account and region, for permissions",
     },
 }
+REQUIRED_SEARCH_PARAMETERS = {
+    "SearchEndpoint": {
+        "Type": "String",
+        "AllowedPattern": "^https://[^/@?# ]+$",
+        "Description": "Where documents go, https://HOST of an OpenSearch domain",
+    },
+    "SearchDomain": {
+        "Type": "String",
+        "AllowedPattern": "^[a-z][a-z0-9-]{2,27}$",
+        "Description": "The name of that domain, in this account and region, for permissions",
+    },
+}
+"""Of an application with a search in a group of other handlers, none of which runs without an endpoint."""
 
 
 def _is_empty(parameter: str) -> TemplateValue:

@@ -20,9 +20,15 @@ from streamfold.deploy.check.review import (
 )
 from streamfold.deploy.filters import PATTERNS_MAX, Beginning, beginnings_of, filter_of
 from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
-from streamfold.deploy.rules import PARTIAL_RESPONSE, mapping_rules
+from streamfold.deploy.rules import (
+    PARTIAL_RESPONSE,
+    READERS_MAX,
+    TOO_MANY_READERS,
+    has_foreign_readers,
+    mapping_rules,
+)
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
-from streamfold.errors import SettingsError
+from streamfold.errors import SettingsError, manual
 from streamfold.keys.key import Key
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS
 from streamfold.lifecycle.verify import AskedSample
@@ -30,15 +36,13 @@ from streamfold.settings.readers import PREFIX
 from streamfold.testing.mapping_settings import RANGES, Filters
 
 STREAMS = ("DynamoDB", "Kinesis")
-READERS_MAX = 2
-"""Readers of one shard of a table's stream (DynamoDB Developer Guide, Streams)."""
 CONCURRENCY_MIN, CONCURRENCY_MAX = 2, 1000
 """Of a queue's mapping (API Reference, ScalingConfig)."""
 
 
 def check_mappings(review: Review) -> None:
     """Notes what is wrong with what starts the functions."""
-    readers: dict[str, list[str]] = {}
+    readers: dict[str, list[tuple[str, str | None]]] = {}
     for found in review.of(STREAM):
         reads: dict[str, str] = {}
         for each in found.mappings:
@@ -46,20 +50,29 @@ def check_mappings(review: Review) -> None:
                 _check_stream(review, found, each)
                 for table in tables_of(review, found, each):
                     reads[table] = each.resource
-                readers.setdefault(str(review.template.first(each.source)), []).append(each.resource)
+                reader = each.resource, found.function.group
+                readers.setdefault(str(review.template.first(each.source)), []).append(reader)
         _check_read(review, found, set(reads))
-    for stream, names in readers.items():
-        if len(names) > READERS_MAX and "inesis" not in stream:
-            review.wrong(
-                names[-1],
-                "Properties",
-                f"it is reader {len(names)} of stream {stream}, beside {' and '.join(names[:-1])}: expected "
-                f"{READERS_MAX} at most, more are throttled",
-            )
+    for stream, reading in readers.items():
+        if "inesis" not in stream:
+            _check_readers(review, stream, [name for name, _ in reading], len({group for _, group in reading}))
     for found in review.of(QUEUE):
         _check_queue(review, found)
     for found in review.of(VERIFIER):
         _check_verifier(review, found)
+
+
+def _check_readers(review: Review, stream: str, names: Sequence[str], groups: int) -> None:
+    if len(names) <= READERS_MAX:
+        return
+    if has_foreign_readers(len(names), groups):
+        text = (
+            f"it is reader {len(names)} of stream {stream}, beside {' and '.join(names[:-1])}: expected one for each "
+        )
+        review.wrong(names[-1], "Properties", f"{text}group, and {READERS_MAX} at most, because more are throttled")
+    else:
+        text = f"{' and '.join(names)} read stream {stream}: {TOO_MANY_READERS} ({manual('sources')})"
+        review.advise(names[-1], "Properties", text)
 
 
 def tables_of(review: Review, found: FoundFunction, mapping: Mapped) -> Iterator[str]:
