@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import runpy
 import time
@@ -113,6 +114,47 @@ def test_handler_that_reads_a_clock_is_named_as_such(clock):
     named = r"Handler 'stamped' \(.*test_check.py:\d+\) .* it reads a clock: a year later"
     with pytest.raises(NotDeterministic, match=named):
         check(app_with(stamped), {ORDER_ITEM: ITEM})
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland", "XST-13:45"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda seconds: datetime.fromtimestamp(seconds).day,  # noqa: DTZ006 - the machine's zone is what is tested
+        lambda seconds: time.localtime(seconds).tm_hour,
+        lambda seconds: datetime.fromtimestamp(seconds, UTC).astimezone().minute,
+        lambda seconds: int(time.mktime((2026, 3, 1, 0, 0, 0, 0, 0, 0))),
+    ],
+)
+def test_handler_that_reads_the_zone_of_the_machine_is_named_as_such(read, zone, monkeypatch):
+    def by_day(item):
+        return Row(at=Sum(read(1_772_359_200 + item["price"])))
+
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        with pytest.raises(NotDeterministic, match=r"'by_day' .* it reads the machine's time zone: .* Lambda has UTC"):
+            check(app_with(by_day), {ORDER_ITEM: ITEM}, processes=0)
+        assert os.environ["TZ"] == zone
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_handler_that_names_its_zone_is_proved():
+    def by_day(item):
+        return Row(at=Sum(datetime.fromtimestamp(1_772_359_200, UTC).day))
+
+    assert check(app_with(by_day), {ORDER_ITEM: ITEM}, histories=2, processes=0).histories == 2
+
+
+def test_sets_are_read_in_another_order_each_time_that_they_are_read():
+    def second_reading(item):
+        list(item["tags"])
+        return Row(first=Sum(ord(next(iter(item["tags"])))))
+
+    with pytest.raises(NotDeterministic, match="depends on the order of a set"):
+        check(app_with(second_reading), {ORDER_ITEM: {**ITEM, "tags": {"a", "b", "c"}}}, processes=0)
 
 
 @pytest.mark.parametrize("clock", [time.time_ns, lambda: int(time.time()), lambda: int(datetime.now(UTC).timestamp())])

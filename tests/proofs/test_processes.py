@@ -45,6 +45,15 @@ def relative(line):
     Memory.first = Memory.first or line["p"]
     yield Row(more=line["p"] - Memory.first)
 """
+ZONE = """
+from datetime import datetime, timezone
+
+HERE = datetime.fromtimestamp(0, timezone.utc).astimezone().tzinfo
+
+@router.view(LINE, into=CARD)
+def of_the_day(line):
+    yield Row(day=datetime.fromtimestamp(1772359200 + line["p"], HERE).hour)
+"""
 PURE = """
 @router.view(LINE, into=CARD)
 def tagged(line):
@@ -79,6 +88,12 @@ def test_handler_that_goes_by_hashes_of_text_is_named_as_such(module, handler):
 def test_handler_that_remembers_in_an_object_of_its_own_is_named_as_such(module):
     with pytest.raises(NotDeterministic, match=r"'relative'.* a new process gives another result"):
         prove(module(FIRST), processes=1)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_zone_that_a_module_read_when_it_was_imported_is_found_elsewhere(module, processes):
+    with pytest.raises(NotDeterministic, match=r"'of_the_day'.* time zone"):
+        prove(module(ZONE), processes=processes)
 
 
 def test_sets_that_are_sorted_or_stored_are_the_same_in_every_process(module):

@@ -31,6 +31,7 @@ from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.settings import Settings
 from streamfold.testing.errors import TwinError
+from streamfold.testing.stream import START
 from streamfold.testing.twin import Write, check_application
 
 HISTORIES = 500
@@ -53,7 +54,8 @@ HistorySource = Literal["stream", "kinesis"]
 class Scenario(NamedTuple):
     """One complete run: the writes, the number of shards, the actions of a transaction, the faults by point, and the
     ``source`` of records: a DynamoDB stream (``stream``) or Kinesis (``kinesis``). ``pace``: the writes between two
-    invocations, for an application whose handlers write to items.
+    invocations, for an application whose handlers write to items. ``start``: the time of the first write, epoch
+    seconds.
     """
 
     writes: tuple[Write, ...]
@@ -63,6 +65,7 @@ class Scenario(NamedTuple):
     source: str = STREAM
     pace: int = 0
     deltas: int = 0  # additions to shared rows go through deltas, others for each number; 0: none does
+    start: float = START
 
 
 @dataclass(slots=True)
@@ -138,11 +141,12 @@ def check(  # noqa: PLR0913 - one call with named options
     ``items`` describes the items of each source key: an example (attributes, and fields of the key by name if their
     values matter), several, or a Hypothesis strategy for them. Numbers of examples are varied. Items of a key
     without examples are drawn from the type that handlers annotate them with. ``recorded`` is a recorded file
-    instead; its images are the examples. ``writes`` is one history; only its faults are drawn. ``faults`` are the
-    names of the faults to inject, all by default. With ``source="kinesis"`` the records are those of Kinesis: some
-    arrive late and some twice. The same seed gives the same run, in another process too, unless a handler iterates
-    over a set. ``processes`` is the number of other processes that also call the handlers, each with another hash
-    seed, if the application can be imported by a name.
+    instead; its images are the examples, and histories begin at the time of its latest record. ``writes`` is one
+    history; only its faults are drawn. ``faults`` are the names of the faults to inject, all by default. With
+    ``source="kinesis"`` the records are those of Kinesis: some arrive late and some twice. The same seed gives the same
+    run, in another process too, unless a handler iterates over a set. ``processes`` is the number of other processes
+    that also call the handlers, each with another hash seed and another time zone, if the application can be imported
+    by a name.
 
     Returns the counts. Raises ``Diverged`` with the shortest history found that fails, ``NotDeterministic`` for a
     handler that is no function of its input, ``HandlerFails`` for one that cannot process an item, and ``TwinError``
@@ -154,9 +158,10 @@ def check(  # noqa: PLR0913 - one call with named options
     begin, remembered = time.perf_counter(), Remembered(app)
     shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
     keys = {each.key for each in (writes or shapes)}
+    start = max((shape.start for shape in shapes), default=START)
     handlers, proof, others = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
     probes = [Write(shape.key, shape.fields[0], item) for shape in shapes for item in shape.items]
-    probed = [change for shard in changes_of(app, writes or probes) for change in shard]
+    probed = [change for shard in changes_of(app, writes or probes, start=start) for change in shard]
     with Elsewhere(app, probed, processes) as elsewhere:
         handlers.yielded |= check_deterministic(app, probed, remembered)
         for number in range(histories):
@@ -164,7 +169,7 @@ def check(  # noqa: PLR0913 - one call with named options
             random = Random(f"{seed} {number}") if deltas else others  # noqa: S311 - a seed
             history = tuple(writes or drawn(random, shapes, changes))
             shards, actions, pace = random.choice(SHARDS), random.choice(ACTIONS), drawn_pace(app, random)
-            scenario = Scenario(history, shards, actions, source=source, pace=pace, deltas=deltas)
+            scenario = Scenario(history, shards, actions, source=source, pace=pace, deltas=deltas, start=start)
             choices = Drawn(random, random.choice(RATES), only)
             _run_and_count(handlers, scenario, choices, proof, remembered)
             progress(number + 1)
@@ -276,7 +281,7 @@ def _problem(
 def _driver(
     handlers: FaultyHandlers, scenario: Scenario, choices: Choices, log: Callable[[str], None] = lambda _: None
 ) -> Driver:
-    shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source)
+    shards = changes_of(handlers.app, scenario.writes, scenario.shards, scenario.source, scenario.start)
     return Driver(handlers, shards, choices, scenario.actions, log, pace=scenario.pace, deltas=scenario.deltas)
 
 
@@ -327,6 +332,7 @@ def source_of(scenario: Scenario, app: str) -> str:
         f"    source={scenario.source!r},\n"
         f"    pace={scenario.pace},\n"
         f"    deltas={scenario.deltas},\n"
+        f"    start={scenario.start!r},\n"
         f"    script={pformat(dict(scenario.script), width=WIDTH)},\n)\n\n\n"
         f"def test_history_that_diverged():\n    check_scenario({name}, SCENARIO)\n"
     )

@@ -132,7 +132,7 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
     schema = Schema()  # a new one: values of another item may have other types
     history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
     with localcontext(EXACT):
-        for change in changes_of(app, history)[0]:
+        for change in changes_of(app, history, start=shape.start)[0]:
             for route, found in app.sources(change.item):
                 try:
                     if is_called(route):
@@ -150,7 +150,7 @@ def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], s
             derived(route, image, fields, schema).checked()
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
-        runtime = Runtime(app, MemoryEngine(app), Settings())
+        runtime = Runtime(app, MemoryEngine(app), Settings(), clock=lambda: change.at_seconds)
         derivation(route).plan([work], Planning(runtime, _raise, lambda *_: None, lambda *_: None))
 
 

@@ -1,7 +1,8 @@
-"""Checks that a handler is a function of its input: called again, with its sets in another order, and more than a year
-later, it must give the same result.
+"""Checks that a handler is a function of its input: called again, with its sets in another order, more than a year
+later, and in other time zones, it must give the same result.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +47,8 @@ class _Image(Image):
     __slots__ = ()
 
     def _decode(self, name: str) -> Any:
-        return _reversed(super()._decode(name))
+        value = self._decoded[name] = _reversed(super()._decode(name))
+        return value
 
 
 class _Set(set[Any]):
@@ -67,6 +69,32 @@ SHIFT_SECONDS = 400 * 24 * 60 * 60 + 4_321
 CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 CLOCKS_GIVEN = ("localtime", "gmtime", "ctime", "asctime", "strftime")
 """Functions that convert a given time, and without one the time of the clock."""
+
+
+ZONES = ("XST-13:45", "YST11:30")
+"""Time zones for ``TZ``, without a database of names (POSIX, Environment Variables). They are 25 hours and a quarter
+apart: no instant has the same day, hour or minute in both, so one of them differs from the machine's own.
+"""
+
+
+@contextmanager
+def zone(name: str) -> Iterator[None]:
+    """Sets the time zone of this process; where the system cannot set it, nothing changes."""
+    own = os.environ.get("TZ")
+    try:
+        _set_zone(name)
+        yield
+    finally:
+        _set_zone(own)
+
+
+def _set_zone(name: str | None) -> None:
+    if hasattr(time, "tzset"):
+        if name is None:
+            os.environ.pop("TZ", None)
+        else:
+            os.environ["TZ"] = name
+        time.tzset()
 
 
 class KnownClock(NamedTuple):
@@ -179,6 +207,10 @@ AGAIN = "called twice it gives two results: it reads a clock, draws at random, o
 AFTER_OTHERS = "it remembers other calls: after calls with other items it gives another result"
 MEMORY = "it remembers other calls: a new process gives another result"
 CLOCK = "it reads a clock: a year later it gives another result"
+ZONE = (
+    "it reads the machine's time zone: in another zone it gives another result, and Lambda has UTC. Name the zone, "
+    "datetime.fromtimestamp(seconds, UTC)"
+)
 
 
 class NotDeterministic(AssertionError):  # noqa: N818 - a public name
@@ -217,7 +249,7 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
 
 
 def check_deterministic(app: App, changes: Iterable[Change], remembered: Remembered) -> set[str]:
-    """Calls every handler on these changes, again, more than a year later, and after all others.
+    """Calls every handler on these changes, again, more than a year later, in other time zones, and after all others.
 
     ``remembered`` is the memory of the handlers before the first call. Returns the names of the handlers that yielded
     something. Raises ``NotDeterministic``.
@@ -251,6 +283,11 @@ def _checked(call: Call, remembered: Remembered, clocks: Clocks) -> list[Any] | 
         later = call()
     if later != first:
         raise NotDeterministic(message(call.route, call.change, CLOCK if call() == first else AGAIN))
+    for name in ZONES:
+        with zone(name):
+            there = call()
+        if there != first:
+            raise NotDeterministic(message(call.route, call.change, ZONE if call() == first else AGAIN))
     return first
 
 

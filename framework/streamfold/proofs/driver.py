@@ -7,7 +7,6 @@ late writes land, the other records are delivered, records that were given up ar
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from streamfold.commit.buckets import REST_SECONDS, TRIED_AGAIN_SECONDS
 from streamfold.commit.outcome import Failure, Held
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import EngineUnavailable, NotStarted, RecordError, joined_key
+from streamfold.errors import EngineUnavailable, NotStarted, joined_key
 from streamfold.failures.repair import Repair, Repaired
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.contribution import BEFORE_ALL
@@ -44,7 +43,7 @@ from streamfold.proofs.oracle import (
     stored_items,
 )
 from streamfold.proofs.store import LOCATION, Contents, Documents, ProofStore, Writer, Writers, proof_store
-from streamfold.records.change import Change
+from streamfold.records.change import Change, times_of
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails
@@ -497,12 +496,8 @@ class Driver(Invoker):
 
 
 def _latest(changes: Iterable[Change]) -> float:
-    """The time of the latest change; ``NOW`` if that is later."""
-    latest = NOW
-    for change in changes:
-        with suppress(RecordError):  # a record without its time
-            latest = max(latest, change.at.timestamp())
-    return latest
+    """The time of the latest change; ``NOW`` if none has a time."""
+    return max(times_of(changes), default=NOW)
 
 
 def _writers(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Writer]:

@@ -15,7 +15,7 @@ from streamfold.errors import HandlerError
 from streamfold.keys.field import Field
 from streamfold.keys.key import Key
 from streamfold.proofs.choices import Choices
-from streamfold.records.change import Change, Origin
+from streamfold.records.change import Change, Origin, times_of
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.records.images import Image, without_derived
 from streamfold.records.kinesis import KinesisChange, unwrapped
@@ -23,7 +23,7 @@ from streamfold.records.values import number_text
 from streamfold.settings import Settings
 from streamfold.testing.errors import TwinError
 from streamfold.testing.kinesis import KinesisTwin, kinesis_record
-from streamfold.testing.stream import Clock
+from streamfold.testing.stream import START, Clock
 from streamfold.testing.table import TableTwin
 from streamfold.testing.twin import Write, carry_out, key_types
 
@@ -81,13 +81,15 @@ KnownItems = Mapping[tuple[str, str], Sequence[Any]]
 class Shape(NamedTuple):
     """Example items of one key: the values of its fields, and the attributes.
 
-    ``given`` are the items that were not varied, each with the fields of its own key.
+    ``given`` are the items that were not varied, each with the fields of its own key. ``start`` is the time at which
+    histories of the items begin, epoch seconds.
     """
 
     key: Key
     fields: Sequence[Mapping[str, Any]]
     items: Sequence[Mapping[str, Any]]
     given: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = ()
+    start: float = START
 
 
 def item_keys(app: App) -> list[Key]:
@@ -131,12 +133,18 @@ def shape(
 
 
 def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
-    """The shapes of source items in recorded changes: a few of their keys, and some of their images."""
+    """The shapes of source items in recorded changes: a few of their keys, and some of their images.
+
+    Histories of them begin at the time of the latest change: keys and attributes have times of the recording, which a
+    feed would take for posts of the future, or for posts that it shows no more.
+    """
     keys = item_keys(app)
     fields: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     items: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     given: dict[Key, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {key: [] for key in keys}
+    latest = 0.0
     for change in changes:
+        latest = max((latest, *times_of([change])))
         if change.has_new and change.new and not app.derived(change.item):
             own = Image(without_derived(change.new.raw))
             image = {name: value for name, value in own.items() if name not in change.table.attributes}
@@ -145,7 +153,7 @@ def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
                     _add_new(fields[key], found, ITEMS_MAX)
                     if _add_new(items[key], image, IMAGES_MAX):
                         given[key].append((found, image))
-    return [Shape(key, fields[key], items[key], given[key]) for key in keys if items[key]]
+    return [Shape(key, fields[key], items[key], given[key], latest or START) for key in keys if items[key]]
 
 
 def _add_new(found: list[Mapping[str, Any]], one: Mapping[str, Any], count_max: int) -> bool:
@@ -209,9 +217,14 @@ def drawn(random: Random, shapes: Sequence[Shape], count: int) -> list[Write]:
     return history
 
 
-def changes_of(app: App, history: Iterable[Write], shards: int = 1, source: str = STREAM) -> list[list[Change]]:
-    """The changes of a history, by shard; with ``source="kinesis"`` those of one Kinesis stream for all tables."""
-    history, clock = list(history), Clock()
+def changes_of(
+    app: App, history: Iterable[Write], shards: int = 1, source: str = STREAM, start: float = START
+) -> list[list[Change]]:
+    """The changes of a history, by shard; with ``source="kinesis"`` those of one Kinesis stream for all tables.
+
+    ``start`` is the time of the first write, epoch seconds.
+    """
+    history, clock = list(history), Clock(start)
     tables = {write.key.table.name: write.key.table for write in history}
     twins = {
         name: TableTwin(table, clock=clock, shards=shards, key_types=key_types(history, name))

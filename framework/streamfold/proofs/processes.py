@@ -1,4 +1,5 @@
-"""Calls handlers in other processes: each has another order of sets and another ``hash()``, and remembers nothing.
+"""Calls handlers in other processes: each has another order of sets, another ``hash()`` and another time zone, and
+remembers nothing.
 
 ``main`` is the program of such a process. It imports the application by its name, calls the handlers on the given
 changes in another order, and returns the yielded rows as text.
@@ -13,12 +14,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple, Self
 
 from streamfold.app import App
-from streamfold.proofs.determinism import Call, NotDeterministic, calls_on, message
+from streamfold.proofs.determinism import ZONES, Call, NotDeterministic, calls_on, message
 from streamfold.records.change import Change
 from streamfold.records.encoded import CANONICAL
 from streamfold.records.values import encode
@@ -29,9 +31,11 @@ SECONDS_MAX = 60
 LEFT_OUT = "other processes, in which hash() and the order of sets differ: "
 HASHES = (
     "in two processes it gives two results: it depends on hash(), or on the order of a set, which differs between "
-    "processes"
+    "processes, or on the time zone that a module read when it was imported"
 )
-MEMORY = "a new process gives another result: it remembers other calls, or depends on the process"
+MEMORY = (
+    "a new process gives another result: it remembers other calls, or depends on the process, such as on its time zone"
+)
 
 ModulePath = tuple[str, str]
 ElsewhereAnswer = list[list[str] | None]
@@ -60,7 +64,7 @@ class Elsewhere:
         self._begun: list[Process] = []
         if self.module_path:
             asked = pickle.dumps((self.module_path, list(changes)))
-            self._begun = [_begin(asked, seed) for seed in _seeds(count)]
+            self._begun = [_begin(asked, seed, zone) for seed, zone in zip(_seeds(count), cycle(ZONES), strict=False)]
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +149,7 @@ def _seeds(count: int) -> list[str]:
     return [seed for seed in map(str, range(1, count + 2)) if seed != own][:count]
 
 
-def _begin(asked: bytes, seed: str) -> Process:
+def _begin(asked: bytes, seed: str, zone: str) -> Process:
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     with TemporaryFile() as question:
         question.write(asked)
@@ -156,7 +160,7 @@ def _begin(asked: bytes, seed: str) -> Process:
             stdin=question,
             stdout=response,
             stderr=errors,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONHASHSEED": seed, "TZ": zone, "PYTHONPATH": paths},
         )
     return Process(running, response, errors)
 
