@@ -317,6 +317,19 @@ def test_without_the_extra_a_template_in_yaml_is_refused_with_the_remedy_and_jso
 # Forms of a template.
 
 
+@pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov", "aws-eusc", "${AWS::Partition}"])
+def test_failures_may_go_to_a_bucket_of_any_partition_and_to_no_queue(partition):
+    def to(arn):
+        def change(template):
+            (event,) = properties(template, "Projector")["Events"].values()
+            event["Properties"]["DestinationConfig"]["OnFailure"]["Destination"] = {"Fn::Sub": arn}
+
+        return [each for each in wrong(changed(change)) if "OnFailure" in each.path]
+
+    assert to(f"arn:{partition}:s3:::failures-of-hr") == []
+    assert to(f"arn:{partition}:sqs:eu-west-1:123456789012:failed") != []
+
+
 def test_a_name_that_is_there_twice_is_pointed_out(tmp_path):
     found = checked(
         tmp_path, lambda text: text.replace("      Timeout: 60 #", "      Timeout: 30\n      Timeout: 60 #", 1)

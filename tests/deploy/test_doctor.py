@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row, Table
 from streamfold.deploy.deployed import Account as Asked
-from streamfold.deploy.deployed import LiveFunction, functions_of_stack
+from streamfold.deploy.deployed import LiveFunction, functions_of_stack, queue_arn_url
 from streamfold.deploy.diagnosis import BAD, GOOD, UNSEEN, byte_code, settings_fit
 from streamfold.deploy.doctor import Doctor
 from streamfold.errors import EngineError, SettingsError
@@ -343,6 +343,37 @@ def test_another_error_of_a_service_ends_the_look(account):
     account.answer = lambda stub, operation, params: stub.add_client_error(operation, "Throttling", "slow")
     with pytest.raises(EngineError, match="cloudformation refused list_stack_resources with Throttling"):
         functions_of_stack(asked, "shop")
+
+
+@pytest.mark.parametrize(
+    ("arn", "url"),
+    [
+        ("arn:aws:sqs:eu-west-1:111122223333:q", "https://sqs.eu-west-1.amazonaws.com/111122223333/q"),
+        ("arn:aws-us-gov:sqs:us-gov-west-1:1:q", "https://sqs.us-gov-west-1.amazonaws.com/1/q"),
+        ("arn:aws-cn:sqs:cn-north-1:1:q", "https://sqs.cn-north-1.amazonaws.com.cn/1/q"),
+        ("arn:aws-eusc:sqs:eusc-de-east-1:1:q", "https://sqs.eusc-de-east-1.amazonaws.eu/1/q"),
+        ("arn:aws-iso-b:sqs:us-isob-east-1:1:q", "https://sqs.us-isob-east-1.sc2s.sgov.gov/1/q"),
+        ("arn:aws-new:sqs:new-east-1:1:q", "https://sqs.new-east-1.amazonaws.com/1/q"),
+    ],
+)
+def test_a_queue_is_asked_in_its_partition(arn, url):
+    assert queue_arn_url(arn) == url
+
+
+@pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov", "aws-eusc"])
+def test_failures_are_counted_in_a_bucket_of_any_partition(account, partition):
+    mapping(account, DestinationConfig={"OnFailure": {"Destination": f"arn:{partition}:s3:::failures"}})
+    assert of(BAD, lines(account)) == set()
+    account.objects[f"aws/lambda/{UUID}/"] = 2
+    (line,) = [each for each in lines(account) if each.state == BAD]
+    assert (line.check, f"s3://failures/aws/lambda/{UUID}" in line.remedy) == ("failures waiting", True)
+
+
+def test_permissions_are_simulated_in_the_partition_of_the_role(account):
+    account.functions["projector"]["Role"] = "arn:aws-cn:iam::123456789012:role/projector"
+    account.denied.add("s3:PutObject")
+    (line,) = [each for each in lines(account, "projector") if each.state == BAD]
+    assert "s3:PutObject on arn:aws-cn:s3:::failures/parked/x" in line.found
 
 
 # Without AWS.

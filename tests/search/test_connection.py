@@ -98,7 +98,37 @@ class TestSignature:
         assert service_of(Settings(search=url, search_service="none")) == "none"
         assert service_of(Settings(search=url, search_user="fold", search_password="hush")) == "none"
 
-    @pytest.mark.parametrize(("url", "region"), [(DOMAIN, "eu-central-1"), (COLLECTION, "us-west-2")])
+    @pytest.mark.parametrize(
+        ("host", "service"),
+        [
+            ("vpc-x.us-gov-west-1.es.amazonaws.com", "es"),
+            ("search-x.cn-north-1.es.amazonaws.com.cn", "es"),
+            ("search-x.eusc-de-east-1.es.amazonaws.eu", "es"),
+            ("x.us-isob-east-1.es.sc2s.sgov.gov", "es"),
+            ("x.us-east-1.aoss-fips.amazonaws.com", "aoss"),
+            ("search-x.aos.eu-west-1.on.aws", "es"),
+            ("x.aoss.us-east-1.on.aws", "aoss"),
+            ("search-x.aos.cn-north-1.on.amazonwebservices.com.cn", "es"),
+            ("x.aoss.eusc-de-east-1.on.amazonwebservices.eu", "aoss"),
+            ("es.amazonaws.com", "none"),
+            ("x.eu-west-1.es.amazonaws.com.evil.example", "none"),
+            ("x.eu-west-1.es.amazonaws.example", "none"),
+            ("x.aos.eu-west-1.on.aws.example", "none"),
+            ("x.aos.eu-west-1.off.aws", "none"),
+        ],
+    )
+    def test_hosts_of_all_partitions_are_signed_for_and_no_others(self, host, service):
+        assert service_of(Settings(search=f"https://{host}")) == service
+
+    @pytest.mark.parametrize(
+        ("url", "region"),
+        [
+            (DOMAIN, "eu-central-1"),
+            (COLLECTION, "us-west-2"),
+            ("https://search-x.aos.eu-west-1.on.aws", "eu-west-1"),
+            ("https://search-x.cn-north-1.es.amazonaws.com.cn", "cn-north-1"),
+        ],
+    )
     def test_the_host_says_the_region(self, role, monkeypatch, url, region):
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         sink = open_search(Settings(search=url))

@@ -4,12 +4,14 @@ Everything here reads, and makes each call once. A call that the caller may not 
 about something that does not exist ``NotThere``: a diagnosis has to distinguish them.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.session import get_session
 
 from streamfold.batch.manifest import Manifest
 from streamfold.engines.dynamodb_client import FORBIDDEN, plain_item, unreachable
@@ -40,6 +42,9 @@ PAGES = {
 LISTED_MAPPINGS = ("lambda", "list_event_source_mappings", "EventSourceMappings")
 LISTED_MAX = 1000
 """Objects that are counted, and items of one page."""
+DNS_SUFFIX = "amazonaws.com"
+"""Of a partition that botocore does not know."""
+BUCKET_ARN = re.compile(r"arn:[^:]+:s3:::([^/]+)")
 FUNCTION_RESOURCE = "AWS::Lambda::Function"
 
 
@@ -216,5 +221,12 @@ def manifest_of(account: Account, state_table: str, application: str) -> Manifes
 
 def queue_arn_url(arn: str) -> str:
     """The URL of a queue (SQS Developer Guide, sqs-queue-message-identifiers)."""
-    _, _, _, region, owner, name = arn.split(":", 5)
-    return f"https://sqs.{region}.amazonaws.com/{owner}/{name}"
+    _, partition, _, region, owner, name = arn.split(":", 5)
+    suffix = get_session().get_component("endpoint_resolver").get_partition_dns_suffix(partition) or DNS_SUFFIX
+    return f"https://sqs.{region}.{suffix}/{owner}/{name}"
+
+
+def bucket_of(arn: str | None) -> str | None:
+    """The name of a bucket by its ARN, in any partition; None for the ARN of something else."""
+    found = BUCKET_ARN.fullmatch(arn or "")
+    return found[1] if found else None

@@ -21,6 +21,7 @@ from streamfold.deploy.deployed import (
     LiveMapping,
     NotAllowed,
     NotThere,
+    bucket_of,
     manifest_of,
     queue_arn_url,
 )
@@ -215,8 +216,7 @@ class Doctor:
 
     def _failures(self, mapping: LiveMapping) -> Diagnosis:
         to = mapping.failures_to or ""
-        if to.startswith("arn:aws:s3:::"):
-            bucket = to.removeprefix("arn:aws:s3:::")
+        if (bucket := bucket_of(to)) is not None:
             return self._waiting(
                 self.account.objects(bucket, f"aws/lambda/{mapping.content['UUID']}/"),
                 f"s3://{bucket}/aws/lambda/{mapping.content['UUID']}",
@@ -433,6 +433,7 @@ def logical_name(app: App, settings: Settings, real: str | None) -> str | None:
 def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> str | None:
     """The resource of a place; None where neither settings nor mappings name it. Raises as ``Account.ask``."""
     settings, mappings = function.settings, function.mappings
+    partition = str(function.described["Role"]).split(":")[1]
 
     def table(real: str) -> str:
         return str(account.ask(DYNAMODB, "describe_table", TableName=real)["Table"]["TableArn"])
@@ -441,13 +442,13 @@ def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> 
         if location is None or not location.startswith("s3://"):
             return None
         name, prefix = s3_location(location)
-        return f"arn:aws:s3:::{name}" + (f"/{prefix}{behind}" if behind else "")
+        return f"arn:{partition}:s3:::{name}" + (f"/{prefix}{behind}" if behind else "")
 
     def stream(logical: str) -> str | None:
         real = real_name(settings, logical)
         return next((each.source_arn for each in mappings if each.table == real or each.service == KINESIS), None)
 
-    failures = next((each.failures_to for each in mappings if (each.failures_to or "").startswith("arn:aws:s3")), None)
+    failures = next((each.failures_to for each in mappings if bucket_of(each.failures_to) is not None), None)
     found: Mapping[str, FindArn] = {
         "table": lambda: table(real_name(settings, place.name)),
         "state": lambda: table(settings.state_table or f"{app.name}-state"),

@@ -343,6 +343,11 @@ def canonical(text: str) -> str:
     return text
 
 
+def is_bucket_arn(text: str) -> bool:
+    """Whether a text is the ARN of a bucket, in any partition."""
+    return re.fullmatch(r"arn:[^:]+:s3:::[^/]+", PSEUDO.sub(r"\1", text)) is not None
+
+
 def _below(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Properties of a function, with SAM's ``Globals`` below them: objects are merged, lists joined."""
     found = {**shared, **own}

@@ -17,7 +17,7 @@ ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of applications, tables, groups and handlers: state keys and attribute names contain them."""
-REGION = r"[a-z]{2}(-[a-z]+)+-[0-9]+"
+REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]+"
 """Names of regions (General Reference, rande), also of other partitions."""
 
 RESERVED_PREFIX = "_sf_"

@@ -27,7 +27,7 @@ from streamfold.deploy.rules import (
     has_foreign_readers,
     mapping_rules,
 )
-from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
+from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown, is_bucket_arn
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.key import Key
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS
@@ -138,7 +138,7 @@ def _check_destination(review: Review, mapping: Mapped) -> None:
 
     def is_bucket(value: Any) -> bool:
         resource = review.template.resource_of(value)
-        return resource.type == "AWS::S3::Bucket" if resource is not None else str(value).startswith("arn:aws:s3:")
+        return resource.type == "AWS::S3::Bucket" if resource is not None else is_bucket_arn(str(value))
 
     review.require(
         (mapping.resource, mapping.path),

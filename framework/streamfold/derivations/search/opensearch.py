@@ -65,9 +65,26 @@ CONNECT_SECONDS_MAX = 2
 READ_SECONDS_MAX = CALL_SECONDS_MAX - CONNECT_SECONDS_MAX
 """A bulk takes longer than a call of DynamoDB. It is sent once, so that both together fit the time of one call. Only if
 its connection was closed, it is sent again within what is left of that time."""
-SERVICE_HOSTS = {".es.amazonaws.com": "es", ".aoss.amazonaws.com": "aoss"}
-"""The ends of the hosts of domains and of Serverless collections."""
-REGION = re.compile(r"\.([a-z0-9-]+)\.(?:es|aoss)\.amazonaws\.com$")
+SERVICES = {"es": "es", "aos": "es", "aoss": "aoss"}
+"""The services that requests are signed for, by what a host calls them."""
+SUFFIXES = "amazonaws.com amazonaws.com.cn amazonaws.eu c2s.ic.gov sc2s.sgov.gov cloud.adc-e.uk csp.hci.ic.gov"
+BOTH_SUFFIXES = (
+    "aws amazonwebservices.com.cn amazonwebservices.eu aws.ic.gov aws.scloud cloud-aws.adc-e.uk aws.hci.ic.gov"
+)
+"""The ends of hosts in each partition, those that answer by IPv4, and those that answer by IPv6 too (``partitions`` of
+botocore). Each is written out: a request to another host would hand the signature of the role to a stranger.
+"""
+
+
+def _any_of(suffixes: str) -> str:
+    return "|".join(map(re.escape, suffixes.split()))
+
+
+REGION = re.compile(
+    rf"\.(?:(?P<region>[a-z0-9-]+)\.(?P<service>es|aoss)(?:-fips)?\.(?:{_any_of(SUFFIXES)})"
+    rf"|(?P<both_service>aos|aoss)(?:-fips)?\.(?P<both_region>[a-z0-9-]+)\.on\.(?:{_any_of(BOTH_SUFFIXES)}))$"
+)
+"""The end of the host of a domain or a Serverless collection: ``.REGION.es.amazonaws.com``, ``.aos.REGION.on.aws``."""
 UNSIGNED = "none"
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -379,8 +396,8 @@ def service_of(settings: Settings) -> str:
         return settings.search_service
     if settings.search_user is not None:
         return UNSIGNED
-    host = urlsplit(settings.search or "").hostname or ""
-    return next((service for end, service in SERVICE_HOSTS.items() if host.endswith(end)), UNSIGNED)
+    found = REGION.search(urlsplit(settings.search or "").hostname or "")
+    return UNSIGNED if found is None else SERVICES[found["service"] or found["both_service"]]
 
 
 def _check_user(settings: Settings) -> None:
@@ -475,7 +492,7 @@ def _signer(settings: Settings, url: str) -> Any:
 
     session = get_session()
     found = REGION.search(urlsplit(url).hostname or "")
-    region = found[1] if found else session.get_config_variable("region")
+    region = found["region"] or found["both_region"] if found else session.get_config_variable("region")
     if not region:
         raise SettingsError(f"The region of {url} is not known: expected AWS_DEFAULT_REGION.")
     credentials = session.get_credentials()
