@@ -53,6 +53,8 @@ class TroubledStore:
     not read took effect.
     """
 
+    separate = by_prefix = None
+
     def __init__(self, shop):
         tables = shop.app.tables
         self.shop = shop

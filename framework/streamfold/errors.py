@@ -4,6 +4,7 @@ StreamfoldError
 +-- DeclarationError     the application is wrong: raised at import or when ``App`` is built; nothing ran
 +-- SettingsError        a setting, option or file of the user is wrong; nothing ran
 +-- ManifestError        the application does not fit the state it is run over; nothing was written
+|   +-- NotOwned             a table has rows that another state or another application derived
 +-- RecordError          an event or record is not what AWS documents; the record is reported, never acknowledged
 |   +-- ImageError           a handler asks for an image that the stream's view type does not carry
 +-- KeyValueError        a value does not fit the field of a key; a ValueError too
@@ -29,8 +30,8 @@ from typing import Any, Self, TypeGuard
 
 __all__ = [
     "AttributeMissing", "Contended", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable",
-    "HandlerError", "ImageError", "KeyValueError", "ManifestError", "NotStarted", "ParkingError", "LocationError",
-    "RecordError", "RowTaken", "SettingsError", "StreamfoldError", "TableThrottled", "Unprocessable",
+    "HandlerError", "ImageError", "KeyValueError", "LocationError", "ManifestError", "NotOwned", "NotStarted",
+    "ParkingError", "RecordError", "RowTaken", "SettingsError", "StreamfoldError", "TableThrottled", "Unprocessable",
 ]  # fmt: skip
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
@@ -137,6 +138,10 @@ class SettingsError(StreamfoldError):
 
 class ManifestError(StreamfoldError):
     """Raised when a handler that the state has is missing in the application, or has changed its meaning."""
+
+
+class NotOwned(ManifestError):  # noqa: N818 - says what the rows are
+    """Raised when a table has rows that another state, or another application, derived: they would count again."""
 
 
 class RecordError(StreamfoldError):

@@ -39,6 +39,8 @@ def nothing(subject):
 class State:
     """The one item of a state table; ``busy`` times somebody else is faster."""
 
+    separate = by_prefix = None
+
     def __init__(self, busy=0):
         self.items, self.busy, self.swaps = {}, busy, 0
 

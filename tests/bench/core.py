@@ -26,6 +26,7 @@ class TakingEngine:
     """A store that takes every write, and has nothing but the manifest."""
 
     is_local, own_stream = True, None
+    by_prefix = separate = None
 
     def __init__(self) -> None:
         self.kept: dict[Any, dict[str, Any]] = {}

@@ -528,27 +528,27 @@ def test_records_that_only_a_new_handler_took_are_not_said_to_be_skipped(folder,
     assert "Known to the state before: 7 records." in ran.out
 
 
-def test_a_new_name_of_an_application_over_an_old_state_is_warned_of_once(folder, records):
+def test_a_new_name_of_an_application_over_an_old_state_is_refused(folder, records):
     folder.run("replay", folder.records(*records), *STATE)
+    before = folder.totals()
     folder.app((folder.path / "handlers.py").read_text().replace('App("shop"', 'App("store"'))
 
     first, second = (folder.run("replay", "records.jsonl", *STATE) for _ in range(2))
 
-    assert (first.code, "Application 'store' is new to this state, and 'shop' writes the same rows" in first.err) == (
-        0,
-        True,
-    )
-    assert "is new to this state" not in second.err
+    assert (first.code, second.code, folder.totals()) == (2, 2, before)
+    assert "of application 'store' derives rows of" in first.err
+    assert "Is 'store' a new name of 'shop'?" in second.err
+    assert folder.run("replay", "records.jsonl", *STATE, "--fresh").code == 0
 
 
-def test_an_application_with_rows_of_its_own_is_not_warned_of_another(folder, records):
+def test_an_application_with_rows_of_its_own_is_taken_beside_another(folder, records):
     folder.run("replay", folder.records(*records), *STATE)
     code = (folder.path / "handlers.py").read_text()
     folder.app(code.replace('App("shop"', 'App("store"').replace('"TOTAL"', '"SUM"'))
 
     ran = folder.run("replay", "records.jsonl", *STATE)
 
-    assert (ran.code, "is new to this state" in ran.err) == (0, False)
+    assert (ran.code, "'shop'" in ran.err) == (0, False)
 
 
 def test_fresh_begins_anew(folder, records):

@@ -94,6 +94,8 @@ class Games:
 
     def __getattr__(self, name):
         method = getattr(self.engine, name)
+        if not callable(method):
+            return method
 
         def call(*arguments, **how):
             self.calls.append(name)

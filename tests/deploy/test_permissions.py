@@ -156,11 +156,28 @@ def test_application_without_fan_outs_has_no_function_of_the_queue():
 
 
 def test_stream_of_kinesis_is_read_by_its_own_actions_and_the_table_is_not_asked_for_its_id():
-    granted = of(made(sums), STREAM, kinesis=["main"])
+    granted = of(made(audited), STREAM, kinesis=["main"])
     assert {action for action, place in granted if place == Place("stream", "main")} == {
         f"kinesis:{action}" for action in KINESIS_ACTIONS
     }
     assert Permission("dynamodb:DescribeTable", MAIN) not in granted
+
+
+def test_the_function_of_a_group_marks_the_tables_of_its_own_handlers_and_asks_for_their_ids():
+    def elsewhere(router):
+        @router.view(Key("ORDER#{order_id}", "METADATA"), into=Key("TAG#{tag}", "X", Table("other")), group="other")
+        def others(order):
+            yield Row(tag="a", orders=Count())
+
+    app, marks = made(sums, elsewhere), {"dynamodb:BatchGetItem", "dynamodb:UpdateItem", "dynamodb:DescribeTable"}
+    for group in ("main", "other"):
+        assert marks <= actions(app, Role("stream", group), Place("table", group))
+        assert "dynamodb:DescribeTable" in actions(app, Role("stream", group), STATE)
+    assert "dynamodb:DescribeTable" not in actions(app, Role("stream", "main"), Place("table", "other"))
+
+
+def test_the_function_of_handlers_that_add_nothing_marks_no_table():
+    assert "dynamodb:DescribeTable" not in actions(made(audited), STREAM, STATE)
 
 
 @pytest.mark.parametrize("kind", ["stream", "queue", "verifier", "operate", "read"])

@@ -45,6 +45,8 @@ def make_app():
 class Shop:
     """An application on a store that holds its sources; ``before[NAME]`` is called ahead of a call of that name."""
 
+    separate = by_prefix = None
+
     def __init__(self):
         self.app = make_app()
         self.engine = EmbeddedEngine(self.app.tables.values())

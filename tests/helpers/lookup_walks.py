@@ -282,6 +282,7 @@ class ScheduledStore:
     def __init__(self, engine):
         self.engine = engine
         self.is_local, self.own_stream, self.by_prefix, self.durable = True, engine, engine, None
+        self.separate = None
 
     def __getattr__(self, name):
         method = getattr(self.engine, name)

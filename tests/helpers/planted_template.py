@@ -420,7 +420,7 @@ MISTAKES = (
     Planted(
         "policy",
         "a function may write to another table",
-        matched(r"(              - Sid: KnowTable # reads)", lambda found: OTHER_TABLE + found[1]),
+        matched(r"(              - Sid: KnowTables # reads)", lambda found: OTHER_TABLE + found[1]),
         "ProjectorRole",
         f"{POLICY}.1",
     ),

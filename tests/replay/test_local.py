@@ -97,13 +97,13 @@ def test_a_project_is_tried_end_to_end_without_a_client_of_aws(tmp_path, source)
     assert len(streamfold("show", "--source", "--state", "shop.db", "--json", folder=tmp_path).out.splitlines()) == 2
 
 
-def test_a_new_name_of_an_application_is_warned_of_once_in_the_log(app, place, source, caplog):
+def test_records_under_a_new_name_of_an_application_are_reported(app, place, source, caplog):
     app.lambda_handler(event(source.put("ORDER#1", "LINE#a", price=3)), None)
-    again, told = application("store"), []
-    for _ in range(2):
-        again.lambda_handler(event(source.put("ORDER#1", "LINE#b", price=4)), None)
-        told.append(sum("'store' is new to this state" in line for line in caplog.messages))
-    assert told == [1, 1]
+    before, record = row(app, place, "ALL", "ORDERS"), source.put("ORDER#1", "LINE#b", price=4)
+    failures = application("store").lambda_handler(event(record), None)["batchItemFailures"]
+    assert failures == [{"itemIdentifier": record["dynamodb"]["SequenceNumber"]}]
+    assert row(app, place, "ALL", "ORDERS") == before
+    assert "application 'shop' derives rows of" in caplog.text
 
 
 def test_setting_with_a_name_that_no_file_can_have_is_refused(app, monkeypatch):

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from streamfold.batch.ownership import MARKED_KEYS, Marked, Ownership
 from streamfold.batch.stored_schema import learn, schema_keys
 from streamfold.engines import Engine, StateItems
 from streamfold.engines.deadline import TRIES_MAX
@@ -40,7 +41,7 @@ DELTAS, CLOSED = "deltas", "deltas_closed"
 DELTAS_TARGET = "(deltas)"
 """A target of such handlers. Earlier code compares targets, knows none of this name, and stops: it would not wait for
 deltas, and withdraw from a row what is not in it yet."""
-MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING, DELTAS, CLOSED)
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING, DELTAS, CLOSED, MARKED_KEYS)
 
 
 def check_handlers(
@@ -181,20 +182,22 @@ class Manifest(NamedTuple):
     revision: int = 0
     epoch: int = 0  # the highest that any function had
     retention_days: int = 0  # the longest that any function had
+    marked: Mapping[str, Any] = MappingProxyType({})  # the identity and the tables that have markers (``ownership``)
 
     @classmethod
     def of(cls, item: Mapping[str, Any]) -> "Manifest":
         """The manifest of a state item. Raises ``EngineError`` for one that is damaged."""
         try:
-            handlers, tables = (json.loads(item.get(name, "{}")) for name in ("handlers", "tables"))
+            handlers, tables, marked = (json.loads(item.get(name, "{}")) for name in ("handlers", "tables", "marked"))
             epoch, retention_days = int(item.get("epoch", 0)), int(item.get("retention_days", 0))
-            return cls(handlers, tables, int(item.get("r", 0)), epoch, retention_days)
+            return cls(handlers, tables, int(item.get("r", 0)), epoch, retention_days, marked)
         except (TypeError, ValueError):
             raise damaged("The state's manifest") from None
 
     def attributes(self) -> dict[str, Any]:
         """The attributes of the state item; the store keeps its revision."""
-        texts = {name: json.dumps(getattr(self, name), sort_keys=True) for name in ("handlers", "tables")}
+        names = ("handlers", "tables", "marked") if self.marked else ("handlers", "tables")
+        texts = {name: json.dumps(getattr(self, name), sort_keys=True) for name in names}
         return {**texts, "epoch": self.epoch, "retention_days": self.retention_days}
 
     @property
@@ -258,7 +261,7 @@ def check_manifest(
         if found.revision == before.revision and sources.items() <= found.sources.items():
             return found
         check_settings_of_others(runtime, before)
-        after = _after(runtime, before, sources)
+        after = _with_marks(runtime, before, _after(runtime, before, sources), sources, write=write)
         if found.revision is None:
             learn(found, items, app, _gone(app, before))
         _learn_expiring(found, before)
@@ -276,6 +279,29 @@ def check_manifest(
     raise Contended(
         f"The manifest of {app.name!r} was written by others {TRIES_MAX} times in a row; the records are retried."
     )
+
+
+def _with_marks(
+    runtime: Runtime, before: Manifest, after: Manifest, sources: Mapping[str, Seen], *, write: bool
+) -> Manifest:
+    """The manifest with what it notes of markers, which are written before it. Raises ``NotOwned``."""
+    marked = Marked.of(before.marked, before.handlers)
+    ownership = Ownership(runtime, marked, is_known=bool(before.revision), sources=sources)
+    if not write:
+        ownership.check()
+        return after
+    known = {name: set(entry["targets"]) for name, entry in before.handlers.items()}
+    gets_keys = any(
+        not known.get(name, set()).issuperset(entry["targets"])
+        for name, entry in _entries(runtime.application.routes).items()
+    )
+    moved = {name: entry for name, entry in after.tables.items() if name in before.tables} != before.tables
+    now = ownership.mark(gets_keys=gets_keys, moved=moved)
+    handlers = {name: dict(entry) for name, entry in after.handlers.items()}
+    for name, entry in handlers.items():
+        entry.pop(MARKED_KEYS, None)
+        entry.update({MARKED_KEYS: now.counts[name]} if now.counts.get(name) else {})
+    return after._replace(handlers=handlers, marked=now.noted())
 
 
 def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:
@@ -304,7 +330,7 @@ def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> M
     }
     epoch, days = runtime.settings.epoch, runtime.settings.retention_days
     highest = max(epoch, before.epoch), max(days, before.retention_days)
-    return Manifest(handlers, {**before.tables, **tables}, before.revision, *highest)
+    return Manifest(handlers, {**before.tables, **tables}, before.revision, *highest, before.marked)
 
 
 def check_settings_of_others(runtime: Runtime, before: Manifest) -> None:

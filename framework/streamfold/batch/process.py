@@ -181,8 +181,8 @@ def process_changes(
         try:
             check_manifest(runtime, sources, read=redelivery.answer())
             _begin_sharing(runtime, len(changes), is_new=is_new)
-        except EngineUnavailable as error:  # no work was begun: the response reports all records, which are retried
-            return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
+        except EngineUnavailable as error:  # no work was begun
+            return all_failed(changes, error)
         runtime.pace.began()
         plan = batch.plan()
         if runtime.known.schema.expiring:
@@ -209,6 +209,11 @@ def process_changes(
             open_deltas(runtime)
     runtime.pace.ended(again=bool(outcome.failed))
     return _reported(batch, changes, outcome, triage)
+
+
+def all_failed(changes: Iterable[Change], error: Exception) -> Report:
+    """The report of a batch that was not begun: the response has all records, which are retried."""
+    return Report(failures=[Failure(change.sequence, change.name, None, error) for change in changes])
 
 
 def _begin_sharing(runtime: Runtime, records: int, *, is_new: bool) -> None:

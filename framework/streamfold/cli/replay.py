@@ -29,7 +29,6 @@ from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.replay.files import Line as RecordedLine
-from streamfold.replay.local import warn_of_others
 from streamfold.replay.replay import BATCH_RECORDS, Replay, ReplayCursor
 from streamfold.settings.loopback import is_loopback
 
@@ -252,7 +251,6 @@ class _Replaying:
             self.page.keep_state()
         kept = opened.close_later(session.open_embedded(app, state))
         opened.runtime, self.put_sources = opened.runtime_on(kept), kept.put_sources
-        warn_of_others(opened.runtime, kept)
 
     def _open_dynamodb(self) -> None:
         from streamfold.cli.dynamodb import SourceWriter, TableChains, create_tables, make_clients

@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
+from streamfold.batch.ownership import marked_tables
 from streamfold.deploy import alarms
 from streamfold.deploy.alarms import Alarm
-from streamfold.deploy.permissions import Permission, Role, permissions
+from streamfold.deploy.permissions import Permission, Place, Role, permissions
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
@@ -148,11 +149,13 @@ class Deployment:
     ) -> set[Permission]:
         """What a function may do. Of a table that it writes to and whose stream it does not read, it asks less."""
         read = function.subscribed
+        described = {*read, *marked_tables(function.routes), Place("state").name}
         found = permissions(self.app, function.runner, kinesis=kinesis, encrypted=encrypted)
         return {
             each
             for each in found
-            if not ((each.place.kind == "stream" or each.action == DESCRIBE) and each.place.name not in read)
+            if not (each.place.kind == "stream" and each.place.name not in read)
+            and not (each.action == DESCRIBE and each.place.name not in described)
         }
 
     @cached_property

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from streamfold.batch.ownership import marked_tables
 from streamfold.derivations.calls import STATE, Permission, Permissions, Place, Role, dynamodb, of_deltas
 from streamfold.derivations.derivation import derivation, fans_out
 from streamfold.keys.table import STATE as STATE_TABLE
@@ -68,6 +69,8 @@ def _without_keys(app: Application, function: Role, kinesis: Collection[str]) ->
     return calls | _of_reader(app) | FAILED
 
 
+DESCRIBE = "DescribeTable"
+"""Gives the id of a table, by which one that was made again or restored is told from the one before."""
 PARK = Permission("s3:PutObject", Place("parked"))
 """Any handler parks: what raises ``Unprocessable``, and the records of one that is switched off."""
 LOG = frozenset(Permission(f"logs:{action}", Place("log")) for action in ("CreateLogStream", "PutLogEvents"))
@@ -83,17 +86,24 @@ def _of_keys(found: Permissions, encrypted: Collection[str]) -> Permissions:
 
 def _of_stream(app: Application, function: Role, routes: Iterable[Route], kinesis: Collection[str]) -> Permissions:
     """The manifest, the identity of tables, and what the event source mapping asks for with the function's role."""
-    found = {*dynamodb(STATE, "BatchGetItem", "PutItem"), PARK}
+    found = {*dynamodb(STATE, "BatchGetItem", "PutItem"), PARK, *of_markers(routes)}
     tables = {each.key.table.name for route in routes for each in route.kind.subscriptions(route)}
     for name in tables | {key.table.name for key in app.watched(function.group)}:
         stream = Place("stream", name)
         if name in kinesis:
             found |= {Permission(f"kinesis:{action}", stream) for action in KINESIS_ACTIONS}
         else:
-            found |= dynamodb(stream, *STREAM_ACTIONS) | dynamodb(Place("table", name), "DescribeTable")
+            found |= dynamodb(stream, *STREAM_ACTIONS) | dynamodb(Place("table", name), DESCRIBE)
     found.add(Permission("s3:PutObject", Place("failures")))
     found.add(Permission("s3:ListBucket", Place("failure bucket")))
     return frozenset(found)
+
+
+def of_markers(routes: Iterable[Route]) -> Permissions:
+    """The markers of the tables that handlers add to, and the ids of these tables and of the state."""
+    marked = [Place("table", name) for name in marked_tables(routes)]
+    calls = (dynamodb(place, "BatchGetItem", "UpdateItem", DESCRIBE) for place in marked)
+    return dynamodb(STATE, DESCRIBE).union(*calls) if marked else frozenset()
 
 
 def _of_queue(routes: Iterable[Route]) -> Permissions:

@@ -139,6 +139,13 @@ class Engine(Protocol):
         """The store itself, if it keeps a file of its own, with source items and how far replays came."""
         ...
 
+    @property
+    def separate(self) -> "SeparateTables | None":
+        """The store itself, if its rows and its state are tables of their own: one may be lost, restored or misnamed
+        without the other.
+        """
+        ...
+
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         """Carries out all of the writes, or none and returns the reasons. ``expires_at``: epoch seconds, of writes that
         expire.
@@ -277,6 +284,29 @@ class Seekable(Protocol):
 
     def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:
         """The items of a table whose keys begin with these texts, sorted; with ``derived`` only derived rows."""
+        ...
+
+    def state_partitions(self, prefix: str) -> list[str]:
+        """The partition keys of state items that begin with this text."""
+        ...
+
+
+class NamedTable(NamedTuple):
+    """A table as the service knows it."""
+
+    name: str
+    id: str | None  # None where it may not be asked for
+
+
+class SeparateTables(Engine, Protocol):
+    """A store of several tables, the state among them."""
+
+    def real_name(self, logical: str) -> str:
+        """The real name of a table; ``STATE.name`` is the state."""
+        ...
+
+    def named_table(self, logical: str) -> NamedTable:
+        """The real name and the id of a table, which is asked for."""
         ...
 
 

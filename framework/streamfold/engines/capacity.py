@@ -66,7 +66,7 @@ class CountingEngine:
     """
 
     is_local = False
-    by_prefix = durable = None
+    by_prefix = durable = separate = None
 
     def __init__(
         self, engine: Any, *, chained: bool = False, once: Callable[[StateKey], bool] = lambda _: False

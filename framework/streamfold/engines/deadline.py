@@ -30,7 +30,7 @@ from streamfold.records.change import ItemKey
 from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.engines import EmbeddedEngine
+    from streamfold.engines import EmbeddedEngine, SeparateTables
 
 TRIES_MAX = 8
 """Tries if others change the same items, or a table is busy; afterwards the records are retried."""
@@ -120,6 +120,10 @@ class Timed:
     @property
     def durable(self) -> "EmbeddedEngine | None":
         return self.engine.durable
+
+    @property
+    def separate(self) -> "SeparateTables | None":
+        return self.engine.separate
 
     def begin(self) -> None:
         """Raises ``NotStarted`` if nothing new may be begun."""

@@ -8,14 +8,26 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines import Counter, Entries, Finished, Inserted, Page, ScanCursor, ScanPage, Segment, StoredItem
+from streamfold.engines import (
+    Counter,
+    Entries,
+    Finished,
+    Inserted,
+    NamedTable,
+    Page,
+    ScanCursor,
+    ScanPage,
+    Segment,
+    StoredItem,
+)
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, marked_message, plain_item, unreachable
+from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, marked_message, plain_item, table_id, unreachable
 from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.engines.requests import ActionRequest, Statement, is_sent
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, redacted
 from streamfold.keys.key_part import KeyValue
+from streamfold.keys.marker import is_marker
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.values import decode, encode
@@ -208,7 +220,8 @@ class Reads(Calls):
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         real_name, client = self.requests.real_name(table.name), self._client((table.name, "", None))
         if partition is None:
-            yield from self._pages(client, "scan", TableName=real_name, ConsistentRead=True)
+            found = self._pages(client, "scan", TableName=real_name, ConsistentRead=True)
+            yield from (item for item in found if not is_marker(decode(item[table.partition])))
             return
         yield from self._pages(
             client,
@@ -252,9 +265,8 @@ class Reads(Calls):
             ExpressionAttributeNames=names,
             **start_of(after),
         )
-        return ScanPage(
-            [item_key(item, table) for item in answer["Items"]], cursor_text(answer.get("LastEvaluatedKey"))
-        )
+        keys = [item_key(item, table) for item in answer["Items"]]
+        return ScanPage([key for key in keys if not is_marker(key[1])], cursor_text(answer.get("LastEvaluatedKey")))
 
     def state_items(self) -> Iterator[StoredItem]:
         return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
@@ -271,6 +283,17 @@ class DynamoEngine(Reads):
 
     After ``deadline`` no call is begun but the notes of ``swap_state``, which record finished work.
     """
+
+    @property
+    def separate(self) -> "DynamoEngine":
+        return self
+
+    def real_name(self, logical: str) -> str:
+        return self.requests.real_name(logical)
+
+    def named_table(self, logical: str) -> NamedTable:
+        real = self.real_name(logical)
+        return NamedTable(real, table_id(self._client((logical, "", None)), real))
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         try:

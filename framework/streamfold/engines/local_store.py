@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from streamfold.engines import OWN_VERSION, Counter, Finished, Inserted, Page, StoredItem, Wanted
 from streamfold.engines.keys import ItemOrRowKey, key_attributes, key_too_long
@@ -43,6 +43,9 @@ from streamfold.writes.guarded import (
     too_large,
 )
 
+if TYPE_CHECKING:
+    from streamfold.engines import SeparateTables
+
 OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
 FoundItems = dict[ItemOrRowKey, dict[str, Any] | None]
 """Items by key, None for one that is not there: rows as attribute values, state items as plain values."""
@@ -70,6 +73,11 @@ class GuardedItems(ABC):
     @property
     def by_prefix(self) -> Self:
         return self
+
+    @property
+    def separate(self) -> "SeparateTables | None":
+        """Rows and state are one store."""
+        return None
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         refused = refused_together(writes, self.actions_max)

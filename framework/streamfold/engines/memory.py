@@ -14,6 +14,7 @@ from streamfold.engines import (
     OWN_VERSION,
     Declared,
     Entries,
+    NamedTable,
     OwnRecord,
     Page,
     ScanCursor,
@@ -28,6 +29,7 @@ from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems,
 from streamfold.engines.own_stream import OwnRecords, change_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
+from streamfold.keys.marker import is_marker
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import ItemKey
 from streamfold.records.values import decode, encode, sortable
@@ -104,6 +106,9 @@ class MemoryReads:
         found = (key for key in keys if sortable(key[1]).startswith(prefix))
         return self._sorted(key for key in found if sortable(key[2]).startswith(sort))
 
+    def state_partitions(self, prefix: str) -> list[str]:
+        return sorted(pk for pk in self._positions if pk.startswith(prefix) and self._positions[pk])
+
     def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         keys = self._in_order().walk(table.name, segment, after)
         found = list(islice(filter(self._is_kept, keys), limit + 1))
@@ -129,7 +134,7 @@ class MemoryReads:
 
     def _keys(self, table: Table) -> Iterator[RowKey]:
         """The keys of the items of a table: of derived rows, and of present source items."""
-        yield from (key for key in self.rows if key[0] == table.name)
+        yield from (key for key in self.rows if key[0] == table.name and not is_marker(key[1]))
         for key, (_, image) in self._sources.items():
             if key[0] == table.name and image is not None and key not in self.rows:
                 yield key
@@ -138,7 +143,7 @@ class MemoryReads:
         return key in self.rows or self._sources.get(key, NONE)[1] is not None
 
     def _is_kept(self, key: ItemOrRowKey) -> bool:
-        return key in self.state if isinstance(key, StateKey) else self._is_there(key)
+        return key in self.state if isinstance(key, StateKey) else self._is_there(key) and not is_marker(key[1])
 
     def _sorted(self, keys: Iterable[RowKey]) -> Iterator[StoredItem]:
         return map(self._item, sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))))
@@ -165,12 +170,24 @@ class MemoryEngine(MemoryReads, GuardedItems):
         self.wanted: Wanted | None = served
         super().__init__({table.name: table for table in (*known, STATE)})
         self.actions_max = actions_max
+        self.named: Mapping[str, NamedTable] | None = None  # by logical name; set by tests that part rows and state
         self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants
         self._records: OwnRecords | None = None  # of the own stream: none until there is one
 
     @property
     def durable(self) -> None:
         """It keeps nothing."""
+
+    @property
+    def separate(self) -> "MemoryEngine | None":
+        return None if self.named is None else self
+
+    def real_name(self, logical: str) -> str:
+        return self.named_table(logical).name
+
+    def named_table(self, logical: str) -> NamedTable:
+        assert self.named is not None, "asked of a store with separate tables"
+        return self.named[logical]
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import contains, equal_values, overlaps, time_spec
 from streamfold.keys.key_part import KeyComponent, KeyValue, is_ambiguous, known_prefix, looks_like
+from streamfold.keys.marker import is_reserved, may_be_reserved
 from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name, merged
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Key:
         "_divided",
         "_hash",
         "_identity",
+        "_may_be_reserved",
         "_twice",
         "_wants_check",
         "declared_at",
@@ -108,6 +110,8 @@ class Key:
         self._twice = tuple(
             name for name in self.fields if all(_holds(each, name) for each in self.parts[:2]) and sort is not None
         )
+        # A template that takes any partition key would take a table's marker for an item of the application.
+        self._may_be_reserved = may_be_reserved(self.partition.begins)
         # Literals between plain fields that do not hold the delimiter, and typed fields, can be read in two ways.
         self._wants_check = any(is_ambiguous(component.pieces, self.table.delimiter) for component in self.parts)
 
@@ -176,7 +180,9 @@ class Key:
         return known
 
     def match_values(self, partition: KeyValue, sort: KeyValue | None) -> dict[str, Any] | None:
-        """The fields of these key values, or None."""
+        """The fields of these key values, or None; no template matches an item of the framework's own."""
+        if self._may_be_reserved and is_reserved(partition):
+            return None
         found = self.partition.match(partition)
         if found is None or self.sort is None:
             return found
@@ -191,6 +197,8 @@ class Key:
 
     def near_miss(self, partition: KeyValue, sort: KeyValue | None) -> NearMiss | None:
         """The first field that keeps a key from matching this template, or None where more than fields does."""
+        if self._may_be_reserved and is_reserved(partition):
+            return None
         return _near_miss(self, (partition, sort))
 
     def attributes(self, partition: KeyValue, sort: KeyValue | None) -> dict[str, KeyValue]:

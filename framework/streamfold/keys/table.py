@@ -45,6 +45,8 @@ PLACES = RESERVED_PREFIX + "p_"
 """Before an attribute's name: the sort positions of the entries that it lists, for merging the lists of shards."""
 LIFE = RESERVED_PREFIX + "l"
 """The life of a row that expires: unique to the step that made the row, so that a row made again has another one."""
+MARKED = RESERVED_PREFIX + "i"
+"""On the marker of a table: which applications and states its rows are of (``keys.marker``)."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
 

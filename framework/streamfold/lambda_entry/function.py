@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamfold.batch.already_applied import begin_with_records
-from streamfold.batch.process import check_settings, process_changes, read_changes, undeclared_names
+from streamfold.batch.process import all_failed, check_settings, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.call_slots import Threads
@@ -24,6 +24,7 @@ from streamfold.errors import (
     REDACTED,
     EngineError,
     ManifestError,
+    NotOwned,
     RecordError,
     SettingsError,
     StreamfoldError,
@@ -129,6 +130,8 @@ class Function:
             runtime.warn_once("time", TOO_LITTLE_TIME.format(self.settings.stop_seconds))
         try:
             report = process_changes(runtime, changes, self.origins.sources, begun)
+        except NotOwned as error:  # logged with both names, and counted: an error of the function would name neither
+            report = all_failed(changes, error)
         except ManifestError:  # the state refuses these records: the table's name that they gave is forgotten
             self.origins = self._new_origins()
             raise

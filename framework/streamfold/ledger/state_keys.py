@@ -131,6 +131,11 @@ def dirty_key(application: str, index: str, counter: StateKey, number: int) -> S
     return StateKey(dirty_partition(application, index), f"{root}#{number:020}")
 
 
+def identity_key() -> StateKey:
+    """The key of the identity of a state, which the markers of tables hold."""
+    return StateKey("identity", NO_SORT)
+
+
 def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 

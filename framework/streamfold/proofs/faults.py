@@ -126,7 +126,7 @@ class FaultyEngine:
         self.late: list[Late] = []
         self.is_local = engine.is_local
         self.own_stream = self
-        self.by_prefix, self.durable = engine.by_prefix, engine.durable
+        self.by_prefix, self.durable, self.separate = engine.by_prefix, engine.durable, engine.separate
         self.before: dict[StateKey, dict[str, Any] | None] = {}
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:

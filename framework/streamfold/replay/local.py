@@ -9,15 +9,13 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs, time_of
-from streamfold.batch.manifest import read_manifest
-from streamfold.batch.process import process_changes, read_changes, undeclared_names
+from streamfold.batch.process import all_failed, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
-from streamfold.errors import SettingsError, public
-from streamfold.ledger.state_keys import manifest_key
+from streamfold.errors import NotOwned, SettingsError, public
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.replay.replay import newest_sources
@@ -30,28 +28,6 @@ FUNCTION_NAME = "AWS_LAMBDA_FUNCTION_NAME"
 """Set in every execution environment (Lambda Developer Guide, configuration-envvars)."""
 
 log = logging.getLogger("streamfold")
-
-
-def warn_of_others(runtime: Runtime, engine: EmbeddedEngine) -> None:
-    """Warns if an application is new to a state in which others write the same rows. Reads their manifests.
-
-    Two applications may add to one row on purpose. But a renamed application is a new one: the values that it folded
-    under the old name stay in the rows.
-    """
-    app = runtime.application
-    if read_manifest(app.name, engine).revision:
-        return
-    own = {key.stored_name for route in app.routes for key in route.writes}
-    begins = manifest_key("").pk
-    for partition in engine.state_partitions(begins):
-        name = partition.removeprefix(begins)
-        entries = read_manifest(name, engine).handlers.values()
-        if shared := own & {target for entry in entries for target in entry.get("targets", ())}:
-            runtime.warn(
-                f"Application {app.name!r} is new to this state, and {name!r} writes the same rows in it "
-                f"({min(shared)}). Is it a new name of {name!r}? Then every item counts twice: keep the name, or begin "
-                "anew with replay --fresh."
-            )
 
 
 @dataclass(slots=True)
@@ -100,7 +76,10 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
         if state.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
         state.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
-    report = process_changes(runtime, changes, origins.sources)
+    try:
+        report = process_changes(runtime, changes, origins.sources)
+    except NotOwned as error:
+        report = all_failed(changes, error)
     report.failures[:0] = malformed
     stream = runtime.store.own_stream
     if stream is None:
@@ -125,7 +104,6 @@ def handle(app: Application, event: Any) -> Response:
         )
     with closing(_open(app, settings)) as engine:
         runtime = _runtime(app, engine, settings, Knowledge())
-        warn_of_others(runtime, engine)
         enqueue_open(runtime)  # fan-outs that an earlier process left open
         ran = process_to_end(runtime, event)
     for failure in ran.failures:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key import Key, NearMiss
 from streamfold.keys.key_part import KeyComponent, KeyValue
-from streamfold.keys.table import MAIN, RESERVED_PREFIX, KeyType, Table, check_variables, is_name, merged
+from streamfold.keys.table import MAIN, KeyType, Table, check_variables, is_name, merged
 from streamfold.records.change import ItemKey
 from streamfold.routes.checks import chained, checked_routes, keys_of
 from streamfold.routes.route import SOURCE, Fields, Route, Target, may_expire
@@ -252,13 +252,8 @@ class Application:
         self._targets = self._dispatch(lambda name: targets_of(self.routes, name))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:
-        """The templates that an item's key matches, each with its subscriptions and the values of its fields.
-
-        Items of the framework's own, such as a reader's list of pulled authors, match no template.
-        """
+        """The templates that an item's key matches, each with its subscriptions and the values of its fields."""
         table, partition, sort = item
-        if isinstance(partition, str) and partition.startswith(RESERVED_PREFIX):
-            return []
         dispatch = self.dispatch.get(table)
         return dispatch.find(partition, sort) if dispatch else []
 

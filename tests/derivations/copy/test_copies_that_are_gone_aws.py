@@ -102,6 +102,7 @@ class Silent:
     """A store whose source items cannot be read, as one of AWS."""
 
     is_local = False
+    separate = by_prefix = None
 
     def __init__(self, engine, error):
         self.error = error

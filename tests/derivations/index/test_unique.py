@@ -70,6 +70,8 @@ class Users:
 
     def __getattr__(self, name):
         method = getattr(self.engine, name)
+        if not callable(method):
+            return method
 
         def call(*arguments, **how):
             if (meanwhile := self.before.pop(name, None)) is not None:
