@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from botocore.session import get_session
 
 from streamfold.batch.manifest import Manifest
 from streamfold.engines.dynamodb_client import FORBIDDEN, plain_item, unreachable
@@ -43,7 +42,15 @@ LISTED_MAPPINGS = ("lambda", "list_event_source_mappings", "EventSourceMappings"
 LISTED_MAX = 1000
 """Objects that are counted, and items of one page."""
 DNS_SUFFIX = "amazonaws.com"
-"""Of a partition that botocore does not know."""
+DNS_SUFFIXES = {
+    "aws-cn": "amazonaws.com.cn",
+    "aws-eusc": "amazonaws.eu",
+    "aws-iso": "c2s.ic.gov",
+    "aws-iso-b": "sc2s.sgov.gov",
+    "aws-iso-e": "cloud.adc-e.uk",
+    "aws-iso-f": "csp.hci.ic.gov",
+}
+"""The ends of hosts, of partitions that have another one (``partitions`` of botocore)."""
 BUCKET_ARN = re.compile(r"arn:[^:]+:s3:::([^/]+)")
 FUNCTION_RESOURCE = "AWS::Lambda::Function"
 
@@ -222,8 +229,7 @@ def manifest_of(account: Account, state_table: str, application: str) -> Manifes
 def queue_arn_url(arn: str) -> str:
     """The URL of a queue (SQS Developer Guide, sqs-queue-message-identifiers)."""
     _, partition, _, region, owner, name = arn.split(":", 5)
-    suffix = get_session().get_component("endpoint_resolver").get_partition_dns_suffix(partition) or DNS_SUFFIX
-    return f"https://sqs.{region}.{suffix}/{owner}/{name}"
+    return f"https://sqs.{region}.{DNS_SUFFIXES.get(partition, DNS_SUFFIX)}/{owner}/{name}"
 
 
 def bucket_of(arn: str | None) -> str | None:
