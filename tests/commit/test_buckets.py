@@ -51,7 +51,7 @@ from streamfold.records.values import decode
 from streamfold.runtime import SHARED_SECONDS, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, AddRow, Reason, Refused, SwapText
+from streamfold.writes.guarded import CONDITION, CONFLICT, VALIDATION, AddRow, CorrectRow, Reason, Refused, SwapText
 from tests.helpers.records import change, item
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -327,8 +327,7 @@ def test_a_removed_row_that_only_loses_is_not_passed_over_once_it_is_corrected(s
 
 
 def test_a_removed_row_takes_the_mark_of_a_correction_away(shop):
-    shop.add(A, 0, 0)
-    shop.engine.rows[A]["_sf_o"] = {"S": MARK + "of-a-correction"}
+    assert shop.engine.transact([CorrectRow(A, {}, (), {"_sf_o": MARK + "of-a-correction"}, {"_sf_n": 0})], 0) is None
     shop.put(entering(A, 7), leaving(A, -5))
     shop.move()
     assert "_sf_o" not in shop.engine.rows[A]
@@ -364,6 +363,22 @@ def test_a_row_that_was_put_by_version_refuses_what_is_added_without_one(shop):
     shop.move()
     (left,) = shop.pending().values()
     assert "a row is put or added to, never both" in left.refused.reason
+
+
+def test_an_item_of_the_application_refuses_what_comes_and_is_as_it_was(shop):
+    own = shop.engine.rows[A] = {"PK": {"S": A[1]}, "SK": {"S": A[2]}, "total": {"N": "40"}}
+    shop.put(entering(A), leaving(A, -5))
+    shop.move()
+    (left,) = shop.pending().values()
+    assert "belongs to the application itself" in left.refused.reason
+    assert shop.engine.rows[A] == own
+
+
+def test_what_leaves_a_row_that_a_writer_replaced_is_dropped(shop):
+    own = shop.engine.rows[A] = {"PK": {"S": A[1]}, "SK": {"S": A[2]}, "total": {"N": "40"}}
+    shop.put(leaving(A, -5))
+    assert shop.move().lost == {("totals", A)}
+    assert (shop.pending(), shop.engine.rows[A]) == ({}, own)
 
 
 def test_what_a_row_refused_moves_once_it_takes_it(shop):

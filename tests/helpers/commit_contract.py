@@ -438,7 +438,7 @@ class CommitContract:
         assert len(at.store.sent) - len(guilty) <= 2 + 5  # those before and behind it, then its other handlers
 
     def test_every_writer_of_a_row_that_holds_text_fails_and_nobody_else(self, at):
-        at.store.transact([PutRow(("main", "GROUP#a", "TOTAL"), {"total": "text"})], 0)
+        at.store.transact([PutRow(("main", "GROUP#a", "TOTAL"), {"total": "text", "_sf_n": 1})], 0)
         batch = [at.expense(number, "ab"[number % 2], payer=f"p{number}") for number in range(6)]
         assert at.deliver(*batch) == [("group_total", f"EXPENSE#{number}") for number in (0, 2, 4)]
         assert at.row("GROUP#b")["expenses"] == 3

@@ -105,7 +105,8 @@ class DeltasContract:
         assert (store.row()["units"], store.state(DELTA)) == (5, {"s": "one"})
 
     def test_an_addition_below_a_number_goes_to_a_row_that_somebody_put_and_takes_its_mark_away(self, store):
-        store.write(plain_row(OTHER_ROW, **{OWNER: "#mark", "name_of": "somebody"}), PutState(DELTA, "one"))
+        marked = {OWNER: "#mark", "name_of": "somebody", CONTRIBUTORS: 0}
+        store.write(plain_row(OTHER_ROW, **marked), PutState(DELTA, "one"))
         store.write(below(1, OTHER_ROW, units=2), DeleteState(DELTA, "one"))
         row = store.row(OTHER_ROW)
         assert (row["units"], row["name_of"], row[CONTRIBUTORS], OWNER in row) == (2, "somebody", 1, False)

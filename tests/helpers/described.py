@@ -42,8 +42,8 @@ class Model:
         match term:
             case d.Exists(exists):
                 return (item is not None) is exists
-            case d.Absent(name):
-                return name not in stored
+            case d.Absent(name) | d.Present(name):
+                return (name in stored) is isinstance(term, d.Present)
             case d.Is(name, "=", value):
                 return name in stored and equal(stored[name], self.value(value))
             case d.Is(name, operator, value):

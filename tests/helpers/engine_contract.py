@@ -447,9 +447,45 @@ class EngineContract:
         assert store.row()["units"] == 0
 
     def test_addition_keeps_other_attributes(self, store):
-        store.write(plain_row(name="a row of the application"))
+        store.write(plain_row(name="set by an update", **{CONTRIBUTORS: 1}))
         store.write(AddRow(ROW, {"units": 1}, 1))
-        assert store.row()["name"] == "a row of the application"
+        assert store.row()["name"] == "set by an update"
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            AddRow(ROW, {"units": 1}, 1),
+            AddRow(ROW, {"units": 1}, 1, unversioned=True),
+            AddRow(ROW, {}, 0, stamp="s", contributors_min=0),
+            AddRow(ROW, {"units": 1}, 1, life=""),
+            AddRow(ROW, {"units": 1}, 1, life="one", born=True),
+            AddRow(ROW, {"units": 1}, 1, contributors_below=1),
+            AddRow(ROW, {"units": -1}, -1, contributors_min=1),
+            owned("shop/total", a=1),
+            DeleteRow(ROW, "shop/total"),
+            GuardedPut(ROW, {"a": 1}, "v1"),
+            GuardedPut(ROW, None, "v1"),
+            GuardedPut(ROW, {"a": 1}, "v1", "SESSION#1"),
+            PutPostRow(ROW, {"a": 1}, ("v1", "w1"), EXPIRES),
+            RecomputedRow(ROW, "stamp", {"best": 1}),
+            CorrectRow(ROW, {}, (OWNER,), {OWNER: "#mark"}, {CONTRIBUTORS: 0}),
+        ],
+        ids=lambda write: type(write).__name__,
+    )
+    @pytest.mark.parametrize("beside", [[], [Claim(CLAIM)]], ids=["alone", "in a transaction"])
+    def test_no_write_of_a_row_changes_an_item_without_its_mark(self, store, beside, write):
+        store.write(plain_row(name="an item of the application", units=40))
+        *_, reason = store.refused(*beside, write)
+        assert (reason.code, reason.item["units"]) == (CONDITION, 40)
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "name": "an item of the application", "units": 40}
+        assert store.state(CLAIM) is None
+
+    def test_no_row_is_inserted_over_or_removed_as_empty_where_there_is_an_item_without_a_mark(self, store):
+        store.write(plain_row(units=0))
+        assert store.engine.insert_rows([plain_row(a=1)]).known == [ROW]
+        assert store.engine.remove_empty([ROW]) == []
+        assert store.engine.put_post_rows([PutPostRow(ROW, {"a": 1}, ("v1", "w1"), EXPIRES)]) == [ROW]
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "units": 0}
 
     def test_names_that_are_reserved_words_or_hold_odd_characters_are_added_to(self, store):
         amounts = {"count": 1, "a.b": 2, "größe": 3, "#1": 4}
@@ -458,10 +494,10 @@ class EngineContract:
 
     @pytest.mark.parametrize("beside", [[], [Claim(CLAIM)]], ids=["alone", "in a transaction"])
     def test_addition_to_text_is_refused_for_good_and_nothing_is_written(self, store, beside):
-        store.write(plain_row(units="three"))
+        store.write(plain_row(units="three", **{CONTRIBUTORS: 1}))
         reasons = store.refused(*beside, AddRow(ROW, {"units": 1, "lines": 1}, 1))
         assert is_permanent(reasons[-1])
-        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "units": "three"}
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "units": "three", CONTRIBUTORS: 1}
         assert store.state(CLAIM) is None
 
     @pytest.mark.parametrize(
@@ -632,11 +668,6 @@ class EngineContract:
         assert (reason.code, reason.item[OWNER]) == (CONDITION, "SESSION#1")
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], "a": 2, VERSION: "v2", OWNER: "SESSION#1"}
 
-    def test_guarded_put_goes_over_a_row_without_a_version(self, store):
-        store.write(plain_row(a=1))
-        store.write(GuardedPut(ROW, {"a": 2}, "v1", "SESSION#1"))
-        assert store.row()["a"] == 2
-
     # A row is put or added to, never both
 
     def test_change_s_addition_counts_itself_as_a_contributor(self, store):
@@ -662,9 +693,14 @@ class EngineContract:
         assert store.row()["sign_ins"] == 1
 
     def test_addition_of_a_view_asks_for_no_version(self, store):
-        store.write(GuardedPut(ROW, {"a": 1}, "v1"))
+        store.write(GuardedPut(ROW, None, "v1"))
         store.write(AddRow(ROW, {"units": 1}, 1))
         assert store.row()["units"] == 1
+
+    def test_addition_of_a_view_is_refused_by_a_row_that_is_put_and_counts_nobody(self, store):
+        store.write(GuardedPut(ROW, {"a": 1}, "v1"))
+        (reason,) = store.refused(AddRow(ROW, {"units": 1}, 1))
+        assert (reason.code, reason.item[VERSION]) == (CONDITION, "v1")
 
     # Claims, and contributions in items of their own
 
@@ -781,23 +817,23 @@ class EngineContract:
     # Rows that others add to
 
     def test_addition_takes_the_mark_of_who_put_a_row_whole(self, store):
-        store.write(owned("shop/total", a=1))
+        store.write(owned("shop/total", a=1, **{CONTRIBUTORS: 1}))
         store.write(AddRow(ROW, {"units": 5}, 1))
-        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "a": 1, "units": 5, CONTRIBUTORS: 1}
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "a": 1, "units": 5, CONTRIBUTORS: 2}
         for write in (owned("shop/total", a=2), DeleteRow(ROW, "shop/total")):
             (reason,) = store.refused(write)
             assert (reason.code, reason.item["units"]) == (CONDITION, 5)
 
     def test_addition_sets_and_removes_plain_attributes(self, store):
-        store.write(owned("shop/total", a=1, b=2, c="old"))
+        store.write(owned("shop/total", a=1, b=2, c="old", **{CONTRIBUTORS: 1}))
         store.write(AddRow(ROW, {"units": 5}, 1, values={"c": "new", "d": {"e": [1]}}, removed=("a", "none")))
-        expected = {"b": 2, "c": "new", "d": {"e": [1]}, "units": 5, CONTRIBUTORS: 1}
+        expected = {"b": 2, "c": "new", "d": {"e": [1]}, "units": 5, CONTRIBUTORS: 2}
         assert store.row() == {"PK": ROW[1], "SK": ROW[2], **expected}
 
     def test_plain_attributes_are_removed_without_anything_added(self, store):
-        store.write(owned("shop/total", a=1, b=2))
+        store.write(owned("shop/total", a=1, b=2, **{CONTRIBUTORS: 1}))
         store.write(AddRow(ROW, {}, 0, removed=("a",)))
-        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "b": 2}
+        assert store.row() == {"PK": ROW[1], "SK": ROW[2], "b": 2, CONTRIBUTORS: 1}
 
     def test_addition_that_needs_contributors_is_refused_where_there_is_no_row(self, store):
         (reason,) = store.refused(AddRow(ROW, {"units": -1}, -1, contributors_min=1))
@@ -822,7 +858,6 @@ class EngineContract:
         assert (store.row()["units"], store.row()[CONTRIBUTORS]) == (5, 1)
 
     def test_addition_to_a_row_that_is_there_is_refused_where_it_counts_nobody(self, store):
-        store.write(PutRow(ROW, {"units": 1}))
         (reason,) = store.refused(AddRow(ROW, {}, 0, stamp="s", contributors_min=0))
         assert reason.code == CONDITION
         store.write(AddRow(ROW, {}, 1))
@@ -1177,9 +1212,9 @@ class EngineContract:
         assert len(store.row()["text"]) == 409_000
 
     def test_row_that_grows_over_400_kilobytes_is_refused_for_good(self, store):
-        store.write(PutRow(ROW, {"text": "x" * 409_500}))
+        store.write(PutRow(ROW, {"text": "x" * 409_500, CONTRIBUTORS: 1}))
         assert is_permanent(store.refused(AddRow(ROW, {"x" * 200: 1}, 1))[0])
-        assert len(store.row()) == 3
+        assert len(store.row()) == 4
 
     def test_contribution_over_400_kilobytes_is_refused_for_good(self, store):
         assert is_permanent(store.refused(PutState(StateKey("part#shop", "a"), "x" * 410_000))[0])

@@ -133,7 +133,7 @@ class Shop:
                 del rows[row]
             case "extra row":
                 row = self.random.choice([("main", f"GROUP#x{number}", "TOTAL"), ("main", f"OWN#x{number}", "OWN")])
-                rows[row] = encode(item(row[1], row[2], total=3, amount=3, word="x"))["M"]
+                rows[row] = encode(item(row[1], row[2], total=3, amount=3, word="x", _sf_n=1))["M"]
             case "ledger deleted":
                 row = key(number)
                 del state[ledger_key("shop", "main", row)]

@@ -214,12 +214,23 @@ def test_a_whole_row_that_came_back_meanwhile_is_not_removed():
 def test_a_whole_row_that_somebody_changed_is_put_again():
     beside, row = Beside(), ("main", "OWN#1", "OWN")
     stored = dict(beside.engine.rows[row])
-    for by_hand in ({**stored, "amount": {"N": "9"}}, {"PK": stored["PK"], "SK": stored["SK"]}, None):
+    unowned = {name: value for name, value in stored.items() if name != OWNER}
+    for by_hand in ({**stored, "amount": {"N": "9"}}, unowned, None):
         beside.engine.rows.pop(row)
         if by_hand is not None:
             beside.engine.rows[row] = by_hand
         assert beside.correct([row], {}).corrected == [row]
         assert beside.engine.rows[row] == stored
+
+
+@pytest.mark.parametrize("row", [("main", "OWN#1", "OWN"), ROW, ("main", "OWN#none", "OWN")])
+def test_an_item_of_the_application_is_left_as_it_is(row):
+    beside = Beside()
+    own = beside.engine.rows[row] = {"PK": {"S": row[1]}, "SK": {"S": row[2]}, "amount": {"N": "9"}}
+    found = beside.correct([row], {})
+    assert (found.corrected, [each.row for each in found.remaining]) == ([], [row])
+    assert "belongs to the application itself" in found.remaining[0].why
+    assert beside.engine.rows[row] == own
 
 
 @pytest.mark.parametrize(("expected", "absent"), [({"n": 3}, ()), ({}, ("n",)), ({"n": 2, OWNER: "x"}, ())])

@@ -18,7 +18,7 @@ from os import urandom
 from typing import Any, NamedTuple
 
 from streamfold.commit.plan import dropped
-from streamfold.commit.transactions import SENDS_MAX, is_throttled
+from streamfold.commit.transactions import SENDS_MAX, is_throttled, writers_own
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import (
     Contended,
@@ -27,7 +27,7 @@ from streamfold.errors import (
     is_fatal,
     redacted,
 )
-from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
+from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION, is_writers
 from streamfold.ledger.deltas import (
     Additions,
     Delta,
@@ -226,15 +226,18 @@ def _decide(additions: Additions, reasons: Mapping[RowKey | StateKey, Reason], e
     """Notes what the refusals of rows mean for the next try."""
     for row, why in reasons.items():
         if not isinstance(row, StateKey):
-            _decide_row(additions.both(row), why, exceptions)
+            _decide_row(additions.both(row), why, exceptions, comes=additions.entering(row) is not None)
 
 
-def _decide_row(addition: AddRow, why: Reason, exceptions: Exceptions) -> None:
+def _decide_row(addition: AddRow, why: Reason, exceptions: Exceptions, *, comes: bool) -> None:
     row, item = addition.key, why.item or {}
+    was_put = VERSION in item if addition.unversioned else comes and bool(item) and CONTRIBUTORS not in item
     if why.code != CONDITION:
         if why.code not in CONFLICT:
             exceptions.refusing[row] = f"The store refused the write with {why.code}: {redacted(why.message)}"
-    elif addition.unversioned and VERSION in item:
+    elif comes and is_writers(why.item):
+        exceptions.refusing[row] = writers_own(row)
+    elif was_put:
         exceptions.refusing[row] = (
             f"Row {redacted(_name(row))} is added to, and was put or deleted before: a row is put or added to, never "
             "both. Give the additions a target of their own."

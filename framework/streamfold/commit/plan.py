@@ -221,8 +221,18 @@ def without_row(
     """
     remaining: list[UnitWrite] = []
     for effect in effects:
-        remaining += dropped(effect, found) if amends(effect) and effect.key == key else [effect]
+        remaining += dropped(effect, found) if is_lost(effect, key, found) else [effect]
     return tuple(remaining)
+
+
+def is_lost(effect: UnitWrite, key: WrittenKey, found: Mapping[str, Any] | None) -> TypeGuard[AddRow]:
+    """Whether an addition is dropped because another writer removed its row, or put an item of his own there.
+
+    An item that comes to the row is not dropped over such an item, but refused: otherwise nothing would say that the
+    row lacks it.
+    """
+    comes = found is not None and CONTRIBUTORS not in found and amends(effect) and effect.contributors > 0
+    return effect.key == key and amends(effect) and not comes
 
 
 def dropped(addition: AddRow, found: Mapping[str, Any] | None) -> list[AddRow | AbsentSource]:

@@ -11,14 +11,15 @@ from streamfold.commit.plan import (
     Unit,
     WrittenKey,
     again,
-    amends,
     by_handler,
     is_dropped,
+    is_lost,
     without,
     without_row,
     writers,
 )
 from streamfold.commit.transactions import (
+    counts_contributors,
     is_added_to,
     is_stale,
     not_its_row,
@@ -118,7 +119,13 @@ class Replanner:
         if is_dropped(write):  # the row counts enough by now, or is there again
             return self._in_other_lives(units, [write.key])
         if isinstance(write, AddRow) and write.contributors_min is not None:
-            return self._without_lost(units, write.key, reason.item)
+            units = self._without_lost(units, write.key, reason.item)
+            if reason.item is None or counts_contributors(reason):
+                return units
+        return self._of_another(units, write, reason)
+
+    def _of_another(self, units: list[Unit], write: GuardedWrite, reason: Reason) -> list[Unit]:
+        """The units to be sent again after a row refused a write that is another handler's, or nobody's."""
         remaining: list[Unit] = []
         for unit in units:
             if not writes_any(unit, {write.key}):
@@ -136,7 +143,7 @@ class Replanner:
     def _without_lost(self, units: Sequence[Unit], row: RowKey, found: Mapping[str, Any] | None) -> list[Unit]:
         """Units without their amendments of a row that somebody removed, which are counted."""
         for unit in units:
-            if any(effect.key == row and amends(effect) for effect in unit.effects):
+            if any(is_lost(effect, row, found) for effect in unit.effects):
                 self.progress.lose(row, writers(unit, row))
         return [unit._replace(effects=without_row(unit.effects, row, found)) for unit in units]
 

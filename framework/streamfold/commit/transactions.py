@@ -6,7 +6,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 from streamfold.engines.call_slots import CallSlots, Flight
 from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, redacted
-from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION
+from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION, is_writers
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
 from streamfold.records.values import encode
@@ -149,12 +149,23 @@ def _own(write: GuardedPut, reason: Reason) -> bool:
 
 
 def _has_no_version(reason: Reason) -> bool:
-    # Handlers add to a row that counts contributors: it has no version.
-    return reason.item is not None and CONTRIBUTORS in reason.item and VERSION not in reason.item
+    # A row that handlers add to, or an item of the application's own.
+    return reason.item is not None and VERSION not in reason.item
+
+
+def writers_own(key: RowKey | StateKey) -> str:
+    """Why an item that the application's own code put takes no write of a handler, and the ways out."""
+    return (
+        f"Row {redacted(_name(key))} belongs to the application itself: an item without the mark of a row is there, "
+        "which no handler changes or deletes. Give the handler a target whose keys nobody else writes; or remove the "
+        "item, redrive the record, and run streamfold verify --rows --repair."
+    )
 
 
 def not_its_row(route: Route, write: GuardedWrite, reason: Reason) -> HandlerError:
     """The error of a write that the row will never take."""
+    if is_writers(reason.item):
+        return HandlerError(f"Handler {route.name!r} was refused. {writers_own(write.key)}")
     if isinstance(write, AddRow):
         wants, was = "adds to", "put or deleted"
     elif isinstance(write, GuardedPut) and _has_no_version(reason):

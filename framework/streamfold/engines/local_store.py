@@ -156,8 +156,8 @@ class GuardedItems(ABC):
         """Surrounds the reads and writes of one call, which take effect together."""
 
     @abstractmethod
-    def _row(self, key: RowKey) -> dict[str, Any] | None:
-        """The row of a key, as attribute values."""
+    def _row(self, key: RowKey) -> Mapping[str, Any] | None:
+        """The row of a key, or the source item, as attribute values."""
 
     @abstractmethod
     def _state(self, key: StateKey) -> dict[str, Any] | None:

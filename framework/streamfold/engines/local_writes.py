@@ -68,8 +68,8 @@ class _Plain:
         match term:
             case terms.Exists(exists):
                 return "bool(item)" if exists else "not item"
-            case terms.Absent(name):
-                return f"{name!r} not in item"
+            case terms.Absent(name) | terms.Present(name):
+                return f"{name!r} {'in' if isinstance(term, terms.Present) else 'not in'} item"
             case terms.Is(name, operator, value):
                 stored = self.stored(name, value)
                 if operator == "=":

@@ -30,7 +30,7 @@ from streamfold.engines.own_stream import OwnRecords, change_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.marker import is_marker
-from streamfold.keys.table import STATE, Table
+from streamfold.keys.table import STATE, Table, is_writers
 from streamfold.records.change import ItemKey
 from streamfold.records.values import decode, encode, sortable
 from streamfold.settings.limits import ACTIONS_MAX
@@ -223,8 +223,12 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def _work(self) -> AbstractContextManager[None]:
         return NO_CONTEXT
 
-    def _row(self, key: RowKey) -> dict[str, Any] | None:
-        return self.rows.get(key)
+    def _row(self, key: RowKey) -> Mapping[str, Any] | None:
+        if (row := self.rows.get(key)) is not None:
+            return row
+        source = self._sources.get(key, NONE)[1]
+        # A row may be a source too, of a fold that makes it anew.
+        return source if source is not None and is_writers(source) else None
 
     def _state(self, key: StateKey) -> dict[str, Any] | None:
         return self.state.get(key)

@@ -187,6 +187,8 @@ class _Text(ABC):
                 return [f"attribute_{'exists' if exists else 'not_exists'}({self.partition()})"]
             case terms.Absent(name):
                 return [f"attribute_not_exists({self.name(name)})"]
+            case terms.Present(name):
+                return [f"attribute_exists({self.name(name)})"]
             case terms.Is(name, operator, value):
                 return [f"{self.name(name)} {operator} {self.value(value)}"]
             case terms.NoneOf(names):

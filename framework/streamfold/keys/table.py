@@ -49,6 +49,14 @@ MARKED = RESERVED_PREFIX + "i"
 """On the marker of a table: which applications and states its rows are of (``keys.marker``)."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
+MARKS_OF_ROWS = frozenset((CONTRIBUTORS, OWNER, VERSION))
+"""Each row has one of these attributes at least, but for the rows of a history, which are inserted and never replaced.
+"""
+
+
+def is_writers(item: Mapping[str, Any] | None) -> bool:
+    """Whether an item at the key of a row is one of the application's own: it has no mark of a row."""
+    return item is not None and item.keys().isdisjoint(MARKS_OF_ROWS)
 
 
 def is_name(value: object) -> bool:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
+from streamfold.commit.transactions import writers_own
 from streamfold.engines import StoredItem
 from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION, is_in_state
+from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION, is_in_state, is_writers
 from streamfold.ledger.contribution import NOTHING, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.deltas import bucket_of, named, names_in
@@ -325,7 +326,9 @@ class RowCorrection:
                     raise Changed(BUSY)
         if not guards:
             raise EngineError("Its key names no item that could own it: remove it by hand.")
-        self._send([*guards.values(), DeleteRow(row, stored.get(OWNER))])
+        if OWNER not in stored:  # somebody replaced the row since it was looked at
+            raise Changed(BUSY)
+        self._send([*guards.values(), DeleteRow(row, stored[OWNER])])
 
     def _guard(self, route: Route, item: ItemKey, row: RowKey) -> tuple[GuardedWrite, Contribution]:
         """A fence on an item whose state agrees with its source, and the contribution that the handler makes of it.
@@ -393,6 +396,8 @@ class RowCorrection:
 
 def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collection[Route]) -> None:
     """Raises ``EngineError`` for a row whose right values do not follow from the state."""
+    if is_writers(stored):
+        raise EngineError(writers_own(row))
     if not routes:
         raise EngineError("No handler here contributes to it: it is left as it is.")
     left = retired_in(retired_attributes(routes, by.schema), row)

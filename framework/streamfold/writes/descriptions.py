@@ -41,6 +41,12 @@ class Absent(NamedTuple):
     name: str
 
 
+class Present(NamedTuple):
+    """There is an attribute of this name."""
+
+    name: str
+
+
 class Is(NamedTuple):
     """There is an attribute that compares so with a value."""
 
@@ -86,7 +92,7 @@ class Either(NamedTuple):
 
 
 Requirement = All | Either
-Term = Exists | Absent | Is | Same | NoneOf | Unchanged | Requirement
+Term = Exists | Absent | Present | Is | Same | NoneOf | Unchanged | Requirement
 
 
 class Attribute(NamedTuple):
@@ -157,6 +163,11 @@ EXPIRES = Attribute("ttl", WriteValue("expires_at", "N"))
 ZERO, ONE, TRUE = WriteValue("0", "N"), WriteValue("1", "N"), WriteValue("True", "BOOL")
 SET_VALUES, REMOVE_NAMES = (AttributesOf("values"),), (NamesOf("removed"),)
 UNSHARED = "nobody adds to it"
+COUNTED_OR_NONE = Either((GONE, Present(CONTRIBUTORS)))
+"""An item without the mark of a row is the application's: what is added to it would change it, and what is taken back
+from it might delete it."""
+ROW_OR_NONE = Either((GONE, Present(CONTRIBUTORS), Present(OWNER)))
+"""Likewise of a row that is added to, or put whole."""
 WriteShape = tuple[Any, ...]
 SHAPES_MAX = 2000
 """Shapes of writes whose renderings are kept."""
@@ -402,6 +413,8 @@ def _add(write: guarded.AddRow, _: Table) -> Description:
         terms.append(Is(LIFE, "=", _text("life")) if write.life else Absent(LIFE))
     if write.contributors_required is not None:
         terms.append(Is(CONTRIBUTORS, ">=", _number("contributors_required")))
+    elif not write.born:
+        terms.append(COUNTED_OR_NONE)
     if write.contributors_below is not None:
         # Once the row is corrected, it counts what is to be withdrawn from it: the withdrawal must not be dropped then.
         terms.append(Either((Absent(CONTRIBUTORS), Is(CONTRIBUTORS, "<", _number("contributors_below")))))
@@ -436,9 +449,8 @@ def _delete(write: guarded.DeleteRow, _: Table) -> Description:
 
 @_describes(guarded.GuardedPut, lambda write, table: (write.owner is not None, write.attributes is None, table.ttl))
 def _guarded_put(write: guarded.GuardedPut, table: Table) -> Description:
-    # A row that counts contributors and has no version is one that handlers add to.
-    new = All((Absent(VERSION), Absent(CONTRIBUTORS)))
-    terms: tuple[Term, ...] = (Either((new, Is(VERSION, "<", _text("version"))), phrase="older"),)
+    # An item without a version is a row that handlers add to, or no row at all but the application's.
+    terms: tuple[Term, ...] = (Either((GONE, Is(VERSION, "<", _text("version"))), phrase="older"),)
     own: tuple[Attribute, ...] = (Attribute(VERSION, _text("version")),)
     if write.owner is not None:
         # Versions of different items do not compare.
@@ -470,7 +482,8 @@ _describe_alike(
         # Entries that changed since they were read have changed the stamp.
         guarded.RecomputedRow: Description(All((Is(STAMP, "=", _text("stamp")),)), Update(SET_VALUES, REMOVE_NAMES)),
         guarded.CorrectRow: Description(
-            All((Same("expected"), NoneOf("absent"))), Update(SET_VALUES, REMOVE_NAMES, (AttributesOf("amounts"),))
+            All((Same("expected"), NoneOf("absent"), ROW_OR_NONE)),
+            Update(SET_VALUES, REMOVE_NAMES, (AttributesOf("amounts"),)),
         ),
         guarded.InsertRow: Description(All((GONE,)), Replace((AttributesOf("attributes"),)), returns_item=False),
         guarded.RemoveEmpty: Description(All((Is(CONTRIBUTORS, "=", ZERO),)), "Delete", returns_item=False),
