@@ -3,13 +3,15 @@
 import json
 import logging
 import sys
+from collections import Counter
 
 import pytest
 
 from streamfold import App, Router
 from streamfold.batch.report import Report
+from streamfold.commit.outcome import Failure
 from streamfold.engines.dynamodb_client import Consumed
-from streamfold.errors import SettingsError
+from streamfold.errors import HandlerError, SettingsError
 from streamfold.lambda_entry.telemetry import (
     LEVEL_VARIABLE,
     NAMESPACE,
@@ -19,6 +21,7 @@ from streamfold.lambda_entry.telemetry import (
     observer,
     start_log,
 )
+from streamfold.routes.route import ROWS_LOST
 from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
 
@@ -120,9 +123,47 @@ def test_a_function_without_the_powertools_that_its_setting_names_is_refused_wit
         start_log("shop", Settings(observe=observe))
 
 
-def observed(capsys, pace):
+def lines_of(capsys, report, level="INFO"):
+    """What is printed of a batch, line by line."""
+    log.handlers = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(LEVEL_VARIABLE, level)
+        observe = observer(App("shop", routers=[Router()]), Settings(), SendingPace())
+    observe(Processed(report, [], 0, Consumed(), 0.1, 0.0))
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_batch_without_trouble_is_one_short_line_that_has_its_counts(capsys):
+    report = Report()
+    report.records["daily"] += 3
+    (line,) = lines_of(capsys, report)
+    assert "_aws" in line
+    (also, again) = lines_of(capsys, report, "DEBUG")
+    assert (also["message"], "_aws" in again) == ("batch processed", True)
+    own = {"level", "location", "message", "timestamp", "service", "name"}
+    assert {name: also[name] for name in also.keys() - own}.items() <= again.items()
+    assert len(json.dumps(line, separators=(",", ":"))) < 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("failures", [Failure("1", "ORDER#1", "daily", HandlerError("none"))]),
+        ("parked", Counter(daily=1)),
+        ("counts", {ROWS_LOST: Counter(daily=1)}),
+    ],
+)
+def test_the_counts_of_a_batch_stand_beside_its_lines_of_trouble(capsys, name, value):
+    report = Report()
+    setattr(report, name, value)
+    first, *more = lines_of(capsys, report)
+    assert (first["message"], len(more)) == ("batch processed", 2)
+
+
+def observed(capsys, pace, monkeypatch):
     """The counts in the log's line of a batch, and its metrics."""
     log.handlers = []
+    monkeypatch.setenv(LEVEL_VARIABLE, "DEBUG")
     observe = observer(App("shop", routers=[Router()]), Settings(), pace)
     observe(Processed(Report(), [], 0, Consumed(), 0.1, 0.0))
     line, metrics = map(json.loads, capsys.readouterr().out.splitlines())
@@ -133,22 +174,22 @@ def observed(capsys, pace):
 SHARED = ("deltas_put", "deltas_merged", "bucket_wait_seconds", "rows_shared")
 
 
-def test_a_process_that_meets_nobody_counts_no_deltas(capsys):
-    line, metrics = observed(capsys, SendingPace())
+def test_a_process_that_meets_nobody_counts_no_deltas(capsys, monkeypatch):
+    line, metrics = observed(capsys, SendingPace(), monkeypatch)
     assert not {*SHARED} & {*line, *metrics}
     assert {each["Name"] for each in metrics["_aws"]["CloudWatchMetrics"][0]["Metrics"]}.isdisjoint(SHARED)
 
 
-def test_deltas_are_counted_once_and_shared_rows_as_long_as_they_are_known(capsys):
+def test_deltas_are_counted_once_and_shared_rows_as_long_as_they_are_known(capsys, monkeypatch):
     pace = SendingPace()
     pace.sharing.put, pace.sharing.merged, pace.sharing.waited_seconds = 3, 5, 0.25049
     pace.sharing.met([("main", "A", "B"), ("main", "A", "C")], 1000.0, first=True)
     for expected in ((3, 5, 0.25, 2), (0, 0, 0, 2)):
-        line, metrics = observed(capsys, pace)
+        line, metrics = observed(capsys, pace, monkeypatch)
         for printed in (line, metrics):
             assert tuple(printed[name] for name in SHARED) == expected
         units = {each["Name"]: each["Unit"] for each in metrics["_aws"]["CloudWatchMetrics"][0]["Metrics"]}
         assert [units[name] for name in SHARED] == ["Count", "Count", "Seconds", "Count"]
     pace.sharing.began(1, 2000.0)  # long after anybody met at them
-    line, metrics = observed(capsys, pace)
+    line, metrics = observed(capsys, pace, monkeypatch)
     assert not {*SHARED} & {*line, *metrics}

@@ -89,6 +89,26 @@ def test_all_runs_share_a_bound_of_records(folder, recorded, monkeypatch):
     assert as_json(folder, recorded)["records"] == 3
 
 
+def test_batches_of_several_sizes_stand_beside_each_other(folder, recorded):
+    found = as_json(folder, recorded)
+
+    # Alone, each record writes the ledger item, its total and history, then the total's ledger item and its row.
+    assert found["batches"]["1"]["write_units"] == 1e6 * (10 * 2 * 2 + 10 + 10 * 2 * 2) / 10
+    assert found["batches"]["100"] == found["a_million"]
+    assert list(found["batches"]) == ["1", "10", "100"]
+    assert list(as_json(folder, recorded, "--batch-size", 5)["batches"]) == ["1", "5", "10", "100"]
+
+
+def test_metrics_alarms_and_log_lines_are_priced(folder, recorded, monkeypatch):
+    found = as_json(folder, recorded)["observation"]
+
+    assert found["dollars_a_month"] == round(0.3 * found["metrics"] + 0.1 * found["alarms"], 2)
+    assert found["log"]["1"] == pytest.approx(100 * found["log"]["100"], rel=0.02)
+    assert f"{found['metrics']} metrics at $0.30" in folder.run("replay", recorded, "--cost").err
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "off")
+    assert as_json(folder, recorded)["observation"]["metrics"] == 0
+
+
 def test_prices_can_be_given(folder, recorded):
     found = as_json(folder, recorded, "--price-write", 1, "--price-read", 0)
 

@@ -7,10 +7,18 @@ from streamfold.cli import shell
 from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, progress_bar
 from streamfold.cli.report import ReportTable, check_page, section, write_sections
 from streamfold.cli.session import Session
+from streamfold.deploy.observation import (
+    PRICE_ALARM,
+    PRICE_LOG_GIGABYTE,
+    PRICE_METRIC,
+    log_dollars,
+    observation,
+)
 from streamfold.engines.capacity import PRICE_DATE, PRICE_REGION, dollars
 from streamfold.errors import SettingsError
 from streamfold.replay.costs import (
     LAMBDA_BATCH_RECORDS,
+    MILLION,
     Costs,
     Counted,
     Usage,
@@ -152,12 +160,37 @@ def _table(opened: Session, usage: Usage) -> ReportTable:
 
 def _lines(opened: Session, found: Costs) -> Iterator[Printed]:
     run = found.application
-    yield Grid(("a million records", *COLUMNS), [["all handlers", *_cells(opened, run.a_million(run.usage))]], COLUMNS)
+    rows = [
+        [f"in batches of {size}", *_cells(opened, counted_run.a_million(counted_run.usage))]
+        for size, counted_run in found.sizes.items()
+    ]
+    yield Grid(("a million records", *COLUMNS), rows, COLUMNS)
     yield ""
     saved = [[name, *_cells(opened, usage)] for name, usage in _by_saving(opened, found)]
     yield Grid(("saved by switching off", *COLUMNS), saved, COLUMNS)
     yield Note(f"{found.runs} runs: one with all handlers, and one without each. {SHARED}")
     yield from map(Note, _basis(opened, run))
+    yield from map(Note, _observed(opened, found))
+
+
+def _observed(opened: Session, found: Costs) -> Iterator[str]:
+    """What CloudWatch bills besides."""
+    try:
+        watched = observation(opened.app, opened.settings)
+    except SettingsError as error:
+        yield f"Metrics and alarms are not priced: {error}"
+        return
+    yield (
+        f"CloudWatch, of all functions that streamfold template prints: {counted(watched.metrics, 'metric')} at "
+        f"${PRICE_METRIC:.2f} and {watched.alarms} of alarms at ${PRICE_ALARM:.2f} are ${watched.dollars_a_month:.2f} "
+        "a month, at any rate."
+    )
+    lines = ", ".join(
+        f"${log_dollars(watched.log_bytes(MILLION, size)):.2f} in batches of {size}" for size in found.sizes
+    )
+    yield (
+        f"Log lines of a million records, at ${PRICE_LOG_GIGABYTE:.2f} a GB: {lines}. Lambda's own lines come on top."
+    )
 
 
 def _object(opened: Session, found: Costs) -> dict[str, Any]:
@@ -166,7 +199,10 @@ def _object(opened: Session, found: Costs) -> dict[str, Any]:
         return {**numbers, "dollars": round(_dollars(opened, usage), 4)}
 
     run = found.application
+    sizes = {str(size): of(counted_run.a_million(counted_run.usage)) for size, counted_run in found.sizes.items()}
     return {
+        **_observed_object(opened, found),
+        "batches": sizes,
         "records": run.records,
         "derived": run.derived,
         "failed": run.failed,
@@ -177,4 +213,16 @@ def _object(opened: Session, found: Costs) -> dict[str, Any]:
         "refused": of(run.a_million(run.refused)),
         "once": of(run.once),
         "prices": {"write": opened.given.price_write, "read": opened.given.price_read},
+    }
+
+
+def _observed_object(opened: Session, found: Costs) -> dict[str, Any]:
+    try:
+        watched = observation(opened.app, opened.settings)
+    except SettingsError:
+        return {"observation": None}
+    log = {str(size): round(log_dollars(watched.log_bytes(MILLION, size)), 4) for size in found.sizes}
+    a_month = round(watched.dollars_a_month, 2)
+    return {
+        "observation": {"metrics": watched.metrics, "alarms": watched.alarms, "dollars_a_month": a_month, "log": log}
     }

@@ -33,7 +33,7 @@ from streamfold.errors import (
 )
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
-from streamfold.lambda_entry.telemetry import Processed, log, measuring, observer, start_log
+from streamfold.lambda_entry.telemetry import Processed, log, log_counts, measuring, observer, start_log
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
@@ -292,7 +292,7 @@ def _verified(app: Application, event: Any, context: Any, client: Any) -> dict[s
     engine.deadline = runtime
     collect_in_batches()
     found = verify_sample(runtime, AskedSample.of(event), Random())  # noqa: S311 - a sample
-    log.info("sample verified", extra=dict(found.counts))
+    log_counts("sample verified", found.counts, settings, trouble=bool(found.different or found.failed))
     for text, by_handler in (("contributions differ", found.different), ("items fail", found.failed)):
         for handler, count in by_handler.items():
             log.error(text, extra={"handler": handler, "count": count})

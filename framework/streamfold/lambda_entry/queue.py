@@ -15,7 +15,7 @@ from streamfold.errors import EngineUnavailable, NotStarted, RecordError, Settin
 from streamfold.jobs.fan_outs import read_message
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.function import Function, function_of
-from streamfold.lambda_entry.telemetry import log, log_failures, measuring
+from streamfold.lambda_entry.telemetry import is_troubled, log_counts, log_failures, measuring
 from streamfold.routes.application import Application
 from streamfold.runtime import QueuedSegment, Runtime
 from streamfold.settings import Settings
@@ -26,6 +26,9 @@ STILL_SECONDS = 300
 RING = {"ring": True}
 """The event of the schedule."""
 AGE_METRIC = "fan_out_oldest_seconds"
+WORKED_METRICS = ("lanes", "lanes_handed_over", "lanes_failed", "items_failed", "parked", "rows_written")
+OPEN_METRICS = ("fan_outs_open", AGE_METRIC, "lanes_rung")
+"""Metrics of an invocation for segments, and of one for the schedule."""
 SQS = "aws:sqs"
 NOT_SENT = "The next message for this segment could not be sent; this one is redelivered."
 NO_TIME = f"{TIME_OVER} The timeout of the function has to be longer, for example 120 seconds."
@@ -65,8 +68,9 @@ class QueueFunction(Function):
         """Queues idle segments again, and measures the age of the oldest fan-out."""
         found = watch_open(runtime, still_seconds=STILL_SECONDS)
         self.enqueue(runtime, self._time_to_enqueue(runtime))
-        counts = {"fan_outs_open": found.fan_outs, AGE_METRIC: int(found.oldest_seconds), "lanes_rung": found.queued}
-        log.info("open fan-outs were read", extra=counts)
+        numbers = found.fan_outs, int(found.oldest_seconds), found.queued
+        counts = dict(zip(OPEN_METRICS, numbers, strict=True))
+        log_counts("open fan-outs were read", counts, self.settings)
         self.emit(counts)
 
     def _worked(self, messages: Sequence[Mapping[str, Any]], runtime: Runtime) -> Report:
@@ -113,15 +117,12 @@ class QueueFunction(Function):
     def _observe(self, report: Report, segments: int, handed: int) -> None:
         items = [failure for failure in report.failures if failure.sequence is None]
         report.failures = [failure for failure in report.failures if failure.sequence is not None]
-        counts = {
-            "lanes": segments,
-            "lanes_handed_over": handed,
-            "lanes_failed": len({failure.sequence for failure in report.failures}),
-            "items_failed": len(items),
-            "parked": sum(report.parked.values()),
-            "rows_written": sum(tally.written for tally in report.tallies.values()),
-        }
-        log.info("segments were worked on", extra=counts)
+        failed = len({failure.sequence for failure in report.failures})
+        rows_written = sum(tally.written for tally in report.tallies.values())
+        numbers = segments, handed, failed, len(items), sum(report.parked.values()), rows_written
+        counts = dict(zip(WORKED_METRICS, numbers, strict=True))
+        trouble = bool(items) or is_troubled(report)
+        log_counts("segments were worked on", counts, self.settings, trouble=trouble)
         log_failures(report, FAILED)
         log_failures(Report(items), ITEM_FAILED)
         self.emit(counts)

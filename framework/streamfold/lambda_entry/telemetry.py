@@ -74,44 +74,51 @@ def observer(app: Application, settings: Settings, pace: SendingPace) -> Callabl
         _start_tracer(service)
 
     def observe(batch: Processed) -> None:
-        report, (actions, conflicts) = batch.report, pace.take_counts()
-        counts = {
-            "records": len(batch.changes) + batch.malformed,
-            "failed": len({failure.sequence for failure in report.failures}),
-            "refused": len({failure.sequence for failure in report.failures if is_refused(failure)}),
-            "known": report.known,
-            "parked": sum(report.parked.values()),
-            **{word: report.counts[word].total() if word in report.counts else 0 for word in WARNINGS},
-            "unrouted": sum(report.unrouted.values()),
-            "near_misses": report.near_missed,
-            "transaction_conflicts": conflicts,
-            "transaction_actions": min(actions, settings.chunk_actions),
-            **of_shared_rows(pace.sharing),
-        }
-        log.info("batch processed", extra=counts)
+        report, numbers = batch.report, batch_numbers(batch, pace, settings)
+        own = {name: number for name, number in numbers.items() if name not in MEASURED_ONLY}
+        log_counts("batch processed", own, settings, trouble=is_troubled(report))
         log_failures(report, "record failed and is redelivered")
         for (key, name), count in report.near_misses.items():
             log.warning(NEAR_MISS, extra={"key": key, "field": name, "near_misses": count})
         for word, text in WARNINGS.items():
             for handler, count in report.counts.get(word, {}).items():
                 log.warning(text, extra={"handler": handler, word: count})
-        written = times_written(batch.changes)
-        measure(
-            {
-                **counts,
-                "rows_written": sum(tally.written for tally in report.tallies.values()),
-                "batch_seconds": round(batch.seconds, 3),
-                "requests": batch.consumed.requests,
-                "read_units": batch.consumed.read,
-                "write_units": batch.consumed.write,
-                **freshness(written, batch.changes, report.failures, batch.now),
-            }
-        )
+        measure(numbers)
         if settings.observe_handlers:
-            for handler, own in by_handler(batch, written).items():
-                measuring(service, settings, handler)(own)
+            for handler, of_handler in by_handler(batch, times_written(batch.changes)).items():
+                measuring(service, settings, handler)(of_handler)
 
     return observe
+
+
+MEASURED_ONLY = frozenset(
+    ("rows_written", "batch_seconds", "requests", "read_units", "write_units", "freshness_seconds")
+)
+"""Metrics of a batch that its log line has not."""
+
+
+def batch_numbers(batch: Processed, pace: SendingPace, settings: Settings) -> Numbers:
+    """The metrics of a batch. What ``pace`` counted since the last batch is taken."""
+    report, (actions, conflicts) = batch.report, pace.take_counts()
+    return {
+        "records": len(batch.changes) + batch.malformed,
+        "failed": len({failure.sequence for failure in report.failures}),
+        "refused": len({failure.sequence for failure in report.failures if is_refused(failure)}),
+        "known": report.known,
+        "parked": sum(report.parked.values()),
+        **{word: report.counts[word].total() if word in report.counts else 0 for word in WARNINGS},
+        "unrouted": sum(report.unrouted.values()),
+        "near_misses": report.near_missed,
+        "transaction_conflicts": conflicts,
+        "transaction_actions": min(actions, settings.chunk_actions),
+        **of_shared_rows(pace.sharing),
+        "rows_written": sum(tally.written for tally in report.tallies.values()),
+        "batch_seconds": round(batch.seconds, 3),
+        "requests": batch.consumed.requests,
+        "read_units": batch.consumed.read,
+        "write_units": batch.consumed.write,
+        **freshness(times_written(batch.changes), batch.changes, report.failures, batch.now),
+    }
 
 
 def of_shared_rows(sharing: Sharing) -> Numbers:
@@ -171,6 +178,19 @@ def by_handler(batch: Processed, written: Mapping[str, float]) -> Mapping[str, N
     return found
 
 
+def is_troubled(report: Report) -> bool:
+    """Whether the log has other lines of a batch than its counts."""
+    return bool(report.failures or report.parked or report.near_misses or report.counts.keys() & WARNINGS.keys())
+
+
+def log_counts(text: str, counts: Numbers, settings: Settings, *, trouble: bool = False) -> None:
+    """Logs the counts of an invocation. The line of its metrics has them too: a second line, which costs as much as the
+    first, is written only beside lines of trouble, at the level DEBUG, and if no metrics are written.
+    """
+    level = logging.INFO if trouble or settings.observe == "off" else logging.DEBUG
+    log.log(level, text, extra=dict(counts))
+
+
 def log_failures(report: Report, text: str) -> None:
     """Logs the first failures and how many records were parked."""
     for failure in report.failures[:FAILURES_LOGGED_MAX]:
@@ -222,16 +242,20 @@ def measuring(service: str, settings: Settings, handler: str | None = None) -> E
     if handler is not None:
         dimensions["handler"] = handler
     if settings.observe == "lines":
-        return lambda numbers: _write_metrics(dimensions, numbers)
+        return lambda numbers: _written(metrics_line(dimensions, numbers))
     return (lambda _: None) if settings.observe == "off" else _powertools_metrics(dimensions)
 
 
-def _write_metrics(dimensions: Mapping[str, str], numbers: Numbers) -> None:
-    """CloudWatch makes metrics of this line. It may have 100 (User Guide, Embedded Metric Format); we have some 30."""
+def metrics_line(dimensions: Mapping[str, str], numbers: Numbers) -> str:
+    """The line that CloudWatch makes metrics of, at most 100 (User Guide, Embedded Metric Format). We have some 30."""
     metrics = [{"Name": name, "Unit": unit_of(name)} for name in numbers]
     directive = {"Namespace": NAMESPACE, "Dimensions": [[*sorted(dimensions)]], "Metrics": metrics}
     header = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [directive]}
-    sys.stdout.write(json.dumps({"_aws": header, **dimensions, **numbers}) + "\n")
+    return json.dumps({"_aws": header, **dimensions, **numbers}, separators=(",", ":")) + "\n"
+
+
+def _written(line: str) -> None:
+    sys.stdout.write(line)
 
 
 def _powertools_metrics(dimensions: Mapping[str, str]) -> Emit:

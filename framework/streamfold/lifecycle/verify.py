@@ -26,6 +26,8 @@ from streamfold.writes.guarded import StateKey
 
 LOOKS_MAX = 3
 """Times that a difference is read again before it counts as moving."""
+SAMPLE_METRICS = ("verified", "different", "moving", "verify_failed", "undecided")
+"""The counts of a sample."""
 
 SUSPECTED_MAX = 500
 """Suspected differences that wait together before they are read again."""
@@ -228,13 +230,8 @@ def _routes(runtime: Runtime) -> list[Route]:
 
 
 def _report(found: Verified, *, undecided: bool) -> SampleReport:
-    counts = {
-        "verified": found.items,
-        "different": len(found.different),
-        "moving": found.moving,
-        "verify_failed": len(found.failed),
-        "undecided": int(undecided),
-    }
+    numbers = found.items, len(found.different), found.moving, len(found.failed), int(undecided)
+    counts = dict(zip(SAMPLE_METRICS, numbers, strict=True))
     different = Counter(each.handler for each in found.different)
     return SampleReport(counts, different, Counter(each.handler for each in found.failed))
 

@@ -31,6 +31,8 @@ BYTES_MAX = 32 * 1024 * 1024
 """Bytes of the lines that are held for all runs. As values they take some ten times as much memory."""
 LAMBDA_BATCH_RECORDS = 100
 """The default batch of an event source mapping (Lambda Developer Guide, with-ddb-create)."""
+SIZES = (1, 10, LAMBDA_BATCH_RECORDS)
+"""Batches that a table's rate gives: of a quiet table, of a lively one, and of one that Lambda is behind."""
 MILLION = 1_000_000
 
 
@@ -68,6 +70,7 @@ class Costs(NamedTuple):
     application: Counted
     saved: Mapping[str, Usage]  # by handler, for a million records
     batch_records: int
+    sizes: Mapping[int, Counted]  # of the same records in batches of other sizes, and of this one
 
     @property
     def runs(self) -> int:
@@ -125,7 +128,7 @@ def costs(
     batch_records: int = LAMBDA_BATCH_RECORDS,
     runs: Callable[[Sequence[str]], Iterable[str]] = lambda names: names,
 ) -> Costs:
-    """Replays the first records with all handlers, and then without each one that they reach.
+    """Replays the first records with all handlers, then without each one that they reach, and in batches of ``SIZES``.
 
     ``recorded`` is the ``beginning`` of a recording. ``runs`` may show progress over the names of the handlers.
     """
@@ -137,7 +140,9 @@ def costs(
         without = settings._replace(handlers_off=(*settings.handlers_off, name))
         spared = application.usage - count_run(app, without, entries, batch_records).usage
         saved[name] = application.a_million(spared)
-    return Costs(application, saved, batch_records)
+    others = (each for each in SIZES if each != batch_records)
+    sizes = {each: count_run(app, settings, entries, each) for each in others} | {batch_records: application}
+    return Costs(application, saved, batch_records, dict(sorted(sizes.items())))
 
 
 def count_run(app: Application, settings: Settings, entries: Iterable[FileEntry], batch_records: int) -> Counted:
