@@ -111,6 +111,24 @@ def test_other_attributes_of_a_referent_than_those_of_reads_cannot_be_read():
         _ = ReferentImage(product, {})["name"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ref.id", {"M": {"id": {"S": "7"}}}),
+        ("ref.more.id", {"M": {}}),
+        ("ref[0]", {"L": [{"S": "7"}]}),
+        ("ref[0].id", {"L": []}),
+    ],
+)
+def test_a_reference_inside_of_a_map_or_a_list_is_refused_with_the_remedy(name, value):
+    (product,) = declared({"product": Lookup(PRODUCT, optional=True, product_id=name)}).lookups
+    with pytest.raises(HandlerError, match=r"not values inside of them. Write the id into an attribute of its own"):
+        referred(product, Image({"ref": value}), {}, {})
+    assert referred(product, Image({}), {}, {}) is None
+    assert referred(product, Image({"ref": {"S": "7"}}), {}, {}) is None
+    assert referred(product, Image({"ref": value, name: {"S": "7"}}), {}, {}) == ("main", "PRODUCT#7", "META")
+
+
 def test_a_referent_is_there_without_any_attribute_of_reads():
     (product,) = declared({"product": Lookup(PRODUCT, reads=["name"])}).lookups
     assert ReferentImage(product, {"price": {"N": "3"}})

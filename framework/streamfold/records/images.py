@@ -75,6 +75,7 @@ CHANGES: Mapping[type, str] = {
 JOINS = "__and__ __or__ __sub__ __xor__ copy difference intersection symmetric_difference union"
 """The methods of a set that give another set."""
 for _class, _names in CHANGES.items():
+    _class.__name__ = _class.__mro__[1].__name__  # messages name the type of a value
     for _name in _names.split():
         setattr(_class, _name, _refused)
 for _name in JOINS.split():

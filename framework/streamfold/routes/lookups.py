@@ -4,6 +4,7 @@ A reference is composed of the fields of the item's key and of its attributes. A
 nothing.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,6 +22,8 @@ LOOKUPS_MAX = 10
 LOOKUP = "lookup "
 """Begins the manifest's text of a lookup; a table's name has no space."""
 NOTHING: Mapping[str, Any] = {}
+NESTED = re.compile(r"[.\[]")
+"""Separates the steps of a path, as expressions of DynamoDB write it: ``ref.id``, ``refs[0]``."""
 
 
 class Lookup:
@@ -178,12 +181,25 @@ def referred(
     for field, name in lookup.taken:
         value = fields[name] if name in fields else image.get(name)
         if value is None or value in ("", b""):
+            if not name.isidentifier():
+                _check_nested(lookup, field, name, image)
             return None
         values[field] = value
     try:
         return (lookup.key.table.name, *lookup.key.compose(values))
     except KeyValueError as error:
         raise HandlerError(f"Lookup {lookup.name!r} makes no key of {lookup.key!r}: {reason(error)}") from None
+
+
+def _check_nested(lookup: DeclaredLookup, field: str, name: str, image: Image) -> None:
+    """Refuses the path of a nested value, such as ``ref.id``: as the name of an attribute, no item would have it."""
+    head = NESTED.split(name)[0]
+    if head != name and name not in image and isinstance(image.get(head), Mapping | list):
+        raise HandlerError(
+            f"Lookup {lookup.name!r} takes {{{field}}} from attribute {shown(name)}, and {shown(head)} of the item is a "
+            f"map or a list: a lookup reads attributes of the item, not values inside of them. Write the id into an "
+            f'attribute of its own, and name it: {field}="{field}_id".'
+        )
 
 
 def checked_lookups(given: Any, inline: Any, sources: Sequence[Key], at: str, *, derived: bool) -> "DeclaredLookups":
