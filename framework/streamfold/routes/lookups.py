@@ -196,8 +196,8 @@ def _check_nested(lookup: DeclaredLookup, field: str, name: str, image: Image) -
     head = NESTED.split(name)[0]
     if head != name and name not in image and isinstance(image.get(head), Mapping | list):
         raise HandlerError(
-            f"Lookup {lookup.name!r} takes {{{field}}} from attribute {shown(name)}, and {shown(head)} of the item is a "
-            f"map or a list: a lookup reads attributes of the item, not values inside of them. Write the id into an "
+            f"Lookup {lookup.name!r} takes {{{field}}} from attribute {shown(name)}, and {shown(head)} of the item is "
+            f"a map or a list: a lookup reads attributes of the item, not values inside of them. Write the id into an "
             f'attribute of its own, and name it: {field}="{field}_id".'
         )
 
