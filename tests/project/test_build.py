@@ -211,6 +211,34 @@ def test_byte_code_of_the_framework_has_no_docstrings_and_annotations_and_fails_
     ]
 
 
+def test_sources_of_the_framework_lose_docstrings_and_comments_and_keep_the_lines_of_code(artifact, checkout):
+    source = OWN + '# why\n\nLIMIT = "# none"  # why\n"""Its source."""\n'
+    own = checkout / "artifact/streamfold/own.py"
+    own.write_text(source)
+    artifact(RUNTIME)
+    built = own.read_text().split("\n")
+    assert len(built) == len(source.split("\n"))
+    kept = [(number, line) for number, line in enumerate(source.split("\n")) if line.strip() and built[number]]
+    assert [built[number] for number, _ in kept] == [line.partition("  # why")[0] for _, line in kept]
+    gone = [line.strip() for number, line in enumerate(source.split("\n")) if line.strip() and not built[number]]
+    assert gone == ['"""A module."""', '"""A function."""', "# why", '"""Its source."""']
+    assert (checkout / "artifact/module.py").read_text() == '"""A handler."""\n'
+
+
+BYTES_MAX = 4_000_000
+"""Of a function's files: each cold start of a new version fetches them."""
+
+
+@pytest.mark.skipif(shutil.which("python3.13") is None, reason="the Python of the functions makes the byte code")
+@pytest.mark.ci
+def test_a_built_function_is_small(tmp_path):
+    folder = tmp_path / "artifact"
+    run(ROOT, "make", "--silent", "build-Projector", f"ARTIFACTS_DIR={folder}", "BYTECODE=required")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert sum(path.suffix == ".pyc" for path in files) > 100
+    assert sum(path.stat().st_size for path in files) < BYTES_MAX
+
+
 def test_without_that_python_there_is_no_byte_code_and_the_build_says_so(artifact):
     status, message, files = artifact("3.99")
     assert (status, files) == (0, set())
