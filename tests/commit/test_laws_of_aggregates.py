@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold import Ordered
-from streamfold.commit.after_commit import _read, _show
+from streamfold.commit.after_commit import _show, read_shows
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.contribution import held, joined, partition, sort_key_of, source_text
 from streamfold.read.derived_rows import together
@@ -64,7 +64,7 @@ def row(given, *, spread):
             assert engine.transact([found], 0) is None
     values, removed = {}, []
     changed = ChangedEntries(where, name, text, frozenset())
-    _show({}, changed, _read(engine, where, ordering_of(text)), values, removed)
+    _show({}, changed, read_shows(engine, where, ordering_of(text)), values, removed)
     return values
 
 

@@ -96,6 +96,14 @@ def test_rows_that_differ_are_told(app, lines):
     ]
 
 
+def test_a_row_of_an_export_that_counts_too_few_contributors_is_told(app, lines):
+    for line in lines:
+        if line.key[1] == "TOTAL#g1":
+            line.image["_sf_n"] = {"N": "1"}
+    (different,) = [each for each in found(app, lines) if isinstance(each, RowDifference)]
+    assert (different.what, different.unseen) == ("unfounded", {"_sf_n": (1, 18)})
+
+
 def test_an_item_on_which_a_handler_raises_is_told(app, lines):
     image = encode(item("ITEM#13", "METADATA", group="g1", amount=13))["M"]
     told = found(app, [ExportLine(("main", "ITEM#13", "METADATA"), image)])

@@ -7,11 +7,16 @@ from unittest.mock import patch
 from streamfold.batch.visits import Visits
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
+from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import reconciled
+from streamfold.lifecycle import row_repair
+from streamfold.lifecycle.row_sources import in_its_life
+from streamfold.lifecycle.unseen import UnseenDifferences
 from tests.mutants.registry import mutant
 
 TESTS = "tests/failures/test_repair.py::"
+UNSEEN = "tests/lifecycle/test_unseen.py::"
 REDRIVE = "tests/failures/test_redrive.py::"
 
 
@@ -121,4 +126,40 @@ def _() -> Iterator[None]:
         return item(self, *arguments, **{**options, "version": BEFORE_ALL})
 
     with patch.object(Repair, "item", without_version):
+        yield
+
+
+@mutant(
+    "a comparison of rows leaves out how many contribute to them",
+    None,
+    tests=UNSEEN + "test_a_row_that_was_removed_and_made_again_keeps_what_it_holds_when_older_items_go",
+)
+def _() -> Iterator[None]:
+    matters = UnseenDifferences._matters
+
+    def but_for_the_count(self: UnseenDifferences, name: str, each: Any) -> bool:
+        return name != CONTRIBUTORS and matters(self, name, each)
+
+    with patch.object(UnseenDifferences, "_matters", but_for_the_count):
+        yield
+
+
+@mutant(
+    "a correction leaves entries of no item below its row",
+    None,
+    tests=UNSEEN + "test_an_entry_of_no_item_is_removed_before_a_row_shows_it",
+)
+def _() -> Iterator[None]:
+    compare = row_repair.wrong_entries
+    with patch.object(row_repair, "wrong_entries", lambda *facts: compare(*facts)._replace(extra=())):
+        yield
+
+
+@mutant(
+    "a correction takes a life of no item for that of the row",
+    None,
+    tests=UNSEEN + "test_the_life_of_a_row_that_somebody_changed_is_that_of_its_items_again",
+)
+def _() -> Iterator[None]:
+    with patch.object(row_repair, "_in_its_life", in_its_life):
         yield

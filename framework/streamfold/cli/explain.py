@@ -40,6 +40,7 @@ from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
 from streamfold.lifecycle.pending_additions import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
+from streamfold.lifecycle.unseen import ENTRIES, MISSING
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import derived_by, hidden
 from streamfold.records.values import alike, encode
@@ -353,8 +354,31 @@ def _verdict(found: RowExplained) -> str:
             0, f"it counts {counted(found.counted_in_time, 'contribution')}, expected {len(found.contributors):,}"
         )
     if found.lacking:
-        wrong.append(f"{found.lacking:,} entries below it are missing")
+        number = "1 entry below it is" if found.lacking == 1 else f"{found.lacking:,} entries below it are"
+        wrong.append(f"{number} missing or wrong")
+    if found.unseen:
+        wrong.append(unseen_text(found.unseen))
     return f"The {row_of} is not what its items contribute: {'; '.join(wrong)}.{retired}"
+
+
+def unseen_text(unseen: Mapping[str, tuple[Any, Any]]) -> str:
+    """What differs of a row and no reader sees, each with both values; of entries, the name of their attribute."""
+    if all(sides == (MISSING, None) for sides in unseen.values()):
+        return "entries below it are missing"
+
+    def one(name: str, sides: tuple[Any, Any]) -> str:
+        if name.startswith(ENTRIES):
+            return f"{name_text(name)} below it are {'missing' if sides[0] == MISSING else 'wrong'}"
+        stored, expected = ("nothing" if side is None else text(side) for side in sides)
+        return f"{name_text(name)} is {stored}, expected {expected or 'one'}"
+
+    return "; ".join(one(*each) for each in sorted(unseen.items()))
+
+
+def unseen_object(unseen: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """The same as JSON: the name of each, with both values, which are null where nothing is, and for entries."""
+    encoded = {name: [None if value is None else encode(value) for value in sides] for name, sides in unseen.items()}
+    return {name: {"row": stored, "expected": expected} for name, (stored, expected) in encoded.items()}
 
 
 def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
@@ -367,6 +391,7 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "agrees": found.agrees,
         "whole": found.complete,
         "missing_entries": found.lacking,
+        **({"unseen": unseen_object(found.unseen)} if found.unseen else {}),
         "left_by_retired": sorted(found.retired_names),
         **({} if found.pending is None else {"pending": _pending_object(found.pending)}),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},

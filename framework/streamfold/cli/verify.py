@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli import shell
-from streamfold.cli.explain import contribution_text
+from streamfold.cli.explain import contribution_text, unseen_object, unseen_text
 from streamfold.cli.items import item_object, item_text, values_text
 from streamfold.cli.jobs import followed_chains
 from streamfold.cli.output import BOTH, SHOWN_MAX, Note, Printed, Report, counted, difference_lines, item_progress, warn
@@ -156,7 +156,9 @@ def verify(opened: Session) -> Report:
     removed a row whose contributions the state holds. --repair then corrects both.
 
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
-    somebody changed, removed or put are found. Rows of feeds are compared with their posts and edges, attributes on
+    somebody changed, removed or put are found. What readers do not see is compared too: the count of contributors, the
+    owner, cut-offs, and the entries below a row. A row that differs in these alone is *unfounded*: a later change would
+    make it wrong. Rows of feeds are compared with their posts and edges, attributes on
     items with the stored ones, and the newest row of each history with its item. On DynamoDB, differing rows are read
     again before they count. To correct rows, run --full --repair first: with --rows, --repair reads the whole state
     and corrects rows by it. Rows to which additions are pending in deltas are neither compared nor corrected: they are
@@ -398,9 +400,10 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
         return "" if shown is None else values_text(dict(sorted(shown.items()))) or "no attributes"
 
     def sides(each: RowDifference) -> dict[str, str]:
-        if each.what == UNFOUNDED:  # both are the same, and the row lacks the entries below it
-            return {BOTH: f"{row(each.shown)}  (entries below it are missing)"}
-        return {"shown": row(each.shown), "expected": row(each.expected)}
+        unseen = f"  ({unseen_text(each.unseen)})" if each.unseen else ""
+        if each.what == UNFOUNDED:
+            return {BOTH: f"{row(each.shown)}{unseen or f'  ({unseen_text({})})'}"}
+        return {"shown": row(each.shown), "expected": f"{row(each.expected)}{unseen}"}
 
     different = [each for each in found.different if each.row not in passed_over]
     yield from difference_lines(different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", sides)
@@ -445,7 +448,9 @@ def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows)
         return None if each is None else encode(dict(each))["M"]
 
     different = [
-        item_object(app, each.row) | {"what": each.what, "shown": row(each.shown), "expected": row(each.expected)}
+        item_object(app, each.row)
+        | {"what": each.what, "shown": row(each.shown), "expected": row(each.expected)}
+        | ({"unseen": unseen_object(each.unseen)} if each.unseen else {})
         for each in found.different
     ]
     failed = [failed_object(app, each) for each in found.failed]

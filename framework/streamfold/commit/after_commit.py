@@ -40,7 +40,7 @@ class Shows(NamedTuple):
 
     contents: tuple[str, ...]  # their values, as texts, in the order in which they count
     edge: str  # the cut-off: the sort position of the last one; "" if all entries count
-    positions: tuple[str, ...] = ()  # the sort position of each
+    positions: tuple[str, ...] = ()  # the sort position of each; of values that count once, the text that orders it
 
 
 def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | None = None) -> dict[RowKey, Exception]:
@@ -91,13 +91,7 @@ def _round(
 def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[ChangedEntries]) -> str:
     """Recomputes the row from its entries. Returns whether another process changed entries meanwhile."""
     known = [each for each in (_as_ordered(row, each) for each in changed) if each is not None]
-    concerned = [each for each in known if STAMP in row and _concerns(row, each)]
-    values: dict[str, Any] = {}
-    removed: list[str] = []
-    for each in concerned:
-        _show(row, each, _read(engine, each.partition, ordering_of(each.ordering)), values, removed)
-    differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
-    gone = tuple(name for name in removed if name in row and name not in values)
+    differing, gone = _differing(engine, row, [each for each in known if STAMP in row and _concerns(row, each)])
     if not differing and not gone:
         return UNCHANGED
     refused = engine.transact([RecomputedRow(key, row[STAMP], differing, gone)], 0)
@@ -107,6 +101,39 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[C
     if not may_pass(reason):
         raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
     return AGAIN
+
+
+def _differing(
+    engine: Engine, row: RowValues, changed: Iterable[ChangedEntries]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The attributes that entries make otherwise than the row has them, and those that they make no more."""
+    values: dict[str, Any] = {}
+    removed: list[str] = []
+    for each in changed:
+        _show(row, each, read_shows(engine, each.partition, ordering_of(each.ordering)), values, removed)
+    differing = {name: value for name, value in values.items() if name not in row or not _equal(value, row[name])}
+    return differing, tuple(name for name in removed if name in row and name not in values)
+
+
+def differing_from_entries(
+    engine: Engine, row: RowValues, entries: Iterable[ChangedEntries]
+) -> dict[str, tuple[Any, Any]]:
+    """The attributes of a row that entries below it make otherwise, each as it is stored and as it is expected.
+
+    ``entries``: of all attributes of the row. Raises ``HandlerError`` for an aggregate that this code does not have.
+    """
+    found: dict[str, tuple[Any, Any]] = {}
+    for each in entries:
+        values, gone = _differing(engine, row, [each])
+        edge = EDGE + each.name
+        ordering, _, kept = str(row.get(edge, "")).partition(" ")
+        if edge in values and ordering == each.ordering:
+            known = ordering_of(ordering)
+            if kept in cut_offs(read_shows(engine, each.partition, known), known):
+                del values[edge]
+        found |= {name: (row.get(name), value) for name, value in values.items()}
+        found |= {name: (row[name], None) for name in gone}
+    return found
 
 
 def _as_ordered(row: RowValues, changed: ChangedEntries) -> ChangedEntries | None:
@@ -128,8 +155,8 @@ def _concerns(row: RowValues, changed: ChangedEntries) -> bool:
     return any(in_order(form, [(place,), (edge,)])[0] == (place,) for place in changed.positions)
 
 
-def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
-    """The entries that count."""
+def read_shows(engine: Engine, partition: str, ordering: Ordering) -> Shows:
+    """The entries of one attribute that count."""
     form = ordering.form
     if form.once:
         return _read_once_each(engine, partition, ordering)
@@ -147,6 +174,14 @@ def _read(engine: Engine, partition: str, ordering: Ordering) -> Shows:
 def _shows(entries: Sequence[EntryRead], edge: str) -> Shows:
     places, contents = zip(*entries, strict=True) if entries else ((), ())
     return Shows(contents, edge, places)
+
+
+def cut_offs(shows: Shows, ordering: Ordering) -> set[str]:
+    """The right cut-offs for entries that count. A row that had more values keeps the one of its last value."""
+    found = {shows.edge}
+    if ordering.most == len(shows.contents) > 0 and (ordering.form.collects or ordering.form.once):
+        found.add(shows.positions[-1] + (BEYOND if ordering.form.once else ""))
+    return found
 
 
 def _too_many(ordering: Ordering) -> HandlerError:
@@ -186,8 +221,8 @@ def _read_once_each(engine: Engine, partition: str, ordering: Ordering) -> Shows
             break
     if 0 < ordering.most < len(found):
         kept = list(found)[: ordering.most]
-        return Shows(tuple(found[order] for order in kept), kept[-1] + BEYOND)
-    return Shows(tuple(found.values()), "")
+        return Shows(tuple(found[order] for order in kept), kept[-1] + BEYOND, tuple(kept))
+    return Shows(tuple(found.values()), "", tuple(found))
 
 
 def _show(row: RowValues, changed: ChangedEntries, shows: Shows, values: dict[str, Any], removed: list[str]) -> None:

@@ -8,14 +8,22 @@ from hashlib import sha256
 from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple, TypeVar
 
-from streamfold.errors import damaged
+from streamfold.errors import HandlerError, damaged
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.key_part import LETTER_BYTES_MAX, KeyValue
 from streamfold.keys.table import STATE
 from streamfold.records.change import ItemKey, item_name, key_text
 from streamfold.records.encoded import CANONICAL, digest
 from streamfold.records.values import Nothing, Number, Value, decode, number_text, value
-from streamfold.routes.aggregates import AGGREGATIONS, Aggregation, Ordered, ordering_of, shown_of
+from streamfold.routes.aggregates import (
+    AGGREGATIONS,
+    Aggregation,
+    Ordered,
+    content_text,
+    order_of_read,
+    ordering_of,
+    shown_of,
+)
 from streamfold.writes.guarded import ENTRIES, ChangedEntries, DeleteState, EntriesOfRow, PutState, RowKey, StateKey
 
 CONTRIBUTION_BYTES_MAX = 4096
@@ -158,6 +166,20 @@ def held(value: Ordered, *, spread: bool = False) -> HeldEntries:
     known = "" if ordering.form.by_value else digest({"": {"S": content}})
     text = ordering.in_shards().text if spread else ordering.text
     return HeldEntries(text, {value.order: Entry(known, content)})
+
+
+def is_entry_text(order: str, entry: Entry, text: str, grace: int = 0) -> bool:
+    """Whether the text of an entry is that of the value which the ledger names by its digest or, without one, by its
+    order. ``grace``: a number that the value may be greater than its order says.
+    """
+    if entry.digest:
+        return entry.digest == digest({"": {"S": text}})
+    try:
+        (value,) = values_of([text])
+        is_canonical = content_text(value, lambda: order) == text
+        return is_canonical and order in (order_of_read(value), order_of_read(value - grace) if grace else "")
+    except (HandlerError, TypeError, ValueError):  # damaged: it is none of a value
+        return False
 
 
 def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:

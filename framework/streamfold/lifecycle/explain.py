@@ -10,7 +10,6 @@ from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
 from streamfold.ledger.contribution import (
-    REFERENCE,
     Contribution,
     HeldEntries,
     LedgerItem,
@@ -68,35 +67,27 @@ def entry_keys(
             yield StateKey(where, sort_key_of(order, source_text(item)))
 
 
-def entries_of(app: Application, key: StateKey, ledger: LedgerItem) -> Iterator[NamedEntry]:
-    """The entries of a ledger item, without those of contributions that are stored in items of their own."""
-    source = source_of(key)
-    if source is None:
-        return
-    for name, stored in ledger.contributions.items():
-        rows = {} if stored.text.startswith(REFERENCE) else stored_rows(stored.text)
-        for row, contribution in rows.items():
-            for entry in entry_keys(app.name, name, source.item, row, contribution):
-                yield NamedEntry(row, entry)
+class EntriesInLedger(NamedTuple):
+    """What ledger items name."""
+
+    lives: set[tuple[RowKey, str]]  # rows, each with the life in which an item contributes to it; "" for none
+    lacking: set[RowKey]  # rows below which entries are missing
 
 
-def rows_lacking_entries(app: Application, engine: Engine, ledgers: Sequence[StateKey]) -> set[RowKey]:
-    """The rows below which entries of these ledger items are missing."""
-    if not ledgers:
-        return set()
-    stored = engine.read_state(ledgers, consistent=True)
-    named = [entry for key, item in stored.items() for entry in entries_of(app, key, LedgerItem.of(item))]
-    stored_entries = engine.read_state({entry.key for entry in named}, consistent=True) if named else {}
-    return {entry.row for entry in named if entry.key not in stored_entries}
-
-
-def missing_entries(
-    app: Application, engine: Engine, handler: str, item: ItemKey | None, row: RowKey, contribution: RowContribution
-) -> list[StateKey]:
-    """The entries of an item below a row that its ledger item names, and that do not exist."""
-    keys = [] if item is None else list(entry_keys(app.name, handler, item, row, contribution))
-    found = engine.read_state(keys, consistent=True) if keys else {}
-    return [key for key in keys if key not in found]
+def entries_in_ledger(app: Application, engine: Engine, ledgers: Sequence[StateKey]) -> EntriesInLedger:
+    """The lives of rows that these ledger items name, and the rows below which entries of these items are missing."""
+    lives: set[tuple[RowKey, str]] = set()
+    named: list[NamedEntry] = []
+    for key, item in (engine.read_state(ledgers, consistent=True) if ledgers else {}).items():
+        ledger, source = LedgerItem.of(item), source_of(key)
+        for name, stored in filled(engine, key, ledger, ledger.contributions.keys()).contributions.items():
+            for row, contribution in stored_rows(stored.text).items():
+                lives.add((row, contribution.life))
+                if source is not None:
+                    keys = entry_keys(app.name, name, source.item, row, contribution)
+                    named += [NamedEntry(row, entry) for entry in keys]
+    found = engine.read_state({entry.key for entry in named}, consistent=True) if named else {}
+    return EntriesInLedger(lives, {entry.row for entry in named if entry.key not in found})
 
 
 class ItemExplained(NamedTuple):

@@ -431,7 +431,7 @@ def verify_exports(
         runtime = Runtime(app, engine, settings, warn=warn)
         if STATE.name in exports:
             check_application(runtime, write=False)  # learns the attributes that retired handlers left in rows
-        rows = RowsVerifier(runtime, routes, live=False).verify()
+        rows = RowsVerifier(runtime, routes, live=False, has_state=STATE.name in exports).verify()
         moment = datetime.fromisoformat(time).timestamp() if time else runtime.clock()
         for route in _joining(routes):
             by = FeedRows(runtime, route, moment, keeps_copies=STATE.name in exports)

@@ -11,27 +11,44 @@ from streamfold.commit.after_commit import recompute
 from streamfold.commit.transactions import writers_own
 from streamfold.engines import StoredItem
 from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, MARK, OWNER, PLACES, STAMP, VERSION, is_in_state, is_writers
-from streamfold.ledger.contribution import NOTHING, Contribution, Mark
+from streamfold.keys.table import (
+    CONTRIBUTORS,
+    EDGE,
+    LIFE,
+    MARK,
+    OWNER,
+    PLACES,
+    PLAIN_NAMES,
+    STAMP,
+    VERSION,
+    is_in_state,
+    is_writers,
+)
+from streamfold.ledger.contribution import NOTHING, PLAIN_ENTRY, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.deltas import bucket_of, named, names_in
-from streamfold.ledger.difference import entries_by_row, row_put
+from streamfold.ledger.difference import row_put
+from streamfold.ledger.lives import OVER
 from streamfold.ledger.state_keys import manifest_key
-from streamfold.lifecycle.explain import Explaining, missing_entries, state_key
+from streamfold.lifecycle.explain import Explaining, state_key
 from streamfold.lifecycle.pending_additions import pending_rows
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,
+    entries_of_row,
     in_its_life,
     is_number,
+    item_of,
+    life_of,
     owning_items,
     row_routes,
     row_target,
     strange_names,
     sums_of,
+    wrong_entries,
 )
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, retired_attributes, retired_in
-from streamfold.lifecycle.sources import wanted_routes
+from streamfold.lifecycle.sources import pages, wanted_routes
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
@@ -39,11 +56,11 @@ from streamfold.records.values import DIGITS_MAX, EXACT, Number, decode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
+from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
-    ChangedEntries,
     CorrectRow,
     DeleteRow,
-    EntriesOfRow,
+    DeleteState,
     GuardedWrite,
     PutRow,
     RowKey,
@@ -235,12 +252,12 @@ class RowCorrection:
         is_readable = waited or not (is_second and self._may_be_pending())
         self.pending = {} if waited else None
         for row in rows:
-            held = in_its_life(stored.get(row), found[row])
-            before, self.held[row] = self.held.get(row), held
-            if row in self.marked and (before is None or not _is_same(before, held) or not is_readable):
-                again.append(row)
-                continue
             try:
+                held = _in_its_life(stored.get(row), found[row])
+                before, self.held[row] = self.held.get(row), held
+                if row in self.marked and (before is None or not _is_same(before, held) or not is_readable):
+                    again.append(row)
+                    continue
                 self._correct_by(row, stored.get(row), held)
                 self.found.corrected.append(row)
             except Changed:
@@ -300,12 +317,12 @@ class RowCorrection:
             self.added.add(row)
             raise Changed(BUSY)
         else:
-            self._restore_entries(row, held)
+            self._restore_entries(row, marked, stored or {}, held)
             self._correct(row, stored or {}, held)
 
     def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
         """Puts a row again that one item makes, behind a fence on the item."""
-        item = _item(only)
+        item = item_of(only)
         guard, made = self._guard(only.route, item, row)
         put = row_put(self.by.app.name, only.route, item, row, made[row])
         try:
@@ -347,47 +364,44 @@ class RowCorrection:
             raise EngineError(PENDING)
         return visits.unit(visit, visit.steps).guard, step.after
 
-    def _restore_entries(self, row: RowKey, held: Iterable[Contributor]) -> None:
-        """Puts the missing entries of items below the row again."""
-        for each in held:
-            if not missing_entries(self.by.app, self.engine, each.route.name, each.item, row, each.contribution):
-                continue
-            guard, made = self._guard(each.route, _item(each), row)
-            mark = Mark(self.by.app.name, each.route.name, _item(each), token_hex(16))
+    def _restore_entries(self, row: RowKey, marked: Marked, stored: StoredRow, held: Contributors) -> None:
+        """Puts missing and changed entries below the row again, behind a fence on each item, and removes those of no
+        item.
+        """
+        wrong = wrong_entries(self.by, row, stored, held)
+        for each in wrong.lacking:
+            guard, made = self._guard(each.route, item_of(each), row)
+            mark = Mark(self.by.app.name, each.route.name, item_of(each), token_hex(16))
             self._send([guard, *entry_writes(mark, row, NOTHING, made[row].ordered, each.contribution.life)])
+        # Every step that puts an entry writes the row, and no row with entries waits in a delta: the mark is enough.
+        has_mark = CorrectRow(row, {OWNER: marked.mark}, values={OWNER: marked.mark})
+        for some in pages(wrong.extra, ACTIONS_MAX - 1):
+            self._send([has_mark, *map(DeleteState, some)])
 
     def _correct(self, row: RowKey, stored: StoredRow, held: Contributors) -> None:
         """Adds missing amounts to a row, removes attributes that no item makes, and recomputes ordered attributes."""
-        sums, changed = sums_of(held), self._all_entries(row, held)
+        sums, changed = sums_of(held), entries_of_row(self.by, row, held)
         if wrong := [name for name in sums if not is_number(stored.get(name, 0))]:
             raise EngineError(f"Its attribute {wrong[0]!r} is no number any more: remove the row by hand first.")
         if not held:  # numbers are subtracted, not removed: a first contribution may come at the same time
             sums = {name: 0 for name, value in stored.items() if not hidden(name) and is_number(value)}
         totals = {**sums, CONTRIBUTORS: len(held)}
+        unseen = _unseen(self.by.app, row, stored, held, sums)
         amounts = {name: _lacking(name, total, stored.get(name, 0)) for name, total in totals.items()}
         correction = CorrectRow(
             row,
             {name: stored[name] for name in (OWNER, *totals) if name in stored},
             tuple(name for name in totals if name not in stored),
             # A recomputation from older entries must not be written later.
-            {STAMP: token_hex(16)} if changed or STAMP in stored else {},
+            {**unseen.values, **({STAMP: token_hex(16)} if changed or STAMP in stored else {})},
             {name: amount for name, amount in amounts.items() if amount or name not in stored},
-            (OWNER, *_strange(self.by.app, row, stored, held, sums)),
+            (OWNER, *unseen.removed),
         )
         self._send([correction])
         if not held:
             self.engine.remove_empty([row])
         for error in recompute(self.runtime, {row: changed} if changed else {}).values():
             raise EngineError(str(error))
-
-    def _all_entries(self, row: RowKey, held: Iterable[Contributor]) -> EntriesOfRow:
-        """The entries below a row, by attribute, as if all of them had changed."""
-        found = dict[str, ChangedEntries]()
-        for each in held:
-            own = entries_by_row(self.by.app.name, each.route, _item(each), {row: each.contribution}, held=True)
-            for one in own.get(row, ()):
-                found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
-        return tuple(found.values())
 
     def _send(self, wanted: list[GuardedWrite]) -> None:
         if self.engine.transact(wanted, self.runtime.expires_at) is not None:
@@ -410,15 +424,49 @@ def _check(by: Explaining, row: RowKey, stored: StoredRow | None, routes: Collec
         raise EngineError("The number of its contributors is no number any more: remove the row by hand first.")
 
 
-def _strange(
-    app: Application, row: RowKey, stored: StoredRow, held: Collection[Contributor], sums: Mapping[str, Number]
-) -> tuple[str, ...]:
-    """The attributes that no item makes, and the cut-offs of recomputed attributes."""
-    ordered = {name for each in held for name in each.contribution.ordered}
-    keys = {*app.tables[row[0]].attributes, *sums}
-    strange = strange_names(keys, stored, held)
-    edges = [prefix + name for name in sorted(ordered) for prefix in (EDGE, PLACES)]
-    return (*strange, *(name for name in edges if name in stored))
+class _Unseen(NamedTuple):
+    """The attributes of a row to set and to remove, beside its sums: the recomputation makes the others."""
+
+    values: Mapping[str, Any]
+    removed: tuple[str, ...]
+
+
+def _unseen(
+    app: Application, row: RowKey, stored: StoredRow, held: Contributors, sums: Mapping[str, Number]
+) -> _Unseen:
+    """The life of the row's contributions, attributes that no item makes, and all cut-offs and positions."""
+    strange = strange_names({*app.tables[row[0]].attributes, *sums}, stored, held)
+    removed = [name for name in stored if name.startswith((EDGE, PLACES))]
+    values: dict[str, Any] = {}
+    if any(PLAIN_ENTRY in each.contribution.ordered for each in held):
+        values[PLAIN_NAMES] = strange  # the recomputation removes those that the winner does not have
+    else:
+        removed += [*strange, *({PLAIN_NAMES} & stored.keys())]
+    life = held[0].contribution.life if held else life_of(stored)
+    if life:
+        values[LIFE] = life
+    elif LIFE in stored:
+        removed.append(LIFE)
+    return _Unseen(values, tuple(removed))
+
+
+def _in_its_life(stored: StoredRow | None, held: Iterable[Contributor]) -> Contributors:
+    """The contributions to a row in its present life.
+
+    A row that counts contributors has the life of one of them. If none has its life, somebody changed the life: it is
+    that of all contributions, if these have one. Raises ``EngineError`` if they have several.
+    """
+    known = [*held]
+    found = in_its_life(stored, known)
+    if found or not known or not stored or not stored.get(CONTRIBUTORS):
+        return found
+    lives = {each.contribution.life for each in known} - {OVER}
+    if len(lives) > 1:
+        raise EngineError(
+            "It counts contributors in a life that none of its items has, and these have several: remove the row by "
+            "hand, and the next item makes it again."
+        )
+    return in_its_life({LIFE: next(iter(lives), "")}, known)
 
 
 def _is_replaced(routes: Iterable[Route], row: RowKey) -> bool:
@@ -445,9 +493,3 @@ def _lacking(name: str, total: Number, stored: Number) -> Number:
         raise EngineError(
             f"No number of {DIGITS_MAX} digits corrects its attribute {name!r}: remove the row by hand first."
         ) from None
-
-
-def _item(each: Contributor) -> ItemKey:
-    if each.item is None:
-        raise EngineError("One of its items has a key that is too long for the state to hold.")
-    return each.item

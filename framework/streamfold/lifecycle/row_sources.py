@@ -1,35 +1,44 @@
 """The items that contribute to a derived row, and whether their contributions add up to it."""
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
-from typing import Any
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import read_manifest
+from streamfold.commit.after_commit import differing_from_entries
 from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.audit.kind import READERS
+from streamfold.derivations.view.expiry import GRACE_SECONDS
 from streamfold.engines import Entries, StoredItem
-from streamfold.errors import KeyValueError
-from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, STATE, is_in_state
+from streamfold.errors import EngineError, HandlerError, KeyValueError
+from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES, PLAIN_NAMES, STAMP, STATE, is_in_state
 from streamfold.ledger.contribution import (
     BEHIND,
     PLAIN_ENTRY,
     REFERENCE,
     RowContribution,
+    is_entry_text,
     partition,
+    sort_key_of,
     source_components,
+    source_text,
     stored_rows,
 )
+from streamfold.ledger.difference import entries_by_row, owner_of
 from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
-from streamfold.lifecycle.explain import Explaining, explain_item, missing_entries, read_ledger, state_key
+from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger, state_key
 from streamfold.lifecycle.pending_additions import PendingAdditions, pending_of
 from streamfold.lifecycle.rows import retired_attributes, retired_in
+from streamfold.lifecycle.unseen import entries_in, owner_in, page_of_entries
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, encode, is_zero
 from streamfold.routes.route import Route, Target
-from streamfold.writes.guarded import RowKey, StateKey
+from streamfold.writes.guarded import ChangedEntries, EntriesOfRow, RowKey, StateKey
 
 ENTRIES_MAX = 10_000
 """Entries of one attribute that are read."""
@@ -61,7 +70,8 @@ class RowExplained:
     complete: bool = True  # all contributions were looked for
     sums: dict[str, Number] = field(default_factory=dict)
     differing: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # by attribute: in the row, and expected
-    lacking: int = 0  # missing entries of items below it
+    lacking: int = 0  # entries of items below it that are missing, or have other values, and entries of no item
+    unseen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # the same of attributes that no reader sees
     retired_names: frozenset[str] = frozenset()  # attributes left by retired handlers, which count as contributors
     pending: PendingAdditions | None = None  # what waits in deltas
 
@@ -86,7 +96,7 @@ class RowExplained:
     @property
     def agrees(self) -> bool:
         """Whether the contributions add up to the row."""
-        return not self.differing and not self.lacking and self.counts_agree
+        return not (self.differing or self.lacking or self.unseen) and self.counts_agree
 
     @property
     def counts_agree(self) -> bool:
@@ -119,12 +129,7 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
             found.contributors = in_its_life(stored, contributors_of(by, [row])[row])
     with localcontext(EXACT):
         _compare(by, found)
-    found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
     return found
-
-
-def _lacking(by: Explaining, row: RowKey, each: Contributor) -> int:
-    return len(missing_entries(by.app, by.engine, each.route.name, each.item, row, each.contribution))
 
 
 def row_target(route: Route, row: RowKey) -> Target | None:
@@ -182,7 +187,6 @@ def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
         found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), retired_names=left)
         with localcontext(EXACT):
             _compare(by, found)
-        found.lacking = sum(_lacking(by, row, each) for each in found.contributors)
         if found.agrees:
             agree.add(row)
     return agree
@@ -254,9 +258,61 @@ def _compare(by: Explaining, found: RowExplained) -> None:
     }
     if found.complete and not any(each.contribution.digest for each in found.contributors):
         keys = {*row_attributes(by, found.row), *found.retired_names}
-        found.differing |= {name: (stored[name], None) for name in strange_names(keys, stored, found.contributors)}
+        winner = any(PLAIN_ENTRY in each.contribution.ordered for each in found.contributors)
+        strange = () if winner else strange_names(keys, stored, found.contributors)
+        found.differing |= {name: (stored[name], None) for name in strange}
     if len(found.contributors) == 1 and found.contributors[0].contribution.digest and found.stored is not None:
         _compare_replaced(by, found, found.contributors[0])
+    if found.stored is not None and found.complete:
+        _compare_entries(by, found, found.stored)
+
+
+def _compare_entries(by: Explaining, found: RowExplained, stored: Mapping[str, Any]) -> None:
+    """Compares the entries below a row with its contributions, and its ordered attributes with these entries."""
+    wrong = wrong_entries(by, found.row, stored, found.contributors)
+    found.lacking = len(wrong.lacking) + len(wrong.extra)
+    try:
+        differing = differing_from_entries(by.engine, stored, entries_of_row(by, found.row, found.contributors))
+    except HandlerError:  # an aggregate that this code does not have, or more values than a row takes
+        return
+    differing |= dict(_unfounded(by, found, stored))
+    found.differing |= {name: values for name, values in differing.items() if not hidden(name)}
+    found.unseen = {name: values for name, values in differing.items() if hidden(name)}
+
+
+def _unfounded(by: Explaining, found: RowExplained, stored: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The owner, the stamp and the cut-offs of a row that do not follow from its contributions."""
+    owner, right = owner_in(stored), ""
+    if len(found.contributors) == 1 and found.contributors[0].contribution.digest:
+        (only,) = found.contributors
+        right = owner_of(by.app.name, only.route, row_target(only.route, found.row), item_of(only))
+    if owner and owner != right:  # a row without one is added to
+        yield OWNER, (owner, right or None)
+    ordered = {name for each in found.contributors for name in each.contribution.ordered} | found.retired_names
+    made = {prefix + name for name in ordered for prefix in (EDGE, PLACES)}
+    made |= {PLAIN_NAMES} if PLAIN_ENTRY in ordered else set()
+    if STAMP not in stored and ordered:
+        yield STAMP, (None, "")  # without it no entry is ever shown
+    for name, value in stored.items():
+        if name.startswith((EDGE, PLACES, PLAIN_NAMES)) and name not in made:
+            yield name, (value, None)
+
+
+def entries_of_row(by: Explaining, row: RowKey, held: Iterable[Contributor]) -> EntriesOfRow:
+    """The entries below a row, by attribute, as if all of them had changed. Raises ``EngineError`` for a cut key."""
+    found = dict[str, ChangedEntries]()
+    for each in held:
+        own = entries_by_row(by.app.name, each.route, item_of(each), {row: each.contribution}, held=True)
+        for one in own.get(row, ()):
+            found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
+    return tuple(found.values())
+
+
+def item_of(each: Contributor) -> ItemKey:
+    """The item of a contribution. Raises ``EngineError`` if its key is too long for the state to hold."""
+    if each.item is None:
+        raise EngineError("One of its items has a key that is too long for the state to hold.")
+    return each.item
 
 
 def is_number(value: Any) -> bool:
@@ -280,16 +336,51 @@ def sums_of(held: Iterable[Contributor]) -> dict[str, Number]:
 
 
 def strange_names(keys: Collection[str], stored: Mapping[str, Any], held: Collection[Contributor]) -> list[str]:
-    """The attributes of a row that none of its contributions makes, if they are known; a number 0 is ignored."""
+    """The attributes of a row that none of its contributions makes, but for the winner among several items, whose
+    attributes are in its entries. A number 0 is ignored.
+    """
     ordered = {name for each in held for name in each.contribution.ordered}
-    if PLAIN_ENTRY in ordered:
-        return []  # the attributes of the winner among several items are in its entries
     made = {
         *keys,
         *ordered,
         *(name for each in held for name in (*each.contribution.amounts, *each.contribution.names)),
     }
-    return [name for name, value in stored.items() if not hidden(name) and name not in made and not is_zero(value)]
+    return sorted(
+        name for name, value in stored.items() if not hidden(name) and name not in made and not is_zero(value)
+    )
+
+
+class WrongEntries(NamedTuple):
+    """The entries below a row that do not agree with the contributions."""
+
+    lacking: Sequence[Contributor]  # whose entries are missing, or have other values
+    extra: Sequence[StateKey]  # of no contribution
+
+
+def wrong_entries(
+    by: Explaining, row: RowKey, stored: Mapping[str, Any], held: Collection[Contributor]
+) -> WrongEntries:
+    """Compares the entries below a row with its contributions. Reads all of these entries."""
+    names = {name.removeprefix(EDGE) for name in stored if name.startswith(EDGE)}
+    names |= {name for each in held for name in each.contribution.ordered}
+    lives = {each.contribution.life for each in held} or {life_of(stored)}
+    lacking: dict[tuple[str, StateKey], Contributor] = {}
+    extra: list[StateKey] = []
+    for route in row_routes(by, row):
+        for name, life in product(sorted(names), sorted(lives)):
+            where = partition(by.app.name, route.name, name, row, life)
+            grace = GRACE_SECONDS if not is_in_state(row) and name == by.app.tables[row[0]].ttl else 0
+            found = dict(entries_in(partial(page_of_entries, by.engine, where)))
+            for each in held:
+                if each.route is not route or each.item is None or name not in each.contribution.ordered:
+                    continue
+                one = each.contribution.ordered[name]
+                for order, entry in one.entries.items():
+                    text = found.pop(sort_key_of(order, source_text(each.item)), None)
+                    if text is None or not is_entry_text(order, entry, text, grace):
+                        lacking[each.route.name, each.key] = each
+            extra += [StateKey(where, position) for position in found]
+    return WrongEntries([*lacking.values()], extra)
 
 
 def _compare_replaced(by: Explaining, found: RowExplained, only: Contributor) -> None:

@@ -16,16 +16,17 @@ from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.ledger.contribution import BEFORE_ALL, LedgerItem, RowContribution
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table
+from streamfold.ledger.contribution import BEFORE_ALL, RowContribution
 from streamfold.ledger.deltas import BUCKETS
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.lifecycle.explain import Explaining, entries_of, rows_lacking_entries
+from streamfold.lifecycle.explain import Explaining, entries_in_ledger
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.pending_additions import pending_rows
 from streamfold.lifecycle.sources import pages, scanned, source_tables
+from streamfold.lifecycle.unseen import NOTHING_UNSEEN, Compared, Unseen, UnseenDifferences, relied_on
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
@@ -34,7 +35,7 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey, StateKey
+from streamfold.writes.guarded import RowKey
 
 FOLDS_MAX = 3
 """Folds of a live system; a row that changed in each of them counts as moving."""
@@ -43,7 +44,7 @@ WATCHED_ROWS = 100
 ACTIONS = 2_000
 """Writes in one transaction of a fold, or of loaded items: local stores have no limit."""
 UNFOUNDED = "unfounded"
-"""The result for a row that is right, but lacks entries below it."""
+"""The result for a row that readers see as it should be, and that a later change would make wrong."""
 ShownRow = Mapping[str, Any]
 
 T = TypeVar("T")
@@ -57,11 +58,12 @@ class RowDifference(NamedTuple):
     row: RowKey
     shown: ShownRow | None  # the row in the table; None: there is no such row
     expected: ShownRow | None  # the sum of the sources; None: there should be no row
+    unseen: Unseen = NOTHING_UNSEEN  # what readers do not see and differs
 
     @property
     def what(self) -> str:
         if alike(self.shown, self.expected):
-            return UNFOUNDED  # entries below it are missing: it would be wrong after the next change
+            return UNFOUNDED
         return "missing" if self.shown is None else "extra" if self.expected is None else "different"
 
 
@@ -147,6 +149,7 @@ class RowsVerifier:
     """Compares all rows of some handlers with the sums of their sources.
 
     ``live``: others write meanwhile, so that a difference is compared again after ``tolerance_seconds``.
+    ``has_state``: the store has the state too, whose entries are compared; exports may lack it.
     """
 
     def __init__(
@@ -156,17 +159,20 @@ class RowsVerifier:
         *,
         live: bool,
         tolerance_seconds: float = 0,
+        has_state: bool = True,
     ) -> None:
         self.runtime = runtime
         self.app = runtime.application
         self.engine = runtime.engine
+        self.has_state = has_state
         self.routes = verified_routes(self.app, routes)
         self.retired = retired_attributes(self.routes, runtime.known.schema)
         self.live = live
         self.tolerance_seconds = tolerance_seconds
         self.found = VerifiedRows()
         self.suspected: Collection[RowKey] = ()  # rows that changed at every look, and differed
-        self.lacking: set[RowKey] = set()  # rows below which entries are missing
+        self.lacking: set[RowKey] = set()  # rows that expire, below which entries are missing
+        self.lives: set[int] = set()  # digests of rows that expire, each with a life that the ledger names
         self.expiring = set(runtime.known.lives.targets)  # templates of targets whose rows expire
         self.changed: set[RowKey] = set()  # rows that changed before or during the last fold
         self.watched: deque[RowKey] = deque()  # the rows of the last fold, in the order in which they are read next
@@ -195,17 +201,42 @@ class RowsVerifier:
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
         """The rows that differ from a new fold; ``only`` these, if given. A row that changed meanwhile differs too."""
         self.changed, self.watched = set(), deque(only or ())
-        self.before = self._shown(self.watched)
+        self.before = self._stored(self.watched)
         with self._folded(only) as folded:
+            unseen = UnseenDifferences(self.runtime, self.routes, folded, has_state=self.has_state)
             found: dict[RowKey, RowDifference] = {}
             for rows in pages(only) if only is not None else self._all_rows(folded):
-                shown, expected = self._shown(rows), self._shown(rows, folded)
+                stored, expected = self._stored(rows), self._stored(rows, folded)
                 self.found.rows += len(rows) if only is None else 0
-                self._note_changed(shown)
+                self._note_changed(stored)
+                differing = unseen.of([each for row in rows if (each := self._pair(row, stored, expected)) is not None])
                 for row in rows:
-                    if not alike(shown[row], expected[row]) or row in self.changed or row in self.lacking:
-                        found[row] = RowDifference(row, shown[row], expected[row])
+                    shown, right = self._visible(row, stored[row]), self._visible(row, expected[row])
+                    wrong = not alike(shown, right) or row in differing or self._is_lost(row, stored[row])
+                    if wrong or row in self.changed or row in self.lacking:
+                        found[row] = RowDifference(row, shown, right, differing.get(row, NOTHING_UNSEEN))
             return self._without_expired(self._without_pending(found))
+
+    def _pair(
+        self, row: RowKey, stored: Mapping[RowKey, ShownRow | None], expected: Mapping[RowKey, ShownRow | None]
+    ) -> Compared | None:
+        one, other = stored[row], expected[row]
+        if one is None or other is None:
+            return None
+        return Compared(row, one, other, retired_in(self.retired, row) & one.keys())
+
+    def _is_lost(self, row: RowKey, stored: ShownRow | None) -> bool:
+        """Whether a row counts contributors, and no contribution of the ledger is of its life."""
+        if stored is None or not stored.get(CONTRIBUTORS) or not self._expires(row):
+            return False
+        return self.has_state and hash((row, str(stored.get(LIFE, "")))) not in self.lives
+
+    def _expires(self, row: RowKey) -> bool:
+        return any(
+            target.stored_name in self.expiring and _is_row_of(target, row)
+            for route in self.routes
+            for target in route.into
+        )
 
     def _without_pending(self, found: dict[RowKey, RowDifference]) -> dict[RowKey, RowDifference]:
         """Leaves out rows of which something waits in deltas: they are the fold once it is added.
@@ -228,8 +259,7 @@ class RowsVerifier:
 
         A fold of all items does not know which contributions came since. The ledger notes the life of each row.
         """
-        targets = [key for route in self.routes for key in route.into if key.stored_name in self.expiring]
-        rows = [row for row in found if any(_is_row_of(key, row) for key in targets)]
+        rows = [row for row in found if self._expires(row)]
         if not rows:
             return found
         from streamfold.lifecycle.row_sources import rows_that_agree  # row_sources imports this module
@@ -239,20 +269,29 @@ class RowsVerifier:
         left_out = {row for row in rows if found[row].shown is None} | agree
         return {row: each for row, each in found.items() if row not in left_out}
 
-    def _shown(self, rows: Collection[RowKey], engine: Engine | None = None) -> dict[RowKey, ShownRow | None]:
+    def _stored(self, rows: Collection[RowKey], engine: Engine | None = None) -> dict[RowKey, ShownRow | None]:
         stored = (engine or self.engine).read_rows(rows) if rows else {}
-        return {row: visible(self.app, row, stored.get(row), retired_in(self.retired, row)) for row in rows}
+        return {row: stored.get(row) for row in rows}
+
+    def _visible(self, row: RowKey, stored: ShownRow | None) -> ShownRow | None:
+        return visible(self.app, row, stored, retired_in(self.retired, row))
 
     def _watch(self) -> None:
         """Reads some of the watched rows: a row may change during the fold and change back before its end."""
         some = [self.watched.popleft() for _ in range(min(WATCHED_ROWS, len(self.watched)))]
-        self._note_changed(self._shown(some))
+        self._note_changed(self._stored(some))
         self.watched.extend(row for row in some if row not in self.changed)
 
-    def _note_changed(self, shown: Mapping[RowKey, ShownRow | None]) -> None:
+    def _note_changed(self, stored: Mapping[RowKey, ShownRow | None]) -> None:
         self.changed.update(
-            row for row, now in shown.items() if row in self.before and not alike(self.before[row], now)
+            row for row, now in stored.items() if row in self.before and self._has_changed(row, self.before[row], now)
         )
+
+    def _has_changed(self, row: RowKey, before: ShownRow | None, now: ShownRow | None) -> bool:
+        if before is None or now is None:
+            return (before is None) != (now is None)
+        shown = alike(self._visible(row, before), self._visible(row, now))
+        return not (shown and alike(relied_on(before), relied_on(now)))
 
     def _all_rows(self, folded: EmbeddedEngine) -> Iterator[list[RowKey]]:
         """The rows of the handlers' targets, in the table or in the fold, each once."""
@@ -299,7 +338,8 @@ class RowsVerifier:
             folded.put_sources((key, image, "0") for key, image in sources.items())
             self.found.failed += reconciling.reconcile(sources).failed
         self.expiring |= reconciling.runtime.known.lives.targets
-        self.lacking.update(rows_lacking_entries(self.app, self.engine, self._with_entries(folded, sources)))
+        if self.expiring and self.has_state:
+            self._note_lives(sources)
 
     def _is_folded(self, key: RowKey) -> bool:
         # A row that other rows of the fold make is folded too. Rows of handlers that are not compared are sources.
@@ -315,11 +355,16 @@ class RowsVerifier:
             error is not None or any(row in only or self.app.chains(row) for row in rows) for rows, error in made
         )
 
-    def _with_entries(self, folded: EmbeddedEngine, items: Iterable[ItemKey]) -> list[StateKey]:
-        """The ledger items of these items that have entries in the fold."""
+    def _note_lives(self, items: Iterable[ItemKey]) -> None:
+        """Notes the lives of rows that the ledger names, and the rows below which entries of the ledger are missing.
+
+        A fold does not know since when a row that expires holds contributions.
+        """
         groups = {route.group for route in self.routes}
-        stored = folded.read_state([ledger_key(self.app.name, group, item) for item in items for group in groups])
-        return [key for key, item in stored.items() if any(entries_of(self.app, key, LedgerItem.of(item)))]
+        keys = [ledger_key(self.app.name, group, item) for item in items for group in groups]
+        named = entries_in_ledger(self.app, self.engine, keys)
+        self.lives.update(hash((row, life)) for row, life in named.lives if self._expires(row))
+        self.lacking.update(row for row in named.lacking if self._expires(row))
 
 
 class ItemError(NamedTuple):
@@ -403,16 +448,19 @@ def compared(
     """Compares rows whose sums are complete; yields the differences, the errors, and the number of rows."""
     known = list(rows)
     folded = _folded(app, settings, routes, (each for _, found in known for each in found.items))
+    runtime = Runtime(app, folded or MemoryEngine(app.tables.values()), settings)
+    unseen = UnseenDifferences(runtime, routes, folded, has_state=False)
     number = 0
     for row, found in known:
         yield from found.failed
         if row[0] == FAILED:
             continue
         number += 1
-        shown = visible(app, row, None if found.shown is None else decode({"M": found.shown}))
-        expected = visible(app, row, _expected(row, found, folded))
-        if not alike(shown, expected):
-            yield RowDifference(row, shown, expected)
+        stored, made = None if found.shown is None else decode({"M": found.shown}), _expected(row, found, folded)
+        differing = unseen.of([Compared(row, stored, made)]) if stored and made else {}
+        shown, expected = visible(app, row, stored), visible(app, row, made)
+        if not alike(shown, expected) or differing:
+            yield RowDifference(row, shown, expected, differing.get(row, NOTHING_UNSEEN))
     yield number
 
 
@@ -427,6 +475,8 @@ def _expected(row: RowKey, found: RowSum, folded: MemoryEngine | None) -> ShownR
     with localcontext(EXACT):
         for name, amount in found.amounts.items():
             made[name] = WIDE.add(made[name], amount) if name in made else amount
+    if number > 1:
+        made.pop(OWNER, None)  # the fold has one of them alone
     return made | {CONTRIBUTORS: number}
 
 
