@@ -31,7 +31,7 @@ from streamfold.errors import Contended, DeclarationError, NotOwned, damaged, ma
 from streamfold.keys.key import Key
 from streamfold.keys.marker import marker_key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, MARKED, OWNER, STATE, Table
-from streamfold.ledger.state_keys import identity_key, manifest_key
+from streamfold.ledger.state_keys import adopting_key, identity_key, manifest_key
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
@@ -88,6 +88,8 @@ def count_of(route: Route) -> int:
     return sum(1 for _ in guarded([route]))
 
 
+FROM = "from"
+"""In the manifest of an application whose state is being moved: its earlier name."""
 MARKED_KEYS = "marked"
 """The mark of a handler in the manifest: how many of its keys are in markers."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -122,14 +124,17 @@ class Ownership:
     """Compares the tables that a process writes with their markers, and marks those that have none.
 
     was: what the manifest notes. is_known: whether there is a manifest. sources: the source tables whose records were
-    seen.
+    seen. adopts: the application's rows are taken over, of whichever state they are.
     """
 
-    def __init__(self, runtime: Runtime, was: Marked, *, is_known: bool, sources: Iterable[str] = ()) -> None:
+    def __init__(
+        self, runtime: Runtime, was: Marked, *, is_known: bool, sources: Iterable[str] = (), adopts: bool = False
+    ) -> None:
         self.runtime = runtime
         self.app: Application = runtime.application
         self.was = was
         self.is_known = is_known
+        self.adopts = adopts
         self.moves = bool(was.identity) and runtime.settings.epoch > was.epoch  # the user says that the state fits
         served = [route for route in self.app.routes if runtime.settings.serves(route.group)]
         # An application without names of tables learns the name of its table with the first record.
@@ -165,6 +170,8 @@ class Ownership:
         names = {name: store.real_name(name) for name in {each.table for each in self.keys}}
         if not names or not (moved or self._lacks(names)):
             return self.was
+        if not self.is_known:
+            self._check_adopting(self.app.name)
         place = Place(self._identity(), store.named_table(STATE.name), {n: store.named_table(n) for n in names})
         for name in sorted(names):
             self._mark_table(name, place)
@@ -203,20 +210,33 @@ class Ownership:
         # Another group, or another application, may write the marker between the read and the write.
         for _ in self.runtime.tries():
             text = read_marker(self.runtime, key)
-            marker = parsed(text)
+            marker = before = parsed(text)
+            if self.adopts:
+                marker = {other: entry for other, entry in before.items() if other != self.app.name}
             epoch = self.runtime.settings.epoch
             check_marker(self.app, own, marker, place, epoch)
             after = entered(marker, self.app.name, own, place, epoch)
-            if after == marker:
+            if after == before:
                 return
             write_marker(self.runtime, own[0].key.table, key, text, after)  # read back by the next round
         raise Contended(f"The marker of table {name!r} was written by others {TRIES_MAX} times in a row: try again.")
+
+    def _check_adopting(self, application: str) -> None:
+        """Refuses a state of which only a part has the new name."""
+        key = adopting_key(application)
+        if found := self.runtime.engine.read_state([key], consistent=True).get(key):
+            raise NotOwned(
+                f"The state is being moved from application {found[FROM]!r} to {application!r}, and the command was "
+                f"stopped: run streamfold adopt --from {found[FROM]} again, with {application!r}."
+            )
 
     def _check_local(self) -> None:
         """Compares with the other applications of a store of this machine."""
         seekable = self.runtime.store.by_prefix
         if seekable is None:
             return
+        for partition in seekable.state_partitions(adopting_key("").pk):
+            self._check_adopting(partition.partition("#")[2])
         begins = manifest_key("").pk
         for partition in seekable.state_partitions(begins):
             other = partition.removeprefix(begins)
@@ -437,3 +457,12 @@ def change_marker(runtime: Runtime, key: Key, change: Change) -> None:
         if write_marker(runtime, key.table, at, text, after):
             return
     raise Contended(f"The marker of table {at[0]!r} was written by others {TRIES_MAX} times in a row: try again.")
+
+
+def take_out(runtime: Runtime, handler: str) -> None:
+    """Takes a handler whose rows are gone out of the markers of its tables, so that others may have the templates."""
+    if runtime.store.separate is None:
+        return
+    name = runtime.application.name
+    for each in guarded(route for route in runtime.application.routes if route.name == handler):
+        change_marker(runtime, each.key, lambda marker: without(marker, name, [handler]))

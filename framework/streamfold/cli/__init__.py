@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "streamfold.cli.explain",
     "diff": "streamfold.cli.diff",
     "retire": "streamfold.cli.state",
+    "adopt": "streamfold.cli.adopt",
     "state": "streamfold.cli.state",
     "settings": "streamfold.cli.routes",
     "doctor": "streamfold.cli.doctor",
@@ -60,7 +61,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "settings",
         "docs",
     ),
-    "Deploy and fill": ("template", "backfill", "rebuild", "jobs", "work", "search", "retire"),
+    "Deploy and fill": ("template", "backfill", "rebuild", "jobs", "work", "search", "retire", "adopt"),
     "Operate": ("doctor", "verify", "repair", "redrive", "audit", "state", "buckets"),
 }
 """The commands in the order of ``--help``, by what one wants to do."""
@@ -89,6 +90,7 @@ STOPPED: Mapping[str, str] = {
     "repair": DOES_THE_REST,
     "verify": DOES_THE_REST,
     "retire": DOES_THE_REST,
+    "adopt": DOES_THE_REST,
     "state": DOES_THE_REST,
     "jobs": DOES_THE_REST,
     "buckets": "If the mark was closed, it remains closed: no deltas are put. streamfold buckets --empty goes on, and "

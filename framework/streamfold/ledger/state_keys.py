@@ -136,6 +136,15 @@ def identity_key() -> StateKey:
     return StateKey("identity", NO_SORT)
 
 
+ADOPTING = "adopting"
+"""Begins the partitions of manifests that are moved to a new name of their application."""
+
+
+def adopting_key(application: str) -> StateKey:
+    """The key of the manifest of an application while the state is moved to its new name."""
+    return StateKey(f"{ADOPTING}#{application}", NO_SORT)
+
+
 def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 

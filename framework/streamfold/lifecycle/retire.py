@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, Manifest
+from streamfold.batch.ownership import take_out
 from streamfold.batch.stored_schema import drop_schema
 from streamfold.commit.buckets import WaitingDeltas, wait_for_items
 from streamfold.derivations import kept_words
@@ -136,6 +137,7 @@ class Retirement(TakenOut):
                 for target in route.targets
             ]
             drop_schema(self.runtime, self.handler, targets)
+            take_out(self.runtime, self.handler)
 
     def _drop_backlinks(self) -> None:
         begins = f"{BACKLINKS}#{self.runtime.application.name}#{self.handler}#"

@@ -33,6 +33,7 @@ PURPOSES = {
     "delta": "additions that wait for shared rows",
     "bucket": "who moves these additions, and which rows are shared",
     "manifest": "handlers and tables",
+    "identity": "the name of the state in the markers of tables",
     "source": "versions of rehearsed source items",
     "job": "runs over all items, and how far they are",
     "index": "search indexes that are rebuilt",
@@ -41,8 +42,8 @@ PURPOSES = {
     OTHERS: "all that applications of other names keep in this state",
 }
 """The purposes of items by the first word of their keys, and of items of other applications."""
-OF_ALL = ("search",)
-"""Words without an application in the key: a local index belongs to all that write to it."""
+OF_ALL = ("search", "identity")
+"""Words without an application in the key: a local index and the identity belong to all that write to the state."""
 OVERHEAD_BYTES = 100
 """The overhead of an item in DynamoDB (Developer Guide, CapacityUnitCalculations)."""
 

@@ -485,6 +485,7 @@ _describe_alike(
             All((Same("expected"), NoneOf("absent"), ROW_OR_NONE)),
             Update(SET_VALUES, REMOVE_NAMES, (AttributesOf("amounts"),)),
         ),
+        guarded.InsertItem: Description(All((GONE,)), Replace((AttributesOf("attributes"),)), returns_item=False),
         guarded.InsertRow: Description(All((GONE,)), Replace((AttributesOf("attributes"),)), returns_item=False),
         guarded.RemoveEmpty: Description(All((Is(CONTRIBUTORS, "=", ZERO),)), "Delete", returns_item=False),
         # Source items: a write of the application in the meantime wins.

@@ -361,6 +361,13 @@ class InsertRow(NamedTuple):
     attributes: Mapping[str, Any]
 
 
+class InsertItem(NamedTuple):
+    """Inserts a state item with these attributes. Refused if there is one."""
+
+    key: StateKey
+    attributes: Mapping[str, Any]
+
+
 class RemoveEmpty(NamedTuple):
     """Removes a row that counts no contributor any more."""
 
@@ -397,7 +404,7 @@ class NoteVersion(NamedTuple):
 
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
-StateWrite = Guard | PutState | DeleteState | SwapText | PutStoredCopy | SwapState | CounterWrite
+StateWrite = Guard | PutState | DeleteState | SwapText | PutStoredCopy | SwapState | CounterWrite | InsertItem
 GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
 OtherWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp | NoteVersion
 """Writes that no plan holds: each has a call of its own, but for ``NoteVersion``."""
