@@ -256,6 +256,16 @@ def _() -> Iterator[None]:
         yield
 
 
+@mutant(
+    "a run that reconciles a root takes its backlinks for granted",
+    None,
+    tests="tests/cli/test_search_backlinks.py::test_each_command_that_reconciles_puts_the_backlink_again",
+)
+def _() -> Iterator[None]:
+    with patch.object(referents, "lacking_backlinks", lambda *_: {}):
+        yield
+
+
 @mutant("referents are read before the counter of their root is raised", "lookups: search: both sides change")
 def _() -> Iterator[None]:
     raised = Indexing._raised
@@ -266,7 +276,7 @@ def _() -> Iterator[None]:
         OF_THREAD.early = {each.item: found for each, found in zip(roots, look_up(run.runtime, asked), strict=True)}
         return raised(run, roots, again=again)
 
-    def read_already(runtime: Any, runs: Any, _stored: Any) -> None:
+    def read_already(runtime: Any, runs: Any, _stored: Any, **_: Any) -> None:
         for each in runs:
             each.found = OF_THREAD.early[each.root.item]
         documents.note_references(runtime, runs)

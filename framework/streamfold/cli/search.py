@@ -410,7 +410,8 @@ def _note_failed(failed: Sequence[ItemFailed]) -> None:
 def _wrong_notes(found: VerifiedIndex) -> Iterator[Note]:
     """The first wrong documents."""
     for each in found.wrong[:WRONG_SHOWN]:
-        yield Note(f"{each.what}: document {name_text(each.id)} of {item_text(each.item)}")
+        document = f"document {name_text(each.id)} of " if each.id else ""
+        yield Note(f"{each.what}: {document}{item_text(each.item)}")
     if len(found.wrong) > WRONG_SHOWN:
         yield Note(f"... and {len(found.wrong) - WRONG_SHOWN} more.")
 
@@ -435,9 +436,10 @@ def verify(opened: Session) -> Report:
     is read again after the tolerance. If it has changed by then, it counts as moving, and not as different.
 
     \b
-    different  the function makes another document
-    missing    the document does not exist
-    ghost      the item of the document is gone, or makes no document
+    different         the function makes another document
+    missing           the document does not exist
+    ghost             the item of the document is gone, or makes no document
+    without backlink  changes of what the item looks up do not reach it
 
     \b
     Exit codes:
@@ -450,6 +452,8 @@ def verify(opened: Session) -> Report:
       streamfold search verify products --engine dynamodb --table main=shop-prod
       streamfold search verify products --full --repair --state shop.db
     """
+    from streamfold.derivations.search.maintenance import WITHOUT_BACKLINK
+
     given, index = opened.given, _index(opened)
     aliases = _aliases(opened, writes=given.repairs)
     verifier = IndexVerifier(opened.runtime, index, aliases.sink, index.alias, given.tolerance)
@@ -463,6 +467,10 @@ def verify(opened: Session) -> Report:
     numbers = ", ".join(f"{count:,} {what}" for what, count in counts.items())
     compared = counted(found.roots, "item")
     lines = [f"Index {index.alias}: {compared} compared; {numbers}; {found.moving:,} moving."]
+    lost = sum(each.what == WITHOUT_BACKLINK for each in found.wrong)
+    if lost:
+        who, whom = ("1 item refers", "it") if lost == 1 else (f"{lost:,} items refer", "them")
+        lines.append(f"{who} to others without a backlink: changes of these do not reach {whom}.")
     if found.untold:
         lines.append(f"The ids of {found.untold:,} documents do not name their items; these were not compared.")
     if given.repairs and found.wrong:
@@ -471,6 +479,7 @@ def verify(opened: Session) -> Report:
         "alias": index.alias,
         "items": found.roots,
         **counts,
+        **({"without_backlink": lost} if index.route.lookups else {}),
         "moving": found.moving,
         "untold": found.untold,
         "failed": len(found.failed),

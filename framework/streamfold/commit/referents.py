@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.commit.transactions import Several, by_table, in_slots, slices
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, ItemFault
-from streamfold.ledger.references import backlinks
+from streamfold.ledger.references import backlink_key, backlinks
 from streamfold.records.change import ABSENT, ItemKey, image_of
 from streamfold.records.images import Image
 from streamfold.routes.lookups import joined, referred
@@ -106,6 +106,27 @@ def _missing(runtime: Runtime, looking: _Looking) -> list[PutState]:
     route, item, _, _, held = looking.asked
     new = {key for name, key in looking.references.items() if name not in looking.referents and key not in held}
     return backlinks(runtime.application.name, route.name, item, sorted(new, key=str))
+
+
+def lacking_backlinks(
+    runtime: Runtime, references: Iterable[tuple[Route, ItemKey, Iterable[ItemKey]]]
+) -> dict[tuple[str, ItemKey], list[ItemKey]]:
+    """What items refer to without a backlink, by handler and item. ``references``: a handler, an item, its referents.
+
+    Raises ``EngineError`` if the state cannot be read.
+    """
+    name = runtime.application.name
+    wanted = {
+        backlink_key(name, route.name, referent, item): (route.name, item, referent)
+        for route, item, referents in references
+        for referent in referents
+    }
+    found = runtime.engine.read_state(wanted, consistent=True) if wanted else {}
+    lacking: dict[tuple[str, ItemKey], list[ItemKey]] = {}
+    for key, (handler, item, referent) in wanted.items():
+        if key not in found:
+            lacking.setdefault((handler, item), []).append(referent)
+    return lacking
 
 
 def put_backlinks(runtime: Runtime, puts: Iterable[PutState]) -> None:

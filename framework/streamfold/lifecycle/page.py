@@ -8,8 +8,7 @@ A contribution without a version gets ``BEFORE_ALL``, and through Kinesis a time
 (``lifecycle.sources``).
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
 from hashlib import sha256
@@ -22,15 +21,15 @@ from streamfold.batch.visits import Visit, VisitedHandler, VisitedItem, Visits, 
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Transaction, exceeds_transaction, pack
+from streamfold.commit.referents import lacking_backlinks
 from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.ledger.contribution import BEFORE_ALL
-from streamfold.ledger.references import backlink_key
 from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
 from streamfold.records.change import ItemKey
 from streamfold.records.encoded import to_json
 from streamfold.records.values import EXACT
-from streamfold.routes.route import REFERENT, SOURCE
+from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey, estimated_bytes
@@ -106,6 +105,13 @@ def _difference(visit: Visit, step: Step, lacking: int) -> Difference:
     image = sha256(to_json(visit.source).encode(errors="surrogatepass")).hexdigest() if visit.source else ""
     seen = f"{visit.held.revision}/{image}"
     return Difference(visit.wanted.item, step.route.name, visit.stored(step), visit.text(step), seen, lacking)
+
+
+def _referring(visits: Iterable[Visit]) -> Iterator[tuple[Route, ItemKey, Sequence[ItemKey]]]:
+    """The references that the ledger items of these visits have, by handler and item."""
+    for visit in visits:
+        for step in visit.steps:
+            yield step.route, visit.wanted.item, visit.held.references(step.route.name)
 
 
 class OrphanScan(NamedTuple):
@@ -194,9 +200,10 @@ class Pages:
         backlinks = 0  # that a run would put, each a write unit
         alone: list[VisitedItem] = []  # too large for one transaction: visited again, handler by handler
         found = visits.read(wanted)
-        lacking = self._lacking_backlinks(found) if self.dry_run else {}
+        lacking = lacking_backlinks(self.runtime, _referring(found)) if self.dry_run else {}  # read after the ledger
         for visit in found:
-            lacks = {step.route.name: lacking.get((visit.key, step.route.name), 0) for step in visit.steps}
+            own = {step.route.name: lacking.get((step.route.name, visit.wanted.item), ()) for step in visit.steps}
+            lacks = {name: len(referents) for name, referents in own.items()}
             differing = [step for step in visit.steps if self._is_written(visit, step) or lacks[step.route.name]]
             unit = visits.unit(visit, differing) if differing else None
             if unit is not None and len(differing) > 1 and exceeds_transaction(unit):
@@ -225,18 +232,6 @@ class Pages:
         for each in alone:
             for handler in each.handlers:
                 self._ledgers([each._replace(handlers=[handler])], report)
-
-    def _lacking_backlinks(self, visits: Iterable[Visit]) -> Counter[tuple[StateKey, str]]:
-        """The number of stored references without a backlink, by ledger item and handler. Read after the ledger."""
-        name = self.runtime.application.name
-        wanted = {
-            backlink_key(name, step.route.name, referent, visit.wanted.item): (visit.key, step.route.name)
-            for visit in visits
-            for step in visit.steps
-            for referent in visit.held.references(step.route.name)
-        }
-        found = self.runtime.engine.read_state(wanted, consistent=True) if wanted else {}
-        return Counter(where for key, where in wanted.items() if key not in found)
 
     def _is_written(self, visit: Visit, step: Step) -> bool:
         return visit.differs(step) or (self.always and step.route.name in visit.held.contributions)

@@ -297,7 +297,7 @@ class WrongDocument(NamedTuple):
 
     item: ItemKey
     id: str
-    what: str  # different, missing, ghost
+    what: str  # different, missing, ghost, without backlink
 
 
 @dataclass(slots=True)
@@ -405,9 +405,9 @@ def repair(runtime: Runtime, index: SearchIndex, wrong: Iterable[WrongDocument])
     """Reconciles the documents of these items with the items as they are now. Raises as ``Pages.reconcile``."""
     items: dict[ItemKey, set[str]] = {}
     for each in wrong:
-        items.setdefault(each.item, set()).add(each.id)
+        items.setdefault(each.item, set()).update([each.id] if each.id else ())
     if keeps_ids(index.route):
-        for item, ids in items.items():
+        for item, ids in ((item, ids) for item, ids in items.items() if ids):
             _note(runtime, index, item, ids)
     return Pages(runtime, [index.route.name]).reconcile(items)
 

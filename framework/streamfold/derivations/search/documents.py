@@ -465,19 +465,29 @@ def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
     return engine.read_sources(items) if items else {}
 
 
-def look_up_referents(runtime: Runtime, runs: Iterable[RootRun], stored: StoredItems, *, notes: bool = True) -> None:
+def look_up_referents(
+    runtime: Runtime, runs: Iterable[RootRun], stored: StoredItems, *, notes: bool = True, renews: bool = False
+) -> None:
     """Reads what the items of roots refer to: after these items, and after backlinks of new references are put.
 
-    ``notes``: they are put, and the counters' items hold the references then. Raises ``EngineError`` if a backlink
-    cannot be put, or a referent cannot be read.
+    ``notes``: they are put, and the counters' items hold the references then. ``renews``: backlinks of references that
+    the counters' items hold are put too, where one was lost. Raises ``EngineError`` if a backlink cannot be put, or a
+    referent cannot be read.
     """
     looking = [each for each in runs if each.root.route.lookups]
     if not looking:
         return
-    from streamfold.commit.referents import Asked, look_up  # few searches look others up
+    from streamfold.commit.referents import Asked, lacking_backlinks, look_up  # few searches look others up
 
+    lost = lacking_backlinks(runtime, [(*each.root[:2], each.held) for each in looking]) if renews else {}
     asked = [
-        Asked(each.root.route, each.root.item, image_of(stored.get(each.root.item)), each.root.fields, each.held)
+        Asked(
+            each.root.route,
+            each.root.item,
+            image_of(stored.get(each.root.item)),
+            each.root.fields,
+            {*each.held}.difference(lost.get((each.root.route.name, each.root.item), ())),
+        )
         for each in looking
     ]
     for each, found in zip(looking, look_up(runtime, asked, notes=notes), strict=True):

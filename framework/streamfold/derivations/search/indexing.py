@@ -300,8 +300,13 @@ class Indexing:
         sink: Sink,
         fails: Fails,
         marks: Mapping[str, IndexMark] | None = None,
+        *,
+        renews: bool = False,
     ) -> None:
-        """``marks``: of all aliases of the batch, if they were read already."""
+        """``marks``: of all aliases of the batch, if they were read already. ``renews``: lost backlinks are put, for a
+        run that reconciles items, and follows no change of them.
+        """
+        self.renews = renews
         self.runtime = runtime
         self.sink = sink
         self.fails = fails
@@ -336,7 +341,7 @@ class Indexing:
         runs = self._raised(roots, again=again)
         try:
             stored = self._stored(runs)
-            look_up_referents(self.runtime, runs, stored)
+            look_up_referents(self.runtime, runs, stored, renews=self.renews)
         except EngineUnavailable as error:
             self._fail_all(runs, error)
             return overtaken

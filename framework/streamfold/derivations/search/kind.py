@@ -116,6 +116,9 @@ class Search(Derivation):
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Indexes the roots of a batch, search by search. A missing index does not delay the documents of others."""
+        return self._finished(deferred, finishing, renews=False)
+
+    def _finished(self, deferred: Sequence[Deferred], finishing: Finishing, *, renews: bool) -> Outcome:
         from streamfold.commit.outcome import Outcome
         from streamfold.derivations.search.indexes import sink_of
 
@@ -133,7 +136,7 @@ class Search(Derivation):
                 outcome.count(NOT_INDEXED, route.name, len(roots))
                 continue
             try:
-                outcome += self._indexed(roots, finishing, sink, fails, marks)
+                outcome += self._indexed(roots, finishing, sink, fails, marks, renews=renews)
             except Exception as error:
                 if not is_fatal(error):
                     raise
@@ -168,19 +171,21 @@ class Search(Derivation):
         sink = sink_of(finishing, asked_for=True)
         if sink is None:
             raise _no_index(work.route)
-        return self._indexed([root_of(work)], finishing, sink, fails)
+        return self._indexed([root_of(work)], finishing, sink, fails, renews=True)
 
     def reconcile_all(self, works: Sequence[Work], finishing: Finishing) -> Outcome:
         """Indexes the documents of many items at once."""
         from streamfold.derivations.search.documents import root_of
 
-        return self.finish([*map(root_of, works)], finishing)
+        return self._finished([*map(root_of, works)], finishing, renews=True)
 
     @staticmethod
-    def _indexed(roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any, marks: Any = None) -> Outcome:
+    def _indexed(
+        roots: Iterable[Root], finishing: Finishing, sink: Any, fails: Any, marks: Any = None, *, renews: bool
+    ) -> Outcome:
         from streamfold.derivations.search.indexing import Indexing
 
-        return Indexing(finishing.runtime, sink, fails, marks).index(roots)
+        return Indexing(finishing.runtime, sink, fails, marks, renews=renews).index(roots)
 
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import NO_CALLS, STATE, Permission, Place, dynamodb, tables_of

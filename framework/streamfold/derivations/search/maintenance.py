@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from streamfold.commit.referents import lacking_backlinks
 from streamfold.derivations.expected import Expected, History, Values, referents_of
 from streamfold.derivations.search.documents import (
     Root,
@@ -52,6 +53,8 @@ from streamfold.writes.guarded import RowKey
 MILLISECONDS = 1000
 
 DIFFERENT, MISSING, GHOST = "different", "missing", "ghost"
+WITHOUT_BACKLINK = "without backlink"
+"""The result for an item that refers to another one without a backlink: changes of the other one do not reach it."""
 
 PAGE_DOCUMENTS = 500
 GONE_ALREADY = (404, CONFLICT)
@@ -112,7 +115,7 @@ class Copying:
     def _made(self, runs: Sequence[RootRun]) -> tuple[list[RootRun], list[Root]]:
         """The roots whose documents may be sent, and those that other runs overtook."""
         stored = known_sources(self.runtime.engine, runs)  # after the counters
-        look_up_referents(self.runtime, runs, stored)
+        look_up_referents(self.runtime, runs, stored, renews=True)
         ready: list[RootRun] = []
         overtaken: list[Root] = []
         for each in runs:
@@ -160,9 +163,12 @@ class ShownRoot(NamedTuple):
     number: int
     expected: Mapping[str, Mapping[str, Any]]
     found: Mapping[str, Mapping[str, Any]]
+    lacking: int = 0  # references of its item without a backlink
 
     def differences(self) -> Iterator[tuple[str, str]]:
-        """The problem of each wrong document, with its id."""
+        """The problem of each wrong document, with its id; of a lost backlink, without one."""
+        if self.lacking:
+            yield WITHOUT_BACKLINK, ""
         for name in sorted(self.expected.keys() | self.found.keys()):
             if name not in self.found:
                 yield MISSING, name
@@ -195,9 +201,20 @@ class Comparing:
         }
         found = self.sink.read(self.index, set().union(*ids.values())) if runs else {}
         visible = {name: own_fields(held.body) for name, held in found.items() if _is_visible(held)}
-        return Compared([self._shown(each, ids[each.root.item], visible) for each in runs], failed)
+        lacking = self._lacking([*runs, *(each for each, _ in failed)])
+        shown = [self._shown(each, ids[each.root.item], visible) for each in runs]
+        # Where the function raises, the referent may be to blame: its next change has to reach the item.
+        shown += [ShownRoot(each.root, each.number, {}, {}) for each, _ in failed if lacking.get(each.root.item)]
+        shown = [each._replace(lacking=lacking.get(each.root.item, 0)) for each in shown]
+        return Compared(shown, [(each.root, error) for each, error in failed])
 
-    def _made(self, roots: Sequence[Root]) -> tuple[list[RootRun], list[tuple[Root, Exception]]]:
+    def _lacking(self, runs: Sequence[RootRun]) -> dict[ItemKey, int]:
+        """How many references of each item lack their backlink. Read last: it is put before all else is."""
+        looking = [(*each.root[:2], each.references) for each in runs if each.root.route.lookups]
+        found = lacking_backlinks(self.runtime, looking) if looking else {}
+        return {item: len(referents) for (_, item), referents in found.items()}
+
+    def _made(self, roots: Sequence[Root]) -> tuple[list[RootRun], list[tuple[RootRun, Exception]]]:
         engine = self.runtime.engine
         keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
         counters = engine.read_state(keys, consistent=True) if keys else {}
@@ -205,13 +222,13 @@ class Comparing:
         stored = known_sources(engine, runs)
         look_up_referents(self.runtime, runs, stored, notes=False)
         made: list[RootRun] = []
-        failed: list[tuple[Root, Exception]] = []
+        failed: list[tuple[RootRun, Exception]] = []
         for each in runs:
             with ItemFault(EngineUnavailable) as fault:
                 reconcile(each, engine, stored, self.runtime.settings, None)
                 made.append(each)
             if fault.error is not None:
-                failed.append((each.root, fault.error))
+                failed.append((each, fault.error))
         return made, failed
 
     @staticmethod
