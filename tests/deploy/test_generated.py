@@ -588,3 +588,28 @@ def test_three_groups_on_one_stream_are_noted_and_no_mistake(deployment_of):
     (finding,) = checked(template, app)
     assert (finding.level, finding.resource) == ("advice", "BillingProjector")
     assert any("has 3 readers" in note and "Kinesis" in note for note in notes(template))
+
+
+# Tables of other stacks.
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("made", [lambda name: {"Fn::ImportValue": name}, lambda name: {"Ref": f"Outside{name}"}])
+def test_a_table_of_another_stack_beside_one_of_this_is_right(deployment_of, is_read, made):
+    router, first, second = Router(), Table("first"), Table("second")
+    into = Key("TOTAL", "ALL", table=second)
+    router.view(Key("ORDER#{order_id}", "X", table=first), into=into, name="one")(lambda order: Row(orders=Count()))
+    if is_read:
+        into = Key("PRODUCTS", "ALL", table=second)
+        router.view(Key("SKU#{sku}", "X", table=second), into=into, name="two")(lambda product: Row(products=Count()))
+    app = App("drawn", routers=[router])
+    content = json.loads(json.dumps(SamTemplate(deployment_of(app)).content))
+    del content["Resources"]["FirstTable"]
+    content["Parameters"] |= {f"OutsideFirstTable{end}": {"Type": "String"} for end in ("", "Arn", "StreamArn")}
+    text = json.dumps(content["Resources"]).replace('{"Ref": "FirstTable"}', json.dumps(made("FirstTable")))
+    for end in ("Arn", "StreamArn"):
+        text = text.replace(f'{{"Fn::GetAtt": ["FirstTable", "{end}"]}}', json.dumps(made(f"FirstTable{end}")))
+    content["Resources"] = json.loads(text)
+    assert [
+        each for each in check_template(app, "drawn_handlers", TemplateFile(content)) if each.level == "wrong"
+    ] == []

@@ -19,17 +19,28 @@ from streamfold.errors import SettingsError
 ALTERNATIVES_MAX = 32
 """Of one value: more conditions than five within one property are not taken apart."""
 VARIABLE = re.compile(r"\$\{([A-Za-z0-9:.]+)\}")
+OWN_PLACE = r"(?:Region|\$\{\w+\}|\*)?:(?:AccountId|\$\{\w+\}|\*)?"
+"""Region and account of an ARN that may be the stack's own: as pseudo parameters, as parameters, or any."""
 ARNS = (
-    (re.compile(r"arn:[^:]+:dynamodb:[^:]*:[^:]*:table/(\$\{\w+\})$"), ".Arn"),
+    (re.compile(rf"arn:[^:]+:dynamodb:{OWN_PLACE}:table/(\$\{{\w+\}})$"), ".Arn"),
     (re.compile(r"arn:[^:]+:s3:::(\$\{\w+\})(?=$|/)"), ".Arn"),
-    (re.compile(r"arn:[^:]+:sqs:[^:]*:[^:]*:(\$\{\w+\})\.QueueName\}$"), ".Arn"),
-    (re.compile(r"arn:[^:]+:logs:[^:]*:[^:]*:log-group:(\$\{\w+\}):\*$"), ".Arn"),
+    (re.compile(rf"arn:[^:]+:sqs:{OWN_PLACE}:(\$\{{\w+)\.QueueName\}}$"), ".Arn"),
+    (re.compile(rf"arn:[^:]+:logs:{OWN_PLACE}:log-group:(\$\{{\w+\}}):\*$"), ".Arn"),
 )
-"""ARNs that name a resource by its name, in place of ``!GetAtt NAME.Arn``. The colons of a pseudo parameter's text are
-those of ``PSEUDO`` below."""
+"""ARNs that name a resource by its name, in place of ``!GetAtt NAME.Arn``. One with a region or an account written out
+stays as it is, because it is the resource's only where the stack lies there. The colons of a pseudo parameter's text
+are those of ``PSEUDO`` below."""
 PSEUDO = re.compile(r"\$\{AWS::(\w+)\}")
 NAME_PROPERTIES = ("TableName", "QueueName", "BucketName", "FunctionName", "RoleName", "LogGroupName", "Name")
 """Properties by which a resource has a name of its own, which other values may give in place of a reference."""
+ARN_ENDS = {
+    "AWS::DynamoDB::Table": ("dynamodb", "table/"),
+    "AWS::S3::Bucket": ("s3", ""),
+    "AWS::SQS::Queue": ("sqs", ""),
+    "AWS::Logs::LogGroup": ("logs", "log-group:"),
+    "AWS::Kinesis::Stream": ("kinesis", "stream/"),
+}
+"""The service of a resource's ARN, and what stands before the name at its end."""
 DYNAMIC = "{{resolve:"
 """Begins a dynamic reference, to Secrets Manager or the Parameter Store."""
 
@@ -285,7 +296,21 @@ class TemplateFile:
         for name in named or [self._named.get(value, "")]:
             if name in self.resources:
                 return self.resources[name]
+        if value.startswith("arn:") and not named:
+            return next((each for each in self.resources.values() if self.is_arn_of(each, value)), None)
         return None
+
+    def is_arn_of(self, resource: Resource, text: str) -> bool:
+        """Whether a text is the ARN of a resource: a reference, or an ARN with its name, which may be written out."""
+        if text == f"${{{resource.name}.Arn}}":
+            return True
+        own = [str(resource.properties[name]) for name in NAME_PROPERTIES if name in resource.properties]
+        pieces = PSEUDO.sub(r"\1", text).split(":", 5)
+        service, before = ARN_ENDS.get(resource.type, ("", ""))
+        if len(pieces) < 6 or pieces[0] != "arn" or pieces[2] != service:
+            return False
+        named = [f"${{{resource.name}}}", f"${{{resource.name}.QueueName}}", *own]
+        return pieces[5].removesuffix(":*") in [before + name for name in named]
 
     def is_parameter_hidden(self, value: Any) -> bool:
         """Whether a value is a parameter that AWS shows nobody (``NoEcho``), or a dynamic reference to a secret."""
@@ -341,6 +366,19 @@ def canonical(text: str) -> str:
         if found := pattern.match(plain):
             return f"{found[1].removesuffix('}')}{attribute}}}{plain[found.end() :]}"
     return text
+
+
+WRITTEN_PLACE = re.compile(r"arn:[^:]+:(?:dynamodb|sqs|logs|kinesis|es|aoss|kms):([^:]*):([^:]*):")
+
+
+def written_place(text: str) -> str:
+    """The region and the account that an ARN writes out, for a person; empty without any."""
+    found = WRITTEN_PLACE.match(PSEUDO.sub(r"\1", text))
+    if found is None:
+        return ""
+    region = f"region {found[1]}" if re.fullmatch("[a-z0-9-]+", found[1]) else ""
+    account = f"account {found[2]}" if found[2].isdecimal() else ""
+    return " and ".join(filter(None, (region, account)))
 
 
 def is_bucket_arn(text: str) -> bool:

@@ -177,6 +177,9 @@ def _check_meaning(review: Review, found: FoundFunction, name: str, text: str) -
     path, setting = f"{VARIABLES}.{name}", name.removeprefix(PREFIX).lower()
     if setting == "engine":
         review.wrong(found.name, path, "a function with it works on a local file: expected no such setting on AWS")
+    elif setting == "observe" and text == "off":
+        text = "no metric of the function is written, and alarms on refused, parked and different items never rise"
+        review.wrong(found.name, path, f"it is off: {text}. Expected lines, powertools or traced")
     elif setting == "older_code" and Settings.from_environment({name: text}).older_code:
         review.advise(found.name, path, "it is on, for a rollback: set it off once one version runs again")
     elif setting == "handlers_off":

@@ -85,7 +85,9 @@ def tables_of(review: Review, found: FoundFunction, mapping: Mapped) -> Iterator
         sends_to = None
         if table is not None:
             (sends_to,) = review.values(table.properties, "KinesisStreamSpecification.StreamArn")[:1]
-        if stream is None:
+        if stream is None and table is not None and (isinstance(source, Unknown) or source is None):
+            is_it = sends_to == source  # the stream of a table of this template is known
+        elif stream is None:
             is_it = isinstance(source, Unknown) or source is None or _names(source, given)
         elif table is None:  # it is of another stack, and may send its changes to this stream of Kinesis
             is_it = stream.type.startswith("AWS::Kinesis")
@@ -175,7 +177,11 @@ def _check_filter(review: Review, found: FoundFunction, mapping: Mapped, *, kine
             text = f"it has {len(patterns)} patterns: AWS takes {PATTERNS_MAX} unless it grants more"
             review.advise(mapping.resource, path, text)
         branches = [branch for text in patterns for branch in _branches(json.loads(text), kinesis=kinesis)]
-        for table in tables_of(review, found, mapping):
+        tables = [*tables_of(review, found, mapping)]
+        dropped = {table: _dropped(found, table, branches) for table in tables}
+        if len(tables) > 1 and not all(dropped.values()):  # a stream of another stack is of one of these tables
+            tables = [table for table in tables if not dropped[table]]
+        for table in tables:
             _check_wanted(review, found, mapping, table, branches)
 
 
@@ -218,11 +224,7 @@ def _check_wanted(
 ) -> None:
     """Every key that a handler reads passes by a pattern that asks for nothing but keys."""
     path = f"{mapping.path}.FilterCriteria"
-    wanted: dict[Key, list[str]] = {}
-    for key, route in found.function.subscribed.get(table, ()):
-        wanted.setdefault(key, []).append(route.name)
-    dropped = {key: names for key, names in wanted.items() if not any(_covers(each, key) for each in branches)}
-    if dropped:
+    if dropped := _dropped(found, table, branches):
         key, names = next(iter(dropped.items()))
         asking = next((each.other for each in branches if each.other and _covers(_Branch(each.keys, None), key)), None)
         why = (
@@ -237,6 +239,14 @@ def _check_wanted(
         )
     else:
         _advise_rows(review, found, mapping, table)
+
+
+def _dropped(found: FoundFunction, table: str, branches: Sequence[_Branch]) -> dict[Key, list[str]]:
+    """The keys of a table that no pattern lets through, with the handlers that read them."""
+    wanted: dict[Key, list[str]] = {}
+    for key, route in found.function.subscribed.get(table, ()):
+        wanted.setdefault(key, []).append(route.name)
+    return {key: names for key, names in wanted.items() if not any(_covers(each, key) for each in branches)}
 
 
 def _advise_rows(review: Review, found: FoundFunction, mapping: Mapped, table: str) -> None:

@@ -1,6 +1,7 @@
 """The roles of a template: each function may do what its handlers and its mapping do, and nothing else."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -8,15 +9,38 @@ from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
-from streamfold.deploy.template_file import ABSENT, Resource, Unknown
+from streamfold.deploy.template_file import ABSENT, PSEUDO, VARIABLE, Resource, Unknown, written_place
 from streamfold.settings.readers import PREFIX
 
 LAMBDA = "lambda.amazonaws.com"
 SERVICES = ("dynamodb", "kinesis", "s3", "sqs", "es", "logs")
 """Services that the framework calls. What a function is allowed of others is its handlers' own business."""
-MANAGED = ("AWSXRayDaemonWriteAccess", "CloudWatchLambdaInsightsExecutionRolePolicy", "AWSLambdaVPCAccessExecutionRole")
-"""Policies of AWS that let a function be traced, measured and put into a network, and read nothing."""
+LOG_ACTIONS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
+MANAGED: Mapping[str, Sequence[str]] = {
+    "AWSLambdaBasicExecutionRole": LOG_ACTIONS,
+    "AWSLambdaVPCAccessExecutionRole": LOG_ACTIONS,
+    "AWSXRayDaemonWriteAccess": (),
+    "CloudWatchLambdaInsightsExecutionRolePolicy": (),
+}
+"""Policies of AWS that let a function write its log, be traced, measured and put into a network, and read nothing. With
+the actions that a function needs (AWS Managed Policy Reference)."""
 EVERY_STREAM = "SAM would add a policy that reads every stream of the account"
+ALWAYS_HOLD = (
+    "aws:securetransport",
+    "aws:requestedregion",
+    "aws:principalaccount",
+    "aws:resourceaccount",
+    "aws:sourceaccount",
+    "aws:resourceorgid",
+    "aws:principalorgid",
+    "kms:viaservice",
+    "kms:calleraccount",
+)
+"""Keys of conditions that hold for a function's calls, where they name the stack's own region, account and services."""
+
+
+EVERY_NAME = r"(?:\*(?:/\*)?|table/\*(?:/.*)?|stream/\*|log-group:\*(?::\*)?)"
+"""Ends the ARN of all buckets, queues, tables, streams or log groups."""
 
 
 class Granted(NamedTuple):
@@ -34,7 +58,10 @@ def check_policies(review: Review) -> None:
     for found in review.functions:
         (value,) = review.values(found.resource.properties, "Role")[:1]
         role = review.template.resource_of(value)
-        if value is ABSENT:
+        if value is ABSENT and "Policies" in found.resource.properties:
+            text = f"SAM's policies are not read here, and {EVERY_STREAM}: expected a role of its own, Role"
+            review.advise(found.name, "Properties.Policies", text)
+        elif value is ABSENT:
             review.wrong(found.name, "Properties.Role", f"it is missing: expected a role of its own, {EVERY_STREAM}")
         elif role is None:
             review.advise(found.name, "Properties.Role", f"{described(value)}, which this template does not hold")
@@ -43,7 +70,7 @@ def check_policies(review: Review) -> None:
                 checked.add(role.name)
                 _check_trust(review, role)
                 _check_managed(review, role)
-            _check_granted(review, found, role, list(_granted(review, role)))
+            _check_granted(review, found, role, list(_statements(review, role)))
 
 
 def _check_trust(review: Review, role: Resource) -> None:
@@ -69,18 +96,51 @@ def _check_managed(review: Review, role: Resource) -> None:
                 review.wrong(role.name, "Properties.ManagedPolicyArns", text)
 
 
-def _granted(review: Review, role: Resource) -> Iterator[Granted]:
-    """The actions that a role allows: by its own policies, and by those that are attached to it."""
+class Statement(NamedTuple):
+    """A statement of a policy of a role."""
+
+    role: str  # the resource that has it
+    path: str
+    given: Mapping[str, Any]
+
+    @property
+    def granted(self) -> Iterator[Granted]:
+        for action in _several(self.given.get("Action")):
+            for resource in _several(self.given.get("Resource")):
+                yield Granted(str(action), resource, self.role, self.path)
+
+    def denies(self, permission: Permission, places: "_Places") -> bool:
+        """Whether it denies a permission that a function needs, its condition aside."""
+        acts = [fnmatchcase(permission.action.lower(), each.lower()) for each in map(str, self._named("Action"))]
+        reached = [_reaches(each, permission, places) for each in self._named("Resource")]
+        is_action = any(acts) != ("NotAction" in self.given)
+        return is_action and any(reached) != ("NotResource" in self.given)
+
+    def _named(self, what: str) -> list[Any]:
+        return _several(self.given.get(what, self.given.get(f"Not{what}")))
+
+
+def _reaches(resource: Any, permission: Permission, places: "_Places") -> bool:
+    if isinstance(resource, Unknown):
+        return False
+    service = permission.action.partition(":")[0]
+    text = PSEUDO.sub(r"\1", str(resource))
+    every = re.fullmatch(rf"arn:[^:]*:(?:{service}|\*):[^:]*:[^:]*:{EVERY_NAME}", text) is not None
+    return resource == "*" or every or places.are(permission.place, str(resource), strictly=True)
+
+
+def _statements(review: Review, role: Resource) -> Iterator[Statement]:
+    """The statements of a role's policies: its own, and those that are attached to it."""
     for number, policy in enumerate(role.properties.get("Policies") or ()):
         path = f"Properties.Policies.{number}.PolicyDocument.Statement"
-        yield from _allowed(review, role.name, path, policy.get("PolicyDocument"))
+        yield from _of_document(review, role.name, path, policy.get("PolicyDocument"))
     for other in review.template.of_type("AWS::IAM::Policy", "AWS::IAM::RolePolicy", "AWS::IAM::ManagedPolicy"):
         roles = other.properties.get("Roles") or [other.properties.get("RoleName")]
         named = [review.template.resource_of(review.template.first(each)) for each in roles]
         attached = [review.template.resource_of(each) for each in _listed(review, role, "ManagedPolicyArns")]
         if role in named or other in attached:
             path = "Properties.PolicyDocument.Statement"
-            yield from _allowed(review, other.name, path, other.properties.get("PolicyDocument"))
+            yield from _of_document(review, other.name, path, other.properties.get("PolicyDocument"))
 
 
 def _listed(review: Review, role: Resource, name: str) -> list[Any]:
@@ -88,19 +148,46 @@ def _listed(review: Review, role: Resource, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _allowed(review: Review, name: str, path: str, document: Any) -> Iterator[Granted]:
+def _of_document(review: Review, name: str, path: str, document: Any) -> Iterator[Statement]:
     found = document.get("Statement", ()) if isinstance(document, Mapping) else ()
     for number, given in enumerate([found] if isinstance(found, Mapping) else found):
         for statement in review.template.alternatives(given):
-            if not isinstance(statement, Mapping) or statement.get("Effect") != "Allow":
-                continue
-            for key in ("NotAction", "NotResource"):
-                if key in statement:
-                    text = "it allows all but some: expected the actions and resources themselves"
-                    review.wrong(name, f"{path}.{number}.{key}", text)
-            for action in _several(statement.get("Action")):
-                for resource in _several(statement.get("Resource")):
-                    yield Granted(str(action), resource, name, f"{path}.{number}")
+            if isinstance(statement, Mapping):
+                yield Statement(name, f"{path}.{number}", statement)
+
+
+def _check_statement(review: Review, statement: Statement) -> None:
+    """Notes what a statement allows too widely, or under a condition that nobody evaluates here."""
+    for key in ("NotAction", "NotResource"):
+        if key in statement.given:
+            text = "it allows all but some: expected the actions and resources themselves"
+            review.wrong(statement.role, f"{statement.path}.{key}", text)
+    for resource in _several(statement.given.get("Resource")):
+        place = "" if isinstance(resource, Unknown) else written_place(str(resource))
+        if place and review.template.resource_of(resource) is not None:
+            text = (
+                f"it is of {place}, and the resource lies where its stack does: expected the stack's own, !GetAtt or "
+            )
+            review.advise(
+                statement.role, f"{statement.path}.Resource", f"{text}${{AWS::Region}} and ${{AWS::AccountId}}"
+            )
+    if asked := _conditions(statement.given.get("Condition")):
+        text = f"it allows under a condition on {', '.join(asked)}, which nobody evaluates here: expected none"
+        review.advise(statement.role, f"{statement.path}.Condition", text)
+
+
+def _conditions(condition: Any) -> list[str]:
+    """The keys of a condition that may not hold for a call of a function."""
+    operators = condition.values() if isinstance(condition, Mapping) else ()
+    asked = {str(key): value for keys in operators if isinstance(keys, Mapping) for key, value in keys.items()}
+    return sorted(key for key, value in asked.items() if not _holds(key, value))
+
+
+def _holds(key: str, value: Any) -> bool:
+    if key.lower() == "aws:securetransport":
+        return str(value).lower() == "true"
+    own = all("${AWS::" in str(each) for each in _several(value))
+    return key.lower() in ALWAYS_HOLD and (own or key.lower().endswith(("orgid", "viaservice")))
 
 
 def _several(value: Any) -> list[Any]:
@@ -126,9 +213,13 @@ WORDS = {
 """How a message names a place."""
 
 
-def _check_granted(review: Review, found: FoundFunction, role: Resource, granted: list[Granted]) -> None:
+def _check_granted(review: Review, found: FoundFunction, role: Resource, statements: list[Statement]) -> None:
     places = _Places(review, found)
     needed = set(places.needed())
+    allowing = [each for each in statements if each.given.get("Effect") == "Allow"]
+    for allowed in allowing:
+        _check_statement(review, allowed)
+    granted = [each for statement in allowing for each in statement.granted]
     unused: dict[Granted, list[str]] = {}  # by what was granted, without its action
     for each in granted:
         if _is_unused(review, found, each, needed, places):
@@ -137,14 +228,107 @@ def _check_granted(review: Review, found: FoundFunction, role: Resource, granted
         what = f"{', '.join(actions)} on {each.resource} {'is' if len(actions) == 1 else 'are'} allowed"
         review.wrong(each.role, each.path, f"{what}, and {found.name} never does that")
     lacking: dict[Place, list[str]] = {}
+    managed = _by_managed(review, role)
     for permission in needed:
-        if not any(_covers(each, permission, places) for each in granted):
+        if permission.action not in managed and not any(_covers(each, permission, places) for each in granted):
             lacking.setdefault(permission.place, []).append(permission.action)
     for place, actions in sorted(lacking.items()):
         what = f"{', '.join(sorted(actions))} on {WORDS[place.kind].format(place.name)}"
         verb = "is" if len(actions) == 1 else "are"
         text = f"{what} {verb} not allowed, and {found.name} needs {'it' if verb == 'is' else 'them'} for its handlers"
         review.wrong(role.name, "Properties.Policies", text)
+    _check_denied(review, found, statements, needed, places)
+    _check_keys(review, found, role, granted, needed, places)
+    if "PermissionsBoundary" in role.properties:
+        text = "it may take away what the policies allow, and nobody reads it here: expected none"
+        review.advise(role.name, "Properties.PermissionsBoundary", text)
+
+
+def _by_managed(review: Review, role: Resource) -> set[str]:
+    """The actions that policies of AWS allow."""
+    names = [str(each).rpartition("/")[2] for each in _listed(review, role, "ManagedPolicyArns")]
+    return {action for name in names for action in MANAGED.get(name, ())}
+
+
+def _check_denied(
+    review: Review, found: FoundFunction, statements: list[Statement], needed: set[Permission], places: "_Places"
+) -> None:
+    for each in statements:
+        if each.given.get("Effect") != "Deny":
+            continue
+        condition = each.given.get("Condition")
+        if "SecureTransport" in str(condition):  # a call without encryption is never made
+            continue
+        denied = sorted({permission.action for permission in needed if each.denies(permission, places)})
+        if denied:
+            note = review.advise if condition else review.wrong
+            text = f"it denies {', '.join(denied[:3])}{f' and {len(denied) - 3} more' * (len(denied) > 3)}"
+            when = " under a condition that nobody evaluates here" if condition else ""
+            note(each.role, each.path, f"{text}, which {found.name} needs{when}: expected no such statement")
+
+
+def _check_keys(
+    review: Review,
+    found: FoundFunction,
+    role: Resource,
+    granted: list[Granted],
+    needed: set[Permission],
+    places: "_Places",
+) -> None:
+    """Who uses something with a key of its own needs the key: AWS encrypts it with the rights of the caller."""
+    lacking: dict[str, set[str]] = {}
+    for permission in needed:
+        for resource in places.resources(permission.place):
+            for key in _keys_of(review, resource):
+                for action in _key_actions(permission):
+                    if not any(_opens(review, each, action, key) for each in granted):
+                        lacking.setdefault(action, set()).add(resource.name)
+    for action, names in sorted(lacking.items()):
+        text = f"{action} on the key of {' and '.join(sorted(names))} is not allowed, and {found.name} uses "
+        review.wrong(role.name, "Properties.Policies", f"{text}{'it' if len(names) == 1 else 'them'}")
+
+
+KEY_PATHS = {
+    "AWS::DynamoDB::Table": "SSESpecification.KMSMasterKeyId",
+    "AWS::SQS::Queue": "KmsMasterKeyId",
+    "AWS::Kinesis::Stream": "StreamEncryption.KeyId",
+}
+SERVICE_KEY = re.compile(r"(?:.*:)?alias/aws/[a-z0-9]+")
+"""A key that the service itself has: everybody who may use the service may use it."""
+
+
+def _keys_of(review: Review, resource: Resource) -> list[Any]:
+    """The keys of its own that a resource may have."""
+    if resource.type == "AWS::S3::Bucket":
+        rules = review.values(resource.properties, "BucketEncryption.ServerSideEncryptionConfiguration")
+        given = [rule for each in rules if isinstance(each, list) for rule in each if isinstance(rule, Mapping)]
+        by_default = [rule.get("ServerSideEncryptionByDefault") for rule in given]
+        found = [each.get("KMSMasterKeyID", ABSENT) for each in by_default if isinstance(each, Mapping)]
+    else:
+        path = KEY_PATHS.get(resource.type)
+        found = review.values(resource.properties, path) if path else []
+    return [each for each in found if each is not ABSENT and not SERVICE_KEY.fullmatch(str(each))]
+
+
+def _key_actions(permission: Permission) -> Sequence[str]:
+    """What a call asks of the key: S3 and SQS make a data key for what they write (Developer Guides, encryption)."""
+    if permission.action in ("s3:ListBucket", "sqs:DeleteMessage", "sqs:GetQueueAttributes"):
+        return ()
+    if permission.action == "s3:PutObject":
+        return ("kms:GenerateDataKey",)
+    if permission.action == "sqs:SendMessage":
+        return ("kms:Decrypt", "kms:GenerateDataKey")
+    return ("kms:Decrypt",)
+
+
+def _opens(review: Review, each: Granted, action: str, key: Any) -> bool:
+    if not fnmatchcase(action.lower(), each.action.lower()):
+        return False
+    named = isinstance(each.resource, str) and not isinstance(key, Unknown)
+    if not named or "*" in each.resource or "alias/" in str(key):
+        return not isinstance(key, Unknown) or not isinstance(each.resource, Unknown) or each.resource == key
+    own, other = review.template.resource_of(key), review.template.resource_of(each.resource)
+    return each.resource == key or (own is not None and own == other)
 
 
 def _is_unused(review: Review, found: FoundFunction, each: Granted, needed: set[Permission], places: "_Places") -> bool:
@@ -203,12 +387,30 @@ class _Places:
             if each.type == "Kinesis":
                 yield from tables_of(self.review, self.found, each)
 
-    def are(self, place: Place, resource: str) -> bool:
+    def resources(self, place: Place) -> Iterator[Resource]:
+        """The resources of the template that a place is, or that keep it."""
+        found: list[Any] = []
+        match place.kind:
+            case "table" | "state" | "stream":
+                found = [self.found.variables.get(self._table_variable(place))]
+                if place.kind == "stream":
+                    found += [each.source for each in self.found.mappings if each.type == "Kinesis"]
+            case "queue":
+                found = [self.found.variables.get(PREFIX + "JOBS")]
+            case "failures":
+                found = [*self._failure_buckets()]
+            case "parked" | "archive":
+                found = [self.found.variables.get(PREFIX + ("PARK" if place.kind == "parked" else "ARCHIVE"))]
+        for value in found:
+            if (named := self.review.template.resource_of(self.review.template.first(value))) is not None:
+                yield named
+
+    def are(self, place: Place, resource: str, *, strictly: bool = False) -> bool:
         """Whether a text is the ARN of a place, or may be: the template does not say what the place is, and a finding
-        of its own says so.
+        of its own says so. ``strictly``: not if it only may be.
         """
         if not self._is_known(place):
-            return True
+            return not strictly
         match place.kind:
             case "table" | "state":
                 return self._is_table(self._table_variable(place), resource)
@@ -218,15 +420,20 @@ class _Places:
             case "queue":
                 jobs = self.review.template.first(self.found.variables.get(PREFIX + "JOBS", ABSENT))
                 queue = self.review.template.resource_of(jobs)
-                return resource in self.sources or (queue is not None and resource == f"${{{queue.name}.Arn}}")
+                return resource in self.sources or (
+                    queue is not None and self.review.template.is_arn_of(queue, resource)
+                )
             case "search":
                 return resource.endswith(f"/{place.name}") and ":domain/" in resource
             case "key" | "account" | "dead letters":
-                return True
+                return not strictly
             case "log":
                 (group,) = self.review.values(self.found.resource.properties, "LoggingConfig.LogGroup")[:1]
                 named = self.review.template.resource_of(group)
-                return named is not None and named == self.review.template.resource_of(resource)
+                return named is not None and (
+                    named == self.review.template.resource_of(resource)
+                    or self.review.template.is_arn_of(named, resource)
+                )
         return self._is_in_bucket(place, resource)
 
     def _is_known(self, place: Place) -> bool:
@@ -258,9 +465,9 @@ class _Places:
     def _is_in_bucket(self, place: Place, resource: str) -> bool:
         bucket, _, below = resource.partition("/")
         if place.kind == "failure bucket":
-            return not below and bucket in self._failure_buckets()
+            return not below and self._is_failure_bucket(bucket)
         if place.kind == "failures":
-            return below in ("aws/lambda/*", "*") and bucket in self._failure_buckets()
+            return below in ("aws/lambda/*", "*") and self._is_failure_bucket(bucket)
         if place.kind in ("parked", "parking bucket"):
             given = self._text(PREFIX + "PARK")
             prefix = given.removeprefix("s3://").partition("/")[2].strip("/")
@@ -275,10 +482,24 @@ class _Places:
 
     def _is_bucket_of(self, location: str, bucket: str) -> bool:
         name = location.removeprefix("s3://").partition("/")[0]
+        if self._is_open(name) and self._is_open(bucket):
+            return True
         named = self.review.template.resource_of(name)
         if named is not None:
-            return bucket == f"${{{named.name}.Arn}}"
+            return self.review.template.is_arn_of(named, bucket)
         return bucket.endswith(f":::{name}")
+
+    def _is_open(self, text: str) -> bool:
+        """Whether a text names something by a value that only AWS knows, such as the output of another stack."""
+        names = [each.partition(".")[0] for each in VARIABLE.findall(text)]
+        return any(each not in self.review.template.resources and not each.startswith("AWS::") for each in names)
+
+    def _is_failure_bucket(self, bucket: str) -> bool:
+        template = self.review.template
+        named = [template.resource_of(each) for each in self._failure_buckets()]
+        if self._is_open(bucket) and None in named:
+            return True
+        return bucket in self._failure_buckets() or any(each and template.is_arn_of(each, bucket) for each in named)
 
     def _failure_buckets(self) -> set[str]:
         found = set()
@@ -291,7 +512,8 @@ class _Places:
         value = self.review.template.first(self.found.variables.get(variable, ABSENT))
         named = self.review.template.resource_of(value)
         if named is not None:
-            return resource == f"${{{named.name}.Arn}}"
+            return self.review.template.is_arn_of(named, resource)
         if isinstance(value, Unknown):
-            return f":table/${{{value.parameter}}}" in resource
+            named_so = f":table/${{{value.parameter}}}" in resource
+            return named_so or resource == f"${{{value.parameter}.Arn}}"  # as an ARN with its name is read
         return resource.endswith(f":table/{value}")

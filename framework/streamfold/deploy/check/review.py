@@ -126,10 +126,13 @@ class Review:
     def _is_ours(self, handler: Any, variables: Mapping[str, Any]) -> bool:
         if not isinstance(handler, str):
             return False
-        return handler.rpartition(".")[0] == self.module or any(name.startswith(PREFIX) for name in variables)
+        module = handler.replace("/", ".").rpartition(".")[0]
+        return module == self.module or any(name.startswith(PREFIX) for name in variables)
 
     def _sort(self, name: str, handler: str) -> Sort | None:
-        module, _, entry = handler.replace("/", ".").rpartition(".")
+        # Lambda takes the text behind the last dot for the name, and slashes before it for dots (python-handler).
+        path, _, entry = handler.rpartition(".")
+        module = path.replace("/", ".")
         try:
             found = getattr(import_module(module), entry, None) if module else None
         except Exception as error:  # noqa: BLE001 - an import runs any code

@@ -66,7 +66,7 @@ def _check_tables(review: Review) -> None:
             if resource is not None and (resource.name, name) not in checked:
                 checked.add((resource.name, name))
                 _check_table(review, resource, table)
-            elif resource is None and "${" in str(value) and table.region is None:
+            elif resource is None and isinstance(value, str) and "${" in value and table.region is None:
                 review.wrong(found.name, f"{VARIABLES}.{variable}", f"{value} is no resource of the template")
         resource = review.template.resource_of(state)
         if resource is not None and (resource.name, STATE.name) not in checked:
@@ -243,18 +243,44 @@ def _check_expiry(review: Review, resource: Resource) -> None:
     kept = _retention_days(review)
     (lifecycle,) = review.values(resource.properties, "LifecycleConfiguration")[:1]
     rules = lifecycle.get("Rules", ()) if isinstance(lifecycle, Mapping) else ()
-    complete = [rule for rule in rules if rule.get("Status") == "Enabled" and "Prefix" not in rule]
-    days = [each for rule in complete if (each := number(rule.get("ExpirationInDays"))) is not None]
     if isinstance(lifecycle, Unknown):
         return
-    if not days or min(days) + RECORD_DAYS >= kept:
-        is_now = f"it is {min(days):.0f} days" if days else "nothing expires"
-        review.wrong(
-            resource.name,
-            "Properties.LifecycleConfiguration.Rules",
-            f"{is_now}: expected ExpirationInDays below {kept - RECORD_DAYS:.0f}. STREAMFOLD_RETENTION_DAYS keeps "
-            f"claims for {kept:.0f} days, and a record that is redriven later would count again",
-        )
+    for prefix in _failure_prefixes(review, resource):
+        own = [rule for rule in rules if isinstance(rule, Mapping) and _expires(rule, prefix)]
+        days = [each for rule in own if (each := number(rule.get("ExpirationInDays"))) is not None]
+        if not days or min(days) + RECORD_DAYS >= kept:
+            is_now = f"it is {min(days):.0f} days" if days else f"nothing expires{f' below {prefix}' * bool(prefix)}"
+            review.wrong(
+                resource.name,
+                "Properties.LifecycleConfiguration.Rules",
+                f"{is_now}: expected ExpirationInDays below {kept - RECORD_DAYS:.0f}. STREAMFOLD_RETENTION_DAYS keeps "
+                f"claims for {kept:.0f} days, and a record that is redriven later would count again",
+            )
+            return
+
+
+def _failure_prefixes(review: Review, bucket: Resource) -> list[str]:
+    """Below which prefixes of a bucket failed records lie: those of mappings, and those that functions park."""
+    found = []
+    for each in review.functions:
+        for mapping in each.mappings:
+            to = review.values(mapping.properties, "DestinationConfig.OnFailure.Destination")
+            if any(review.template.resource_of(value) == bucket for value in to):
+                found.append("aws/lambda/")
+        parked = review.template.alternatives(each.variables.get(PREFIX + "PARK"))
+        own = [str(value) for value in parked if review.template.resource_of(value) == bucket]
+        found += [f"{value.removeprefix('s3://').partition('/')[2].strip('/')}/" for value in own]
+    return [*dict.fromkeys("" if each == "/" else each for each in found)]
+
+
+def _expires(rule: Mapping[str, Any], prefix: str) -> bool:
+    """Whether a rule of a bucket's lifecycle is of all objects below a prefix."""
+    given = rule.get("Filter", {})
+    narrower = ("And", "Tag", "TagFilters", "ObjectSizeGreaterThan", "ObjectSizeLessThan")
+    if rule.get("Status") != "Enabled" or any(name in each for each in (rule, given) for name in narrower):
+        return False
+    own = rule.get("Prefix", given.get("Prefix", "") if isinstance(given, Mapping) else "")
+    return prefix.startswith(str(own))
 
 
 def _retention_days(review: Review) -> float:
@@ -275,6 +301,9 @@ def _check_policies(review: Review, resource: Resource, kind: str, named: str) -
             path = f"Properties.PolicyDocument.Statement.{number_}"
             secure = review.template.first(statement.get("Condition", {}))
             is_denied = statement.get("Effect") == "Deny"
+            if is_denied and is_anybody(statement.get("Principal")) and not statement.get("Condition"):
+                text = f"it denies {statement.get('Action')} to everybody, the functions too: expected a condition"
+                review.wrong(policy.name, path, text)
             encrypted = encrypted or (is_denied and "SecureTransport" in str(secure))
             if not is_denied and is_anybody(statement.get("Principal")) and not statement.get("Condition"):
                 text = f"it allows {statement.get('Action')} to anybody: expected no such statement"
@@ -353,3 +382,5 @@ def _check_log(review: Review, found: FoundFunction) -> None:
     if group is not None:
         at, kept = (group.name, "Properties"), "a number of days: the log is kept for ever else"
         review.require(at, group.properties, "RetentionInDays", lambda value: number(value) is not None, kept)
+        standard = "STANDARD, or no such property: of other classes, CloudWatch makes no metrics of log lines"
+        review.require(at, group.properties, "LogGroupClass", one_of(ABSENT, "STANDARD"), standard)
