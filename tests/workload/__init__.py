@@ -9,11 +9,14 @@ from random import Random
 
 
 class Clock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only by its own method. ``latest`` is the newest one: subjects are recorded one by one."""
+
+    latest = None
 
     def __init__(self, random):
         self.now = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
         self._random = random
+        Clock.latest = self
 
     def advance(self, minutes_max):
         """Moves on by a minute at least, and returns the new time."""

@@ -4,16 +4,15 @@
 
 Names of subjects record these alone: ``python -m tests.workload.record bank``.
 
-A second run gives the same records but for sequence numbers, times, stream labels and event ids.
+A record has the time that the workload's clock showed at its write. A second run gives the same records but for sequence
+numbers, stream labels and event ids.
 """
 
 import json
 import os
-import re
 import sys
 import tempfile
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 
 import boto3
@@ -21,6 +20,7 @@ from botocore.exceptions import ClientError
 
 from streamfold.replay.stream import StreamReader, record_stream
 from tests.workload import (
+    Clock,
     bank,
     catalogue,
     documents,
@@ -52,10 +52,6 @@ SUBJECTS = {
     "tenants/tasks": (tenants.run, 20260309),
     "tenants/activity": (tenants.run_activity, 20260311),
 }
-OWN_TIMES = ("social", "sessions", "tenants/activity")
-"""Subjects whose records have the workload's time: a feed shows posts for so many days after the time in their key, and
-a removal tells by its time whether the item had expired."""
-TIME = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z")
 EXPIRY = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 """Who deletes an expired item: DynamoDB Developer Guide, time-to-live-ttl-streams. DynamoDB Local does not say it."""
 KINDS = ("INSERT", "MODIFY", "REMOVE")
@@ -97,33 +93,49 @@ def with_expiry(line, expired):
     return json.dumps({**record, "userIdentity": EXPIRY}, separators=(",", ":"))
 
 
-def with_own_times(lines):
-    """The lines with the newest time that the workload has told by then, instead of the recording's.
+class RecordTimes:
+    """The time of the workload's clock at each record of a stream, in its order. It reads the stream after each write.
 
-    An item whose time to live removed it had expired by then.
+    DynamoDB Local shows a record at once, and keeps one shard for four hours.
     """
-    newest = 0.0
-    for line in lines:
-        told = json.loads(line)
-        texts = TIME.findall(line.partition('"dynamodb":')[2].partition('"eventSourceARN"')[0])
-        newest = max([newest, *(datetime.fromisoformat(text).timestamp() for text in texts)])
-        if told.get("userIdentity") == EXPIRY:
-            newest = max(newest, float(told["dynamodb"]["OldImage"]["expires"]["N"]))
-        told["dynamodb"]["ApproximateCreationDateTime"] = newest
-        yield json.dumps(told, separators=(",", ":"))
+
+    def __init__(self, streams, stream_arn):
+        self.times = []
+        self._streams = streams
+        (shard,) = streams.describe_stream(StreamArn=stream_arn)["StreamDescription"]["Shards"]
+        self._position = streams.get_shard_iterator(
+            StreamArn=stream_arn, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+
+    def note(self, **_):
+        """Gives the records of the last write the present time. botocore calls it after each call of the table."""
+        page = self._streams.get_records(ShardIterator=self._position)
+        self._position = page["NextShardIterator"]
+        self.times += [Clock.latest.now.timestamp()] * len(page["Records"])
+
+
+def with_times(lines, times):
+    """The lines with these times in place of the recording's."""
+    for line, time in zip(lines, times, strict=True):
+        record = json.loads(line)
+        record["dynamodb"]["ApproximateCreationDateTime"] = time
+        yield json.dumps(record, separators=(",", ":"))
 
 
 def record(subject, endpoint, folder):
     """Runs a subject and returns the lines of its stream."""
     run, seed = SUBJECTS[subject]
     arguments = client_arguments(endpoint)
-    expired = run(fresh_table(boto3.resource("dynamodb", **arguments)), seed) or set()
+    clients = boto3.client("dynamodb", **arguments), boto3.client("dynamodbstreams", **arguments)
+    table = fresh_table(boto3.resource("dynamodb", **arguments))
+    record_times = RecordTimes(clients[1], table.latest_stream_arn)
+    table.meta.client.meta.events.register("after-call.dynamodb", record_times.note)
+    expired = run(table, seed) or set()
     out = folder / f"{subject}.jsonl"
     out.parent.mkdir(exist_ok=True)
-    clients = boto3.client("dynamodb", **arguments), boto3.client("dynamodbstreams", **arguments)
     record_stream(StreamReader(*clients, TABLE), out)
-    lines = [with_expiry(line, expired) for line in out.read_text("utf-8").splitlines()]
-    return list(with_own_times(lines)) if subject in OWN_TIMES else lines
+    lines = with_times(out.read_text("utf-8").splitlines(), record_times.times)
+    return [with_expiry(line, expired) for line in lines]
 
 
 def count_row(subject, lines):
