@@ -19,7 +19,7 @@ from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
 from streamfold.writes.guarded import RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.engines import Engine
+    from streamfold.engines import Engine, OwnStream
     from streamfold.parking import Parking
     from streamfold.records.change import ItemKey
     from streamfold.records.envelope import Seen
@@ -330,6 +330,7 @@ class Runtime(Deadline):
     send_messages: Enqueue | None = None  # queues segments of fan-outs for another process; None: in ``queued``, here
     queued: list[QueuedSegment] = field(default_factory=list)  # segments that wait for this process
     absent: "dict[ItemKey, None] | None" = None  # takes looked-up items that do not exist; None: nobody asks
+    own_stream: "OwnStream | None" = None  # of the store, where its records get the times of those that led to them
     slots: CallSlots = field(default_factory=CallSlots)  # how many calls of the store are made side by side
     pace: SendingPace = field(default_factory=SendingPace)  # of transactions; shared by the runs of a process
     engine: "Engine" = field(init=False)  # the store; it begins no call after the deadline

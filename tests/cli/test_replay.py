@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from streamfold.cli.items import SAMPLE_ROWS
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, HandlerError
 from streamfold.testing import KinesisTwin, piped
@@ -1347,3 +1348,12 @@ def test_a_state_whose_texts_are_damaged_ends_in_a_message(folder, source, begin
 
     assert ran.code == 2
     assert f"Error: {what} cannot be read: the state is damaged. For a local state, run replay --fresh" in ran.err
+
+
+def test_replay_that_the_readme_begins_with_shows_the_names_of_authors_in_a_timeline(tmp_path):
+    ran = streamfold("replay", *EVENTS, "--state", tmp_path / "replay.db", "--fresh")
+
+    timelines = ran.out.partition("HOME#{reader_id}")[2].partition("\n\n")[0]
+    assert ran.code == 0
+    assert timelines.count("author=") == SAMPLE_ROWS
+    assert "have expired" not in ran.out

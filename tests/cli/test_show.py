@@ -419,3 +419,74 @@ def test_items_of_a_table_that_only_a_lookup_names_are_shown(folder):
     folder.run("replay", folder.records(referent), *STATE)
     shown = [("7",), ("--handler", "sales"), ("--table", "numbers")]
     assert [lines(folder.run("show", *each, "--source", *STATE, "--json"))[0]["c"]["S"] for each in shown] == ["X"] * 3
+
+
+EXPIRING = """
+from streamfold import App, Key, Router, Row, Table
+
+router = Router()
+
+
+@router.index(Key("SESSION#{session_id}", "METADATA"), into=Key("SEEN#{session_id}", "ROW", Table("main", ttl="until")))
+def seen(session):
+    return Row(until=session["until"])
+
+
+app = App("shop", routers=[router])
+"""
+TEN_O_CLOCK = 1_772_359_200
+LEFT_OUT = (
+    "Rows that have expired by 2026-03-01T10:00:00Z, the time of the newest record, are left out: --raw shows them."
+)
+
+
+@pytest.fixture
+def expiring(folder):
+    """A state whose newest record is of ten o'clock, with a row that expired at nine, and one that expires at eleven.
+
+    The older record comes last: it does not turn the clock of the state back.
+    """
+    folder.app(EXPIRING)
+    sessions = [(hours, TEN_O_CLOCK + hours * 3600) for hours in (1, -1)]
+    records = [
+        record(None, {"PK": f"SESSION#{until}", "SK": "METADATA", "until": until}, number, at=TEN_O_CLOCK - number)
+        for number, (_, until) in enumerate(sessions)
+    ]
+    folder.records(*records)
+    return folder
+
+
+def test_rows_that_have_expired_by_the_newest_record_are_left_out_of_show(expiring):
+    expiring.run("replay", "records.jsonl", *STATE)
+
+    shown, as_json = expiring.run("show", *STATE), expiring.run("show", *STATE, "--json")
+
+    assert keys(as_json) == [(f"SEEN#{TEN_O_CLOCK + 3600}", "ROW")]
+    assert LEFT_OUT in shown.out + shown.err
+    assert "SEEN#1772355600" not in shown.out
+
+
+def test_raw_shows_rows_that_have_expired_and_source_the_items(expiring):
+    expiring.run("replay", "records.jsonl", *STATE)
+
+    assert len(keys(expiring.run("show", *STATE, "--json", "--raw"))) == 2
+    assert len(keys(expiring.run("show", *STATE, "--json", "--source"))) == 2
+
+
+def test_samples_of_a_replay_leave_out_rows_that_have_expired(expiring):
+    as_text = expiring.run("replay", "records.jsonl")
+    as_json = expiring.run("replay", "records.jsonl", "--json", "--samples", "5")
+
+    assert f"SEEN#{TEN_O_CLOCK + 3600}" in as_text.out
+    assert "SEEN#1772355600" not in as_text.out
+    assert "rows have expired by 2026-03-01T10:00:00Z, the time of the newest record, and are left out" in as_text.out
+    assert [len(each["rows"]) for each in json.loads(as_json.out)["samples"]] == [1]
+
+
+def test_rows_are_all_shown_where_no_record_has_a_time(expiring):
+    lines = [json.loads(line) for line in (expiring.path / "records.jsonl").read_text().splitlines()]
+    for each in lines:
+        del each["dynamodb"]["ApproximateCreationDateTime"]
+    expiring.run("replay", expiring.records(*lines), *STATE)
+
+    assert len(keys(expiring.run("show", *STATE, "--json"))) == 2

@@ -5,12 +5,13 @@ from decimal import Context
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.cli import output, show
+from streamfold.cli import items, output, show
 from streamfold.commit.outcome import Triage
 from streamfold.derivations import yielded
 from streamfold.derivations.audit import kind as recorded
 from streamfold.derivations.audit import rows as audit
-from streamfold.engines import EmbeddedEngine
+from streamfold.engines import EmbeddedEngine, MemoryEngine
+from streamfold.engines.own_stream import ItemTimes
 from streamfold.ledger import contribution
 from streamfold.records import encoded, values
 from streamfold.records import values as rounding
@@ -186,6 +187,49 @@ LOCAL = "tests/replay/test_local.py::"
 )
 def _() -> Iterator[None]:
     with patch.object(EmbeddedEngine, "put_sources", lambda *_: None):
+        yield
+
+
+TIMES = "tests/commit/test_folded_times.py::"
+
+
+@mutant(
+    "a derived change has the time of the state",
+    None,
+    tests=TIMES + "test_row_of_one_item_has_the_time_of_its_own_record",
+)
+def _() -> Iterator[None]:
+    with patch.object(ItemTimes, "of_row", lambda *_: 0.0):
+        yield
+
+
+@mutant(
+    "a derived change has the time of its item alone",
+    None,
+    tests=TIMES + "test_row_that_is_visited_for_its_referent_has_the_time_of_the_referents_record",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.commit.folded_times._looked_up", lambda *_: 0.0):
+        yield
+
+
+@mutant(
+    "the clock of a state goes back",
+    None,
+    tests=TIMES + "test_clock_of_a_state_is_the_greatest_time_of_its_records_and_never_goes_back",
+)
+def _() -> Iterator[None]:
+    with patch.object(MemoryEngine, "advance_clock", lambda self, seconds: setattr(self, "clock_seconds", seconds)):
+        yield
+
+
+@mutant(
+    "rows that have expired are shown",
+    None,
+    tests=SHOW + "test_rows_that_have_expired_by_the_newest_record_are_left_out_of_show",
+)
+def _() -> Iterator[None]:
+    with patch.object(items.Expiry, "remaining", lambda self, table, rows: rows):
         yield
 
 

@@ -4,8 +4,8 @@
 
 Names of subjects record these alone: ``python -m tests.workload.record bank``.
 
-A record has the time that the workload's clock showed at its write. A second run gives the same records but for sequence
-numbers, stream labels and event ids.
+A record has the time that the workload's clock showed at its write. A second run gives the same records but for
+sequence numbers, stream labels and event ids.
 """
 
 import json

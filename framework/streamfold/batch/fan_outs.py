@@ -1,7 +1,7 @@
 """Work that a batch leaves: segments of fan-outs, and on a local store the chains of its own stream."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from decimal import localcontext
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ from streamfold.engines import OWN_VERSION, OwnStream
 from streamfold.errors import ItemFault, NotStarted
 from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment
-from streamfold.records.change import Change, times_of
+from streamfold.records.change import Change
 from streamfold.records.envelope import Origins
 from streamfold.records.values import EXACT
 from streamfold.routes.route import Route
@@ -162,11 +162,11 @@ def _route(runtime: Runtime, job: Job) -> Route | None:
     return route
 
 
-def run_chains(runtime: Runtime, stream: OwnStream, at: float = 0) -> Report:
+def run_chains(runtime: Runtime, stream: OwnStream) -> Report:
     """Processes the own stream of the store until it is empty. It ends, because declared chains have no cycle.
 
-    at: the time of records that have none, epoch seconds. It is that of the records which led to them: by the time of
-    this machine, a feed would take the posts of an older recording for expired.
+    A record whose time is not known gets the clock of the state: by the time of this machine, a feed would take the
+    posts of an older recording for expired.
 
     A run of one group reads the records of that group only; those of other groups wait until these run. A kill in
     between is safe: the position in the stream is stored after each batch, and a second delivery of a record changes
@@ -174,12 +174,14 @@ def run_chains(runtime: Runtime, stream: OwnStream, at: float = 0) -> Report:
     """
     report, app, settings = run_fan_outs(runtime), runtime.application, runtime.settings
     group, origins = settings.group, None
+    timed = runtime.own_stream
     while pending := stream.pending(BATCH_RECORDS_MAX, group):
         if origins is None:  # records of the engine have logical table names, so the settings' real names do not apply
             origins = Origins(app.tables, settings._replace(tables={name: name for name in app.tables}), runtime.warn)
         for each in pending:
             body = each.record["dynamodb"]
-            body["ApproximateCreationDateTime"] = body["ApproximateCreationDateTime"] or at
+            if timed is not None and not body["ApproximateCreationDateTime"]:
+                body["ApproximateCreationDateTime"] = timed.clock_seconds
         changes = [with_own_version(origins.change(record.record)) for record in pending]
         batch = process_changes(runtime, changes)
         failed = {failure.sequence for failure in batch.failures}
@@ -187,14 +189,11 @@ def run_chains(runtime: Runtime, stream: OwnStream, at: float = 0) -> Report:
         done = [record.sequence for record in pending if str(record.sequence) not in failed]
         stream.advance(pending[-1].sequence, done, group)
         merge(report, run_fan_outs(runtime))
+    if timed is not None:
+        timed.item_times.clear()
     if group is not None:
         _warn_of_others(runtime, stream)
     return report
-
-
-def time_of(changes: Sequence[Change]) -> float:
-    """The time of the last change that has one, epoch seconds; 0 if none has."""
-    return next(times_of(reversed(changes)), 0.0)
 
 
 def _warn_of_others(runtime: Runtime, stream: OwnStream) -> None:

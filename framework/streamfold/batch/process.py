@@ -17,6 +17,7 @@ from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.buckets import empty_unvisited, learn_shared, note_unvisited
 from streamfold.commit.committer import Committer
+from streamfold.commit.folded_times import note_times
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
 from streamfold.commit.pending import PendingWork, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
@@ -184,6 +185,7 @@ def process_changes(
         except EngineUnavailable as error:  # no work was begun
             return all_failed(changes, error)
         runtime.pace.began()
+        note_times(runtime, changes)
         plan = batch.plan()
         if runtime.known.schema.expiring:
             note_expiring(runtime)

@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from streamfold.cli.output import Grid, note
 from streamfold.derivations.audit.kind import typed_values
 from streamfold.engines import Engine, StoredItem
 from streamfold.errors import EngineError, RecordError, SettingsError, joined_key, printable, shortened
+from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, Table, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
@@ -210,6 +213,28 @@ def present(items: Iterable[StoredItem], *, raw: bool = False) -> Iterator[Store
             yield {name: value for name, value in item.items() if not hidden(name)}
 
 
+class Expiry:
+    """Leaves out rows of a local state that have expired by its clock. DynamoDB would have removed them."""
+
+    def __init__(self, app: App, engine: Engine) -> None:
+        self.app = app
+        self.seconds = 0.0 if engine.own_stream is None else engine.own_stream.clock_seconds
+        self.left_out = 0  # rows so far
+
+    def __str__(self) -> str:
+        return f"by {datetime_text(datetime.fromtimestamp(int(self.seconds), UTC), 0)}, the time of the newest record,"
+
+    def remaining(self, table: Table, rows: Iterable[StoredItem]) -> Iterator[StoredItem]:
+        """The rows of a table that have not expired."""
+        name = self.app.tables[table.name].ttl
+        for row in rows:
+            expires = row.get(name, {}).get("N") if name is not None else None
+            if expires is not None and Decimal(expires) < self.seconds:
+                self.left_out += 1
+            else:
+                yield row
+
+
 def key_values(table: Table, item: StoredItem) -> tuple[Any, Any]:
     """The values of an item's key. Raises ``EngineError`` for an item without a key, which only a damaged state has."""
     try:
@@ -243,15 +268,18 @@ class Sample(NamedTuple):
     target: Key
     rows: list[StoredItem]
     ended_after: int | None  # the search ended after so many items; None: all were read
+    expired: str | None = None  # since when rows have expired that are left out; None: none has
 
 
 def samples(app: App, engine: Engine, most: int) -> Iterator[Sample]:
     """Up to so many rows of each target."""
     for target in dict.fromkeys(key for route in app.routes for key in route.into):
         near = items_near(app, engine, target)
-        rows = list(islice(present(keyed_items([target], target.table, islice(near, SCANNED_ITEMS_MAX))), most))
+        expiry = Expiry(app, engine)
+        found = present(keyed_items([target], target.table, islice(near, SCANNED_ITEMS_MAX)))
+        rows = list(islice(expiry.remaining(target.table, found), most))
         ended_early = len(rows) < most and next(near, None) is not None
-        yield Sample(target, rows, SCANNED_ITEMS_MAX if ended_early else None)
+        yield Sample(target, rows, SCANNED_ITEMS_MAX if ended_early else None, str(expiry) if expiry.left_out else None)
 
 
 def items_near(app: App, engine: Engine, key: Key) -> Iterator[StoredItem]:

@@ -161,7 +161,7 @@ class Session:
 
         On DynamoDB a command makes as many calls at once as a function; a local state has one thread.
         """
-        given: dict[str, Any] = {"actions": EMBEDDED_ACTIONS}
+        given: dict[str, Any] = {"actions": EMBEDDED_ACTIONS, "own_stream": engine.own_stream}
         if not self.store.is_local:
             given = {"slots": Threads(self.settings.lanes)}
         outside = True if self.given.get("external") else self.outside

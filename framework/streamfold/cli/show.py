@@ -13,6 +13,7 @@ from streamfold.app import App
 from streamfold.cli import shell
 from streamfold.cli.explain import other_things, sink_of
 from streamfold.cli.items import (
+    Expiry,
     derived_items,
     item_grid,
     items_near,
@@ -95,7 +96,10 @@ def show(opened: Session) -> Report:
     """Show derived rows, sorted by key: all rows, the rows of one PARTITION, or those whose sort key begins with SORT.
 
     With --index, show the documents of a search index instead. With --feed, show a page of a reader's feed, newest
-    first: pushed rows merged with the posts of pulled authors. On a local state, age is counted from the newest post.
+    first: pushed rows merged with the posts of pulled authors.
+
+    A local state has the time of its newest record: rows that have expired by then are left out, and the age of posts
+    counts from then.
 
     \b
     Examples:
@@ -122,17 +126,21 @@ def _items_report(opened: Session) -> Report:
     tables = [app.tables[name] for name in named or app.tables]
     tables = [table for table in tables if keys is None or any(key.table.name == table.name for key in keys)]
     tables = [STATE_TABLE] if given.state_items else tables
+    expiry = Expiry(app, opened.engine)
 
     def lines() -> Iterator[Printed]:
         for number, table in enumerate(tables):
             if len(tables) > 1:
                 yield f"{chr(10) if number else ''}table {table.name}"
-            yield from some_lines(_rows(opened, table, keys), given.limit, partial(item_grid, table), "rows")
+            yield from some_lines(_rows(opened, table, keys, expiry), given.limit, partial(item_grid, table), "rows")
         if given.partition is not None and not (given.state_items or given.raw):
             by = Explaining(app, opened.engine, Schema())
             yield from map(Note, other_things(by, given.partition, given.sort, scan=opened.store.is_local))
+        if expiry.left_out:
+            yield Note(f"Rows that have expired {expiry} are left out: --raw shows them.")
 
-    found = (to_sorted_json(item) for table in tables for item in islice(_rows(opened, table, keys), given.limit))
+    rows = (item for table in tables for item in islice(_rows(opened, table, keys, expiry), given.limit))
+    found = map(to_sorted_json, rows)
     return Report(lines(), found)
 
 
@@ -149,12 +157,14 @@ def _keys(app: App, handler: str, *, source: bool) -> tuple[Key, ...]:
     raise unknown_handler("--handler", handler, sorted(route.name for route in app.routes))
 
 
-def _rows(opened: Session, table: Table, keys: Sequence[Key] | None) -> Iterator[StoredItem]:
+def _rows(opened: Session, table: Table, keys: Sequence[Key] | None, expiry: Expiry) -> Iterator[StoredItem]:
     """The selected items of a table, sorted."""
     given = opened.given
     items = opened.engine.state_items() if given.state_items else _wanted(opened, table, keys)
     found = _matching(items, table, given.partition, given.sort)
     rows = found if given.state_items else present(found, raw=given.raw)
+    if not (given.state_items or given.source or given.raw):
+        rows = expiry.remaining(table, rows)
     if opened.store.is_local:
         return rows
     return iter(sorted(islice(rows, SORTED_ITEMS_MAX), key=partial(sort_key, table)))
@@ -291,7 +301,9 @@ def _feed_report(opened: Session) -> Report:
     if not opened.store.is_local:
         client: Any = opened.engine.client  # type: ignore[attr-defined]  # the only other engine
         queries = BotoQueries({name: (client, real) for name, (_, real) in real_tables(app, settings).items()})
-    now = _now(route, queries, reader) if opened.store.is_local else time.time()
+    now = time.time()
+    if (stream := opened.engine.own_stream) is not None:
+        now = stream.clock_seconds or _newest_post(route, queries, reader)
     try:
         found = page(route, queries, reader, given.limit or LIMIT, given.cursor, PULLS_MOST, now, time.time())
     except ValueError as error:
@@ -318,8 +330,8 @@ def _reader(into: Key, text: str | None) -> Fields:
     return fields
 
 
-def _now(route: Route, queries: Queries, reader: Fields) -> float:
-    """The present time for feeds of a local state: the time of the newest post.
+def _newest_post(route: Route, queries: Queries, reader: Fields) -> float:
+    """The time of a reader's newest post, for a state of records without times.
 
     With the real time, a replay of last year's records would show empty feeds.
     """

@@ -201,7 +201,7 @@ def dry_run_lines(summary: Summary) -> Iterator[Printed]:
 
 def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> Iterator[Printed]:
     """Some rows of a target. A target without rows is printed only if one of its handlers had records."""
-    target, rows, ended_after = sample
+    target, rows, ended_after, expired = sample
     names = [route.name for route in written.app.routes if target in route.into]
     if not rows and not any(name in busy for name in names):
         return
@@ -214,8 +214,10 @@ def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> It
             f"no {'more ' * bool(rows)}rows among the first {ended_after:,} items. Next: "
             f"{program()} show{written.application}{store} --handler {names[0]}    searches all items"
         )
-    elif not rows:
+    elif not rows and expired is None:
         yield "no rows"
+    if expired is not None:
+        yield f"{'more ' * bool(rows)}rows have expired {expired} and are left out"
 
 
 def unwanted_lines(summary: Summary) -> Iterator[Printed]:

@@ -5,6 +5,7 @@ from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streamfold.commit.folded_times import fold_times
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangedByRow, Progress
 from streamfold.commit.plan import KeyedPut
@@ -261,6 +262,7 @@ def put_rows(runtime: Runtime, puts: Sequence[KeyedPut], progress: Progress) -> 
     rows: dict[RowKey, PutRow] = {}
     for put in puts:
         rows.setdefault(put.row.key, put.row)
+        fold_times(runtime, put.change.item, (put.row.key,))
     not_taken = EngineUnavailable("The store did not take the row; it is written when the record is retried.")
     failed: dict[RowKey, EngineError | HandlerError] = {}
     known: set[RowKey] = set()

@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 from streamfold.commit.after_commit import put_rows, recompute_rows
 from streamfold.commit.claims import OlderChanges
 from streamfold.commit.emptying import only_empty, remove_empty
+from streamfold.commit.folded_times import fold_units
 from streamfold.commit.ledger_units import ImageSource
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
@@ -285,6 +286,7 @@ class Committer:
             return
         if not attempt.conflicts:
             self.runtime.pace.sharing.sends()
+        fold_units(self.runtime, attempt.transaction.units)
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
         flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streamfold.engines.dynamodb import DynamoEngine
     from streamfold.engines.embedded import EmbeddedEngine
     from streamfold.engines.memory import MemoryEngine
+    from streamfold.engines.own_stream import ItemTimes
 
 __all__ = ["DynamoEngine", "EmbeddedEngine", "Engine", "MemoryEngine"]
 
@@ -265,6 +266,17 @@ class OwnStream(Protocol):
     Each group of handlers has a queue of its own, with the records that its handlers read. A call is for one group, or
     for all groups together (None).
     """
+
+    item_times: "ItemTimes"  # from which its records get their times
+
+    @property
+    def clock_seconds(self) -> float:
+        """The clock of the state: the greatest time of the records that came, epoch seconds; 0: none had one."""
+        ...
+
+    def advance_clock(self, seconds: float) -> None:
+        """Sets the clock of the state forward. An earlier time changes nothing."""
+        ...
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         """The first records that were not processed yet."""

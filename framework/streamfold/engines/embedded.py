@@ -31,7 +31,7 @@ from streamfold.engines.item_cache import UNKNOWN, KeptItem, KeptItems, KeptStat
 from streamfold.engines.keys import ItemOrRowKey, cursor_after, hashes, key_attributes, start_after
 from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
 from streamfold.engines.local_writes import LocalWrite
-from streamfold.engines.own_stream import DerivedStream, change_of
+from streamfold.engines.own_stream import DerivedStream, ItemTimes, change_of
 from streamfold.engines.state_file import ReplayProgress, StateFile
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
@@ -85,6 +85,8 @@ PUT_STATE = "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET item =
 PUT_ENTRY = "INSERT INTO entries VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET text = excluded.text"
 DELETE_ENTRY = "DELETE FROM entries WHERE pk = ? AND sk = ?"
 DELETE_STATE = "DELETE FROM state WHERE pk = ? AND sk = ?"
+CLOCK = "SELECT at FROM clock"
+SET_CLOCK = "UPDATE clock SET at = max(at, ?)"
 PUT_SOURCE = (
     "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
     "version = excluded.version WHERE version < excluded.version"
@@ -365,6 +367,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self.actions_max = actions_max
         super().__init__(StateFile(path))
         self._stream = DerivedStream(self._file)
+        self.item_times: ItemTimes = ItemTimes()
         self.progress: ReplayProgress = ReplayProgress(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
@@ -434,6 +437,15 @@ class EmbeddedEngine(StateReads, GuardedItems):
             keys_in_file.sort(key=KEY_COLUMNS)  # neighbours in the file are written one after another
             self._file.executemany(PUT_SOURCE, keys_in_file)
 
+    @property
+    def clock_seconds(self) -> float:
+        return float(self._file.one(CLOCK, ())[0])
+
+    def advance_clock(self, seconds: float) -> None:
+        if seconds > self.clock_seconds:
+            with self._work():
+                self._file.execute(SET_CLOCK, (seconds,))
+
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
         return self._stream.pending(limit, group)
 
@@ -468,7 +480,8 @@ class EmbeddedEngine(StateReads, GuardedItems):
                 self._states.change(key, after)
                 continue
             if readers := self._readers(key):
-                change = change_of(key[0], key_attributes(self.tables[key[0]], key), self._row(key), after)
+                keys = key_attributes(self.tables[key[0]], key)
+                change = change_of(key[0], keys, self._row(key), after, self.item_times.of_row(key))
                 if change is not None:
                     self._stream.add(change, readers)
             self._rows.changed[key] = after
@@ -481,6 +494,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
         self._file.execute(update, (after and item_text(after), change[OWN_VERSION], *key_in_file))
         self._rows.drop(write.key)
+        change["at"] = change.get("at") or self.item_times.of_row(write.key)
         self._stream.add(change, self._readers(write.key))
 
     def _write_out(self) -> None:

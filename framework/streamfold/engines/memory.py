@@ -26,7 +26,7 @@ from streamfold.engines import (
 )
 from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, key_attributes, stored_key
 from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
-from streamfold.engines.own_stream import OwnRecords, change_of
+from streamfold.engines.own_stream import ItemTimes, OwnRecords, change_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.marker import is_marker
@@ -173,6 +173,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
         self.named: Mapping[str, NamedTable] | None = None  # by logical name; set by tests that part rows and state
         self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants
         self._records: OwnRecords | None = None  # of the own stream: none until there is one
+        self.item_times: ItemTimes = ItemTimes()
+        self.clock_seconds: float = 0.0
 
     @property
     def durable(self) -> None:
@@ -201,6 +203,9 @@ class MemoryEngine(MemoryReads, GuardedItems):
                 self.source_tables.add(key[0])
 
     # The stream of derived rows, which chains read.
+
+    def advance_clock(self, seconds: float) -> None:
+        self.clock_seconds = max(self.clock_seconds, seconds)
 
     @property
     def _stream(self) -> OwnRecords:
@@ -241,6 +246,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
         found = found or self.rows.get(write.key, {})
         change, after = carried_out(write, self.tables[write.key[0]], found, version)
         self._sources[write.key] = (change[OWN_VERSION], after)
+        change["at"] = change.get("at") or self.item_times.of_row(write.key)
         self._stream.add(change, self._readers(write.key))
 
     def _apply(self, done: FoundItems) -> None:
@@ -275,6 +281,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def _emit(
         self, key: RowKey, before: dict[str, Any] | None, after: dict[str, Any] | None, readers: Collection[str]
     ) -> None:
-        change = change_of(key[0], key_attributes(self.tables[key[0]], key), before, after)
+        keys = key_attributes(self.tables[key[0]], key)
+        change = change_of(key[0], keys, before, after, self.item_times.of_row(key))
         if change is not None:
             self._stream.add(change, readers)

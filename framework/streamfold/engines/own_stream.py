@@ -3,15 +3,17 @@ itself removed or updated. Dictionaries keep it in lists, a state file in a tabl
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
+from streamfold.records.change import ItemKey
 from streamfold.records.encoded import item_text
 from streamfold.records.values import same
 
 if TYPE_CHECKING:  # dictionaries need no SQLite
+    from streamfold.engines.keys import ItemOrRowKey
     from streamfold.engines.state_file import StateFile
 
 STREAM_LABEL = "embedded"
@@ -21,15 +23,54 @@ DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"
 PUT_CURSOR = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
 
 
+class ItemTimes:
+    """The times of a batch's records by item, and the greatest of those that were folded into each row; epoch seconds.
+
+    Unknown times are 0. The change of a row in the own stream gets the time of its row: were it that of another record
+    of the batch, or of this machine, a feed would take the posts of an old recording for expired.
+    """
+
+    def __init__(self) -> None:
+        self._items: dict[ItemKey, float] = {}
+        self._rows: dict[ItemOrRowKey, float] = {}
+
+    def note(self, item: ItemKey, seconds: float) -> None:
+        """Notes the time of a record of an item."""
+        if seconds > self._items.get(item, 0.0):
+            self._items[item] = seconds
+
+    def of(self, item: ItemKey) -> float:
+        """The greatest time of an item's records in this batch."""
+        return self._items.get(item, 0.0)
+
+    def fold(self, seconds: float, rows: Iterable["ItemOrRowKey"]) -> None:
+        """Notes that records up to this time are folded into rows."""
+        if seconds:
+            for row in rows:
+                self._rows[row] = max(self._rows.get(row, 0.0), seconds)
+
+    def of_row(self, row: "ItemOrRowKey") -> float:
+        """The greatest time of the records that were folded into a row in this batch."""
+        return self._rows.get(row, 0.0)
+
+    def clear(self) -> None:
+        """Begins another batch."""
+        self._items.clear()
+        self._rows.clear()
+
+
 def change_of(
-    table: str, key: StoredItem, before: StoredItem | None, after: StoredItem | None
+    table: str, key: StoredItem, before: StoredItem | None, after: StoredItem | None, seconds: float = 0
 ) -> dict[str, Any] | None:
-    """The change for the own stream of a write; None if the write changed nothing, as in a real stream."""
+    """The change for the own stream of a write; None if the write changed nothing, as in a real stream.
+
+    seconds: its time, epoch seconds; 0 if it is not known.
+    """
     if before == after or (before and after and same({"M": before}, {"M": after})):
         return None
     event = "REMOVE" if after is None else "MODIFY" if before else "INSERT"
     images = {name: image for name, image in (("OldImage", before), ("NewImage", after)) if image is not None}
-    return {"table": table, "eventName": event, "Keys": key, **images}
+    return {"table": table, "eventName": event, "Keys": key, **images, **({"at": seconds} if seconds else {})}
 
 
 def own_lambda_record(sequence: int, change: dict[str, Any]) -> OwnRecord:

@@ -24,6 +24,8 @@ CURSOR = 0
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
+FORMAT = 1
+"""Of the tables of a state. One of another format would have no times, by which expiry is judged."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS
     items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk));
@@ -34,6 +36,8 @@ CREATE TABLE IF NOT EXISTS progress (replay TEXT, number INTEGER, text TEXT, PRI
 CREATE TABLE IF NOT EXISTS cursor (grp TEXT PRIMARY KEY, sequence INTEGER);
 CREATE TABLE IF NOT EXISTS numbered (last INTEGER);
 INSERT INTO numbered SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM numbered);
+CREATE TABLE IF NOT EXISTS clock (at REAL);
+INSERT INTO clock SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
 """
 """If several processes open a new file at once, one makes the tables, and the others wait and find them.
 
@@ -228,10 +232,18 @@ def _code(error: Exception) -> int:
 
 def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
     """Makes the tables if there are none. Raises ``SettingsError`` for the file of another program."""
-    both = "SELECT application_id, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id"
-    identity, tables = connection.execute(both).fetchone()
+    marks = (
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
+        "FROM pragma_application_id, pragma_user_version"
+    )
+    identity, known_format, tables = connection.execute(marks).fetchone()
     if identity != APPLICATION_ID and tables:
         raise SettingsError(f"State file {path} is a SQLite file of another program. Name another with --state.")
+    if known_format != FORMAT and tables:
+        raise SettingsError(
+            f"State file {path} has format {known_format}, of another commit of streamfold: expected format {FORMAT}. "
+            "Make it anew of the same records, streamfold replay FILES --fresh, or name another with --state."
+        )
     connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # of a new file; a known one keeps its own
     if path:
         _write_ahead(connection)
@@ -240,7 +252,8 @@ def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
     connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES_MAX // PAGE_BYTES}")
     connection.create_function("hash_of", 1, hash_of, deterministic=True)
     if not tables:
-        connection.executescript(f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; {SCHEMA} COMMIT;")
+        marked = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+        connection.executescript(f"BEGIN IMMEDIATE; {marked} {SCHEMA} COMMIT;")
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs, time_of
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import all_failed, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure
@@ -76,18 +76,20 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
         if state.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
         state.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
+    stream = runtime.own_stream
+    if stream is not None:
+        stream.item_times.clear()
     try:
         report = process_changes(runtime, changes, origins.sources)
     except NotOwned as error:
         report = all_failed(changes, error)
     report.failures[:0] = malformed
-    stream = runtime.store.own_stream
     if stream is None:
         return Ran(report, run_fan_outs(runtime) if runtime.queued else Report())
     stream.retry(settings.group)
     if not (runtime.queued or settings.group is not None or stream.pending(1)):
         return Ran(report, Report())
-    return Ran(report, run_chains(runtime, stream, time_of(changes)))
+    return Ran(report, run_chains(runtime, stream))
 
 
 def handle(app: Application, event: Any) -> Response:
@@ -123,7 +125,9 @@ def _open(app: Application, settings: Settings) -> EmbeddedEngine:
 def _runtime(app: Application, engine: Engine, settings: Settings, known: Knowledge) -> Runtime:
     parking = open_parking(settings.park) if settings.park else None
     # A trial calls no external handlers and writes to no buckets of archives: ``outside`` keeps its default.
-    return Runtime(app, engine, settings, known, warn=lambda message: log.warning(public(message)), parking=parking)
+    runtime = Runtime(app, engine, settings, known, warn=lambda message: log.warning(public(message)), parking=parking)
+    runtime.own_stream = engine.own_stream
+    return runtime
 
 
 def _noted(report: Report) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs, time_of
+from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure
@@ -281,7 +281,6 @@ class Replay:
         self.summary = Summary()
         self._derived: dict[ItemKey, bool] = {}
         self._removed: set[ItemKey] = set()  # looked-up items that a record showed the end of
-        self._at = 0.0  # the time of the last record that has one
 
     def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], cursor: ReplayCursor | None = None) -> Summary:
         """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied.
@@ -292,6 +291,7 @@ class Replay:
         self.runtime.source_items = self.put_sources is not None
         self.runtime.postponed = [] if self.runtime.source_items else None
         stream = self.runtime.store.own_stream
+        self.runtime.own_stream = None if self.dry_run else stream
         if self.runtime.store.is_local and not self.dry_run:  # elsewhere the table has them, whatever the files show
             self.runtime.absent = {}
         if stream is not None and not self.dry_run:
@@ -368,7 +368,6 @@ class Replay:
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
-        self._at = time_of(changes) or self._at
         postponed = len(self.runtime.postponed or ())
         if self.put_sources:
             self.put_sources(newest_sources(changes))
@@ -412,7 +411,7 @@ class Replay:
         if self.dry_run:
             return
         stream = self.runtime.store.own_stream
-        self.note(run_chains(self.runtime, stream, self._at) if stream is not None else run_fan_outs(self.runtime), {})
+        self.note(run_chains(self.runtime, stream) if stream is not None else run_fan_outs(self.runtime), {})
 
     def note(self, report: Report, lines: dict[tuple[str | None, str], Line]) -> None:
         """Adds a batch's report to the summary; ``lines`` are the lines of its records.

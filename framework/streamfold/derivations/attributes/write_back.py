@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from streamfold.commit.folded_times import fold_row, fold_times
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import Cause
 from streamfold.commit.transactions import in_slots, may_pass, read_rows
@@ -218,6 +219,7 @@ class WriteBack:
                 stored = stored_of(route)
                 if stored is not None and stored.holds(row):
                     self._note(stored.item(row), change, route).retire = True
+                    fold_row(self.runtime, row, stored.item(row))
 
     def changed(self, subscribed: Sequence[Work]) -> None:
         """Adds items that were put or updated: their attributes may be missing or old."""
@@ -239,6 +241,7 @@ class WriteBack:
 
     def _note(self, item: ItemKey, change: Change, route: Route) -> DerivedItem:
         self.causes.setdefault(item, []).append((change, route))
+        fold_times(self.runtime, change.item, (item,))
         if item not in self.derived_items:
             self.derived_items[item] = DerivedItem(stored_on(self.runtime.application, item))
         return self.derived_items[item]

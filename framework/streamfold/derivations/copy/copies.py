@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from streamfold.commit.folded_times import fold_times
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import in_slots, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
@@ -170,6 +171,7 @@ class Copies:
             if error := away.get(copy.row.key[0]):
                 self._fail(copy, error)
             else:
+                fold_times(self.runtime, copy.changes[-1].item, (copy.row.key,))
                 yield copy, partial(send, self.runtime, [copy.row])
 
     def _fail(self, copy: Copied, error: Exception) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
+from streamfold.commit.folded_times import fold_times
 from streamfold.commit.transactions import Several, in_slots, not_its_row, send, slices
 from streamfold.derivations.feed.kind import options_of, post_seconds, shown_seconds, sort_position_from
 from streamfold.derivations.yielded import split, target_of, yielded
@@ -295,6 +296,8 @@ class PostRows:
             if copied is not None and number >= copied and write.attributes is not None:
                 write = write._replace(fresh=False, replaces=True)
             wanted[write.key] = write, pair
+            for copy in pair:
+                fold_times(self.runtime, copy.item, (write.key,))
             self._remember(write)
         self._drop_absent(wanted)
 

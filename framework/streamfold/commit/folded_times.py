@@ -1,0 +1,70 @@
+"""The times of derived changes in a local store: the greatest time of the records that were folded into each.
+
+On DynamoDB a derived change has the time of its write. A replay writes the rows of many records in one transaction, at
+any time of this machine. So a local store gives the change of a row the time of the newest record that its row was made
+of, whatever the batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from streamfold.commit.plan import Unit
+from streamfold.ledger.step import Step
+from streamfold.records.change import Change, ItemKey, times_of
+from streamfold.runtime import Runtime
+from streamfold.writes.guarded import RowKey, StateKey
+
+if TYPE_CHECKING:  # only a local store has them
+    from streamfold.engines.own_stream import ItemTimes
+
+
+def note_times(runtime: Runtime, changes: Sequence[Change]) -> None:
+    """Notes the times of a batch's records, which also advance the clock of the state."""
+    stream = runtime.own_stream
+    if stream is None:
+        return
+    stream.advance_clock(max(times_of(changes), default=0.0))
+    if (times := _times(runtime)) is not None:
+        for change in changes:
+            for seconds in times_of((change,)):
+                times.note(change.item, seconds)
+
+
+def fold_times(runtime: Runtime, item: ItemKey, keys: Iterable[RowKey | StateKey]) -> None:
+    """Notes that an item's records are folded into rows, before these are written."""
+    if (times := _times(runtime)) is not None:
+        times.fold(times.of(item), keys)
+
+
+def fold_row(runtime: Runtime, row: RowKey, item: ItemKey) -> None:
+    """Notes that a stored row is folded into an item, before this is written."""
+    if (times := _times(runtime)) is not None:
+        times.fold(times.of_row(row), (item,))
+
+
+def fold_units(runtime: Runtime, units: Iterable[Unit]) -> None:
+    """Notes the rows of units before these are sent. A row is made of its item and of what its handler looked up."""
+    times = _times(runtime)
+    if times is None:
+        return
+    for unit in units:
+        own = times.of(unit.item)
+        looking = [step for step in unit.steps if step.references or step.idle]
+        if not looking:
+            times.fold(own, (effect.key for effect in unit.effects))
+            continue
+        for effect in unit.effects:
+            # A row that no step shows any more may have been that of any of them.
+            others = any(effect.key in step.after for step in unit.steps)
+            of_row = [step for step in looking if effect.key in step.after or not others]
+            times.fold(max([own, *(_looked_up(times, step) for step in of_row)]), (effect.key,))
+
+
+def _looked_up(times: "ItemTimes", step: Step) -> float:
+    return max(times.of(referent) for referent in (*step.references, *step.idle))
+
+
+def _times(runtime: Runtime) -> "ItemTimes | None":
+    """The times to fold into; None where no change of a row is kept for others."""
+    stream = runtime.own_stream
+    return stream.item_times if stream is not None and runtime.application.chained else None
