@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from streamfold.engines import Counter
-from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION
+from streamfold.keys.table import CONTRIBUTORS, LIFE, MARKED, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,
@@ -24,6 +24,7 @@ from streamfold.writes.guarded import (
     DeleteState,
     GuardedPut,
     HandlerContribution,
+    InsertItem,
     InsertRow,
     LedgerWrite,
     NoteVersion,
@@ -34,6 +35,7 @@ from streamfold.writes.guarded import (
     RecomputedRow,
     RemoveEmpty,
     StateKey,
+    SwapMarker,
     SwapState,
     SwapText,
     UpdateSource,
@@ -68,6 +70,7 @@ class Drawn:
             STAMP: self.of(*TEXTS),
             LIFE: self.of(*LIVES[1:]),
             CONTRIBUTORS: self.of(0, 1, 2, 3),
+            MARKED: self.of(*TEXTS),
         }
         return self.often(**own, a=self.of(*VALUES), b=self.of(*VALUES), total=self.of(0, 5))
 
@@ -139,6 +142,8 @@ class Drawn:
         match kind.__name__:
             case "CorrectRow":
                 return CorrectRow(key, read, absent, values, self.often(total=2), gone)
+            case "SwapMarker":
+                return SwapMarker(key, "new", self.of(None, *TEXTS))
             case "AbsentSource":
                 return AbsentSource(key)
             case "DeleteSource":
@@ -163,6 +168,8 @@ class Drawn:
                 return DeleteState(key, self.of(None, *TEXTS))
             case "SwapText":
                 return SwapText(key, "new", self.of(None, *TEXTS))
+            case "InsertItem":
+                return InsertItem(key, {"a": self.of(1, "x")})
             case "PutStoredCopy":
                 return PutStoredCopy(key, self.of(*TEXTS), self.of(*VERSIONS), self.of(None, 7))
             case "CounterWrite":
@@ -175,9 +182,11 @@ class Drawn:
 
 
 SOURCE_WRITES = (AbsentSource, DeleteSource, UpdateSource)
-ROW_WRITES = (AddRow, PutRow, DeleteRow, GuardedPut, PutPostRow, RecomputedRow, CorrectRow, *SOURCE_WRITES)
+ROW_WRITES = (AddRow, PutRow, DeleteRow, GuardedPut, PutPostRow, RecomputedRow, CorrectRow, SwapMarker, *SOURCE_WRITES)
 OTHER_WRITES = (InsertRow, RemoveEmpty, ClearNotes, CountUp, NoteVersion)  # those that no transaction of a plan holds
-STATE_WRITES = (LedgerWrite, Claim, SwapState, PutState, DeleteState, SwapText, PutStoredCopy, CounterWrite)
+STATE_WRITES = (
+    LedgerWrite, Claim, SwapState, PutState, DeleteState, SwapText, PutStoredCopy, CounterWrite, InsertItem
+)  # fmt: skip
 
 
 class GuardsContract:

@@ -35,7 +35,7 @@ from streamfold.ledger.state_keys import adopting_key, identity_key, manifest_ke
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import CorrectRow, RowKey
+from streamfold.writes.guarded import RowKey, SwapMarker
 
 IDENTITY_BYTES = 16
 ADDED, WHOLE = "adds", "puts"
@@ -218,7 +218,7 @@ class Ownership:
             after = entered(marker, self.app.name, own, place, epoch)
             if after == before:
                 return
-            write_marker(self.runtime, own[0].key.table, key, text, after)  # read back by the next round
+            write_marker(self.runtime, key, text, after)  # read back by the next round
         raise Contended(f"The marker of table {name!r} was written by others {TRIES_MAX} times in a row: try again.")
 
     def _check_adopting(self, application: str) -> None:
@@ -287,13 +287,9 @@ def read_marker(runtime: Runtime, key: RowKey) -> str | None:
     return str(item[MARKED])
 
 
-def write_marker(runtime: Runtime, table: Table, key: RowKey, expected: str | None, after: Marker) -> bool:
+def write_marker(runtime: Runtime, key: RowKey, expected: str | None, after: Marker) -> bool:
     """Writes a marker in place of the one that was read; returns whether it did."""
-    text = json.dumps(after, sort_keys=True)
-    if expected is None:
-        write = CorrectRow(key, {}, absent=(table.partition,), values={MARKED: text})
-    else:
-        write = CorrectRow(key, {MARKED: expected}, values={MARKED: text})
+    write = SwapMarker(key, json.dumps(after, sort_keys=True), expected)
     return runtime.engine.transact([write], runtime.expires_at) is None
 
 
@@ -454,7 +450,7 @@ def change_marker(runtime: Runtime, key: Key, change: Change) -> None:
         text = read_marker(runtime, at)
         if text is None or (after := change(parsed(text))) == parsed(text):
             return
-        if write_marker(runtime, key.table, at, text, after):
+        if write_marker(runtime, at, text, after):
             return
     raise Contended(f"The marker of table {at[0]!r} was written by others {TRIES_MAX} times in a row: try again.")
 

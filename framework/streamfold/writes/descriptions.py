@@ -16,7 +16,7 @@ be in the shape: otherwise a write would be sent under the guard of another one.
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
-from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION, Table
+from streamfold.keys.table import CONTRIBUTORS, LIFE, MARKED, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION, Table
 from streamfold.writes import guarded
 
 # The language
@@ -315,6 +315,12 @@ def _claim(write: guarded.Claim, _: Table) -> Description:
 def _swap_text(write: guarded.SwapText, _: Table) -> Description:
     as_read = GONE if write.expected is None else Is("s", "=", _text("expected"))
     return Description(All((as_read,), phrase="as read"), Replace((Attribute("s", _text("text")),)))
+
+
+@_describes(guarded.SwapMarker, lambda write, _: (write.expected is not None,))
+def _swap_marker(write: guarded.SwapMarker, _: Table) -> Description:
+    as_read = GONE if write.expected is None else Is(MARKED, "=", _text("expected"))
+    return Description(All((as_read,), phrase="as read"), Update((Attribute(MARKED, _text("text")),)))
 
 
 @_describes(guarded.SwapState, lambda write, _: (bool(write.revision), write.expires))

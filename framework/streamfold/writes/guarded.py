@@ -286,6 +286,14 @@ class CorrectRow(NamedTuple):
     removed: tuple[str, ...] = ()
 
 
+class SwapMarker(NamedTuple):
+    """Writes the marker of a table. Refused unless the marker has the text that was read."""
+
+    key: RowKey
+    text: str
+    expected: str | None  # None: there was no item
+
+
 class SwapState(NamedTuple):
     """Writes a state item with the next revision."""
 
@@ -405,7 +413,7 @@ class NoteVersion(NamedTuple):
 SourceWrite = AbsentSource | DeleteSource | UpdateSource
 Guard = LedgerWrite | Claim
 StateWrite = Guard | PutState | DeleteState | SwapText | PutStoredCopy | SwapState | CounterWrite | InsertItem
-GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SourceWrite
+GuardedWrite = StateWrite | RowWrite | RecomputedRow | CorrectRow | SwapMarker | SourceWrite
 OtherWrite = InsertRow | RemoveEmpty | ClearNotes | CountUp | NoteVersion
 """Writes that no plan holds: each has a call of its own, but for ``NoteVersion``."""
 
