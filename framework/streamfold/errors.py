@@ -44,6 +44,17 @@ VALUE_LENGTH_MAX = 200
 """Letters of one value that a message quotes; a value may be as large as an item, and nested 32 levels."""
 NAMES_COMPARED_MAX, NAME_COMPARED_LETTERS_MAX = 200, 100
 """Bounds of the search for the attribute that a handler probably meant: an item may have thousands of names."""
+EXPIRED = frozenset(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"))
+TIMES = frozenset(("RequestExpired", "RequestInTheFuture", "RequestTimeTooSkewed"))
+UNKNOWN = frozenset(
+    ("InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException")
+)
+BAD_SIGNATURE = "InvalidSignatureException"
+"""Codes of calls that AWS refuses for their credentials or their time (IAM, Common errors; S3, Error responses). The
+last one may be of either.
+"""
+LIMITS_SHOWN_MAX = 3
+"""Limits of a throttled batch that a message names."""
 TEXT_LENGTH_MAX = 2000
 """Letters of an error's text that are passed on, of a handler's own error too."""
 
@@ -76,7 +87,22 @@ def refusal(error: Any) -> str:
     """What a service of AWS answered to a call that it refused: boto3's ``ClientError`` as code and message."""
     answer = error.response["Error"]
     message = answer.get("Message", "")
+    if remedy := credentials_remedy(answer["Code"], message):
+        return f"{answer['Code']}: {remedy}"
     return f"{answer['Code']}: {redacted(message)}" if message else f"{answer['Code']}"
+
+
+def credentials_remedy(code: str, message: str) -> str:
+    """What is wrong with the credentials or the clock of a refused call, and what to do; empty for another refusal."""
+    if code in EXPIRED:
+        return "The AWS credentials have expired. Sign in again (aws sso login), or set new ones."
+    if code in TIMES or (code == BAD_SIGNATURE and any(word in message for word in ("expired", "current", "later"))):
+        return "The clock of this machine differs from that of AWS by minutes. Set the clock."
+    if code in UNKNOWN or code == BAD_SIGNATURE:
+        return (
+            "AWS does not know the credentials. Set AWS_PROFILE, or an access key and its secret that belong together."
+        )
+    return ""
 
 
 def printable(text: str) -> str:
@@ -235,10 +261,20 @@ class NotStarted(EngineUnavailable):  # an outcome, not a mistake
 
 
 class TableThrottled(EngineUnavailable):
-    """Raised when a table was throttled at every try. The next call to the same table would be throttled too."""
+    """Raised when a table was throttled at every try. The next call to the same table would be throttled too.
 
-    def __init__(self, text: str = "The store is throttled; the record is retried.") -> None:
-        super().__init__(text)
+    limits: the tables or indexes, with the limits that calls exceeded, as the store names them.
+    """
+
+    def __init__(self, text: str = "", limits: Iterable[str] = ()) -> None:
+        self.limits = tuple(limits)
+        super().__init__(text or f"The store is throttled{in_brackets(self.limits)}; the record is retried.")
+
+
+def in_brackets(limits: Iterable[str]) -> str:
+    """The limits that throttled calls exceeded, for a message; nothing if the store named none."""
+    named = [*islice(dict.fromkeys(filter(None, limits)), LIMITS_SHOWN_MAX)]
+    return f" ({'; '.join(named)})" if named else ""
 
 
 class Contended(EngineUnavailable):

@@ -60,8 +60,9 @@ def account(client: Any) -> str:
     try:
         identity = boto3.client("sts").get_caller_identity()
     except (BotoCoreError, ClientError) as error:
+        why = refusal(error) if isinstance(error, ClientError) else error
         raise EngineError(
-            f"The AWS account could not be asked for ({error}). Check credentials and region, or give --endpoint-url."
+            f"The AWS account could not be asked for ({why}). Check credentials and region, or give --endpoint-url."
         ) from None
     return f"account {identity['Account']}, region {client.meta.region_name}"
 

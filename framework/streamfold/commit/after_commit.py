@@ -12,7 +12,15 @@ from streamfold.commit.plan import KeyedPut
 from streamfold.commit.transactions import by_table, in_slots, may_pass, not_shown, read_rows
 from streamfold.engines import Engine, Entries, Inserted
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, TableThrottled, redacted
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    TableThrottled,
+    in_brackets,
+    redacted,
+)
 from streamfold.keys.table import EDGE, LIFE, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import BEYOND, PLAIN_ENTRY, in_order, order_of, values_of
 from streamfold.records.values import encode
@@ -49,21 +57,25 @@ def recompute(runtime: Runtime, touched: ChangedByRow, written: set[RowKey] | No
     failed: dict[RowKey, Exception] = {}
     if not touched:
         return failed
-    pending, written = touched, set() if written is None else written
+    pending, written, throttled = touched, set() if written is None else written, list[TableThrottled]()
     try:
         # Other processes may change entries during each round: the bound ends a race that this process always loses.
         for _ in runtime.tries():
-            pending = _round(runtime, pending, failed, written)
+            pending = _round(runtime, pending, failed, written, throttled)
             if not pending:
                 break
     except EngineError as error:
         return failed | dict.fromkeys(pending, error)
-    busy = Contended(f"Refused {TRIES_MAX} times in a row, because the row is changed or throttled; it is retried.")
-    return failed | dict.fromkeys(pending, busy)
+    why = f"because the row is changed or throttled{in_brackets(limit for each in throttled for limit in each.limits)}"
+    return failed | dict.fromkeys(pending, Contended(f"Refused {TRIES_MAX} times in a row, {why}; it is retried."))
 
 
 def _round(
-    runtime: Runtime, touched: ChangedByRow, failed: dict[RowKey, Exception], written: set[RowKey]
+    runtime: Runtime,
+    touched: ChangedByRow,
+    failed: dict[RowKey, Exception],
+    written: set[RowKey],
+    throttled: list[TableThrottled],
 ) -> ChangedByRow:
     """Tries each row once; returns the rows to try again, because others changed entries meanwhile.
 
@@ -78,6 +90,7 @@ def _round(
     finished = {key for key in touched if key not in rows}
     for key, done in in_slots(runtime.slots, calls, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(done, TableThrottled):
+            throttled.append(done)
             continue
         if isinstance(done, EngineError | HandlerError):
             failed[key] = done
@@ -99,7 +112,7 @@ def _recomputed(engine: Engine, key: RowKey, row: RowValues, changed: Iterable[C
     if refused is None:
         return WRITTEN
     reason = next(reason for reason in refused.reasons if reason is not None)
-    if not may_pass(reason):
+    if not may_pass(reason, key):
         raise not_shown(key, {name: value for name, value in {**row, **differing}.items() if name not in gone}, reason)
     return AGAIN
 

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
 from itertools import chain, groupby, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
 from streamfold.commit.claims import OlderChanges
@@ -43,7 +43,7 @@ from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
 from streamfold.commit.plan import Plan, Transaction, Unit, WrittenKey, by_handler, exceeds_transaction, pack
 from streamfold.commit.replanning import Replanner, writes_any
-from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
+from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all, table_of, throttled_by
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import (
@@ -51,7 +51,6 @@ from streamfold.errors import (
     EngineError,
     EngineUnavailable,
     HandlerError,
-    TableThrottled,
     is_fatal,
     redacted,
 )
@@ -70,8 +69,12 @@ from streamfold.writes.guarded import (
     Reason,
     Refused,
     StateKey,
+    exceeded,
     too_large,
 )
+
+if TYPE_CHECKING:
+    from streamfold.errors import TableThrottled
 
 REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record is retried."
 VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
@@ -337,7 +340,7 @@ class Committer:
         elif passing and attempt.conflicts < self._sends_max(attempt):
             self._send_again(attempt, refused)
         elif passing and is_throttled(refused):
-            self._stop_hot(attempt, refused) if attempt.hot else self._stop(attempt)
+            self._stop_hot(attempt, refused) if attempt.hot else self._stop(attempt, refused)
         else:
             self._split(attempt, refused)
 
@@ -413,14 +416,16 @@ class Committer:
             parts: list[Unit] = []
             for unit in each.transaction.units:
                 parts += by_handler(unit, self.source.lives) if writes_any(unit, rows) else [unit]
-            self.progress.fail([part for part in parts if writes_any(part, rows)], TableThrottled())
+            self.progress.fail(
+                [part for part in parts if writes_any(part, rows)], throttled_by(refused, attempt.transaction.writes)
+            )
             others = [part for part in parts if not writes_any(part, rows)]
             remaining += [Attempt(one, each.rounds + 1) for one in _transactions(others, self.runtime, apart=False)]
         self.attempts.add_first(remaining)
 
-    def _stop(self, attempt: Attempt) -> None:
+    def _stop(self, attempt: Attempt, refused: Refused) -> None:
         """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
-        self.away = TableThrottled()
+        self.away = throttled_by(refused, attempt.transaction.writes)
         units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.transaction.units]
         self.progress.fail(units + self.progress.behind, self.away)
         self.progress.behind.clear()
@@ -432,7 +437,7 @@ class Committer:
         units_apart = by_handler(units[0], self.source.lives) if len(units) == 1 else units
         if len(units_apart) == 1:
             passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
-            self.progress.fail(units_apart, self._contended() if passing else _not_taken(next(iter(reasons.values()))))
+            self.progress.fail(units_apart, self._contended() if passing else _not_taken(*next(iter(reasons.items()))))
             return
         attempts: list[Attempt] = []
         # Of a delta that the store does not take each unit may be the cause.
@@ -521,9 +526,10 @@ def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> li
     return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions, runtime.shared)]
 
 
-def _not_taken(reason: Reason) -> EngineError | HandlerError:
+def _not_taken(key: WrittenKey, reason: Reason) -> EngineError | HandlerError:
     kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
-    return kind(f"The store refused the write with {reason.code}: {redacted(reason.message)}")
+    what = exceeded(reason, table_of(key)) if reason.code in THROTTLED else redacted(reason.message)
+    return kind(f"The store refused the write with {reason.code}: {what}")
 
 
 def _too_many(unit: Unit) -> HandlerError:

@@ -18,12 +18,13 @@ from os import urandom
 from typing import Any, NamedTuple
 
 from streamfold.commit.plan import dropped
-from streamfold.commit.transactions import SENDS_MAX, is_throttled, writers_own
+from streamfold.commit.transactions import SENDS_MAX, is_throttled, tables_of, writers_own
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import (
     Contended,
     EngineError,
     HandlerError,
+    in_brackets,
     is_fatal,
     redacted,
 )
@@ -49,6 +50,7 @@ from streamfold.writes.guarded import (
     RowKey,
     StateKey,
     SwapText,
+    limits_of,
 )
 
 PAUSES_MAX = 2
@@ -119,7 +121,7 @@ class Mover:
 
     def _is_merged(self, deltas: Mapping[str, Delta], additions: Additions) -> bool:
         """Moves deltas in one transaction; False if one by one is needed, so that one row keeps no other waiting."""
-        exceptions, conflicts = Exceptions({}, {}), 0
+        exceptions, conflicts, limits = Exceptions({}, {}), 0, ""
         tables = [*dict.fromkeys(row[0] for row in additions.rows)]
         for _ in range(TRIES_MAX + len(tables)):
             try:
@@ -147,13 +149,14 @@ class Mover:
             if all(why.code in CONFLICT for why in reasons.values()):
                 if len(deltas) > 1 and conflicts + 1 >= SENDS_MAX:
                     return False
+                limits = in_brackets(limits_of(refused, tables_of(writes)))
                 self.runtime.back_off(min(conflicts, PAUSES_MAX), throttled=is_throttled(refused))
                 conflicts += 1
                 continue
             _decide(additions, reasons, exceptions)
             if len(deltas) > 1 and any(exceptions):
                 return False
-        raise Contended(f"Others are in the way: deltas were refused {TRIES_MAX} times in a row.")
+        raise Contended(f"Others are in the way{limits}: deltas were refused {TRIES_MAX} times in a row.")
 
     def _merge(
         self, deltas: Mapping[str, Delta], additions: Additions, exceptions: Exceptions

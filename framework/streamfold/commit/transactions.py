@@ -26,6 +26,8 @@ from streamfold.writes.guarded import (
     Refused,
     RowKey,
     StateKey,
+    exceeded,
+    limits_of,
 )
 
 Tag = TypeVar("Tag")
@@ -216,19 +218,19 @@ def send(runtime: Runtime, writes: Sequence[GuardedWrite]) -> Refused | None:
     Raises ``Contended`` after ``SENDS_MAX`` conflicts, ``TableThrottled`` if the table was throttled at the last, and
     ``HandlerError`` if the store will never take the writes.
     """
-    throttled = False
+    throttled: TableThrottled | None = None
     for number in range(SENDS_MAX):
         if number:
-            runtime.back_off(number - 1, throttled=throttled)
+            runtime.back_off(number - 1, throttled=throttled is not None)
         refused = runtime.engine.transact(writes, runtime.expires_at)
         if refused is None:
             return None
         if any(reason is not None and reason.code == CONDITION for reason in refused.reasons):
             return refused
         check_passing(refused)
-        throttled = is_throttled(refused)
-    if throttled:
-        raise TableThrottled
+        throttled = throttled_by(refused, writes) if is_throttled(refused) else None
+    if throttled is not None:
+        raise throttled
     raise Contended(f"Others are in the way: {SENDS_MAX} conflicts in a row; the record is retried.")
 
 
@@ -244,10 +246,24 @@ def is_throttled(refused: Refused) -> bool:
     return any(reason is not None and reason.code in THROTTLED for reason in refused.reasons)
 
 
-def may_pass(reason: Reason) -> bool:
+def throttled_by(refused: Refused, writes: Sequence[GuardedWrite]) -> TableThrottled:
+    """The error of a transaction that was throttled, with the tables and limits that DynamoDB named."""
+    return TableThrottled(limits=limits_of(refused, tables_of(writes)))
+
+
+def tables_of(writes: Sequence[GuardedWrite]) -> list[str]:
+    """The logical tables of writes, for a message."""
+    return [table_of(write.key) for write in writes]
+
+
+def table_of(key: RowKey | StateKey) -> str:
+    return "the state table" if isinstance(key, StateKey) else f"table {key[0]!r}"
+
+
+def may_pass(reason: Reason, key: RowKey) -> bool:
     """Whether another try may help. Raises ``TableThrottled`` for a throttled table."""
     if reason.code in THROTTLED:
-        raise TableThrottled
+        raise TableThrottled(limits=[exceeded(reason, table_of(key))])
     return reason.code == CONDITION or reason.code in CONFLICT
 
 

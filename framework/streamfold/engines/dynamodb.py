@@ -21,11 +21,18 @@ from streamfold.engines import (
     StoredItem,
 )
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.engines.dynamodb_client import FORBIDDEN, Calls, marked_message, plain_item, table_id, unreachable
+from streamfold.engines.dynamodb_client import (
+    FORBIDDEN,
+    Calls,
+    marked_message,
+    plain_item,
+    table_id,
+    unreachable,
+)
 from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.engines.requests import ActionRequest, Statement, is_sent
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, redacted
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, in_brackets, redacted
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.marker import is_marker
 from streamfold.keys.table import STATE, Table
@@ -35,6 +42,7 @@ from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
+    THROTTLED,
     VALIDATION,
     AbsentSource,
     ClearNotes,
@@ -50,6 +58,8 @@ from streamfold.writes.guarded import (
     RowKey,
     StateKey,
     SwapState,
+    exceeded,
+    limits_of,
 )
 
 Call = Callable[..., Any]
@@ -109,7 +119,7 @@ class Reads(Calls):
 
         Items of more than 4 MB are no answer: each half of them is asked for alone.
         """
-        codes: set[str] = set()
+        reasons: list[Reason] = []
         for _ in self.deadline.tries():
             try:
                 responses: Sequence[Mapping[str, Any]] = self._ask(self.client.transact_get_items, TransactItems=gets)[
@@ -117,10 +127,12 @@ class Reads(Calls):
                 ]
                 return responses
             except ClientError as error:
-                codes = {reason.code for reason in self._refused(error, len(gets)).reasons if reason}
-            if not codes <= {*BUSY}:
+                reasons = [reason for reason in self._refused(error, len(gets)).reasons if reason]
+            if not {reason.code for reason in reasons} <= {*BUSY}:
                 break
-        why = f"State items could not be read together: {', '.join(sorted(codes))}."
+        codes = {reason.code for reason in reasons}
+        limits = in_brackets(exceeded(each, self.requests.state_table) for each in reasons if each.code in THROTTLED)
+        why = f"State items could not be read together: {', '.join(sorted(codes))}{limits}."
         if codes <= {*BUSY}:
             raise EngineUnavailable(why)
         if len(gets) == 1 or not codes <= {*UNSTORABLE}:
@@ -404,8 +416,10 @@ class DynamoEngine(Reads):
             if code(answer) not in (None, CONDITION, *BUSY):
                 raise self._forbidden(answer)
         if remaining := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
+            busy = [(key, code(responses[key])) for key in remaining if key in responses]
+            limits = in_brackets(f"table/{self.real_name(key[0])}: {why}" for key, why in busy)
             raise EngineUnavailable(
-                f"{len(remaining)} of {len(set(rows))} empty rows could not be removed: they are busy."
+                f"{len(remaining)} of {len(set(rows))} empty rows could not be removed: they are busy{limits}."
             )
         return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
 
@@ -552,7 +566,10 @@ class DynamoEngine(Reads):
             refused = self._refused(error, 1)
             if refused.reasons[0] and refused.reasons[0].code == CONDITION:
                 return False
-            raise EngineUnavailable(f"State item {redacted(key)} could not be written: {redacted(error)}") from error
+            limits = in_brackets(limits_of(refused, [self.requests.state_table]))
+            raise EngineUnavailable(
+                f"State item {redacted(key)} could not be written{limits}: {redacted(error)}"
+            ) from error
         except BotoCoreError as error:
             raise unreachable(error) from error
 

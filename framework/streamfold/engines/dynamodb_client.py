@@ -44,12 +44,19 @@ from streamfold.engines import StoredItem
 from streamfold.engines.dead_connections import retry_closed
 from streamfold.engines.deadline import Deadline
 from streamfold.engines.requests import Requests
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, TableThrottled, redacted
+from streamfold.errors import (
+    EngineError,
+    EngineUnavailable,
+    EngineUnreachable,
+    TableThrottled,
+    credentials_remedy,
+    redacted,
+)
 from streamfold.keys.table import STATE, Table, check_real_names
 from streamfold.records.encoded import body_json, parsed_answer
 from streamfold.records.values import decode, decode_number
 from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
-from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey
+from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey, exceeded
 
 USER_AGENT = f"streamfold Boto3/{boto3.__version__}"
 """The user agent of requests. botocore makes its own twice for every request: a tenth of its CPU."""
@@ -77,6 +84,10 @@ CARRIERS: Mapping[str, tuple[str, str, Any]] = {
     "delete_item": ("DeleteItem", "Key", {}),
 }
 """By method: the operation, the parameter that carries the JSON through botocore, and the shortest value of it."""
+LIMIT = re.compile(r"table/[\w.-]+(/index/[\w.-]+)?: [A-Za-z]+", re.ASCII)
+"""A limit that a throttled call exceeded, with the end of the ARN of its table or index (API Reference,
+ThrottlingReason).
+"""
 ENDPOINT = "TableName"
 """The parameter that botocore may choose an endpoint by."""
 ARN = "arn:"
@@ -414,9 +425,12 @@ class Calls:
         try:
             return self._ask(operation, **arguments)
         except ClientError as error:
-            codes = {reason.code for reason in self._refused(error, 1).reasons if reason}
-            kind = TableThrottled if codes & {*CONFLICT[1:]} else EngineUnavailable
-            raise kind(f"DynamoDB refused a call: {redacted(error)}") from error
+            reasons = [reason for reason in self._refused(error, 1).reasons if reason]
+            if limits := [
+                exceeded(each, f"table/{table_of(arguments)}") for each in reasons if each.code in CONFLICT[1:]
+            ]:
+                raise TableThrottled(limits=limits) from error
+            raise EngineUnavailable(f"DynamoDB refused a call: {redacted(error)}") from error
 
     def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
         """Makes a call. Raises ``NotStarted`` where there is no time for it."""
@@ -452,7 +466,7 @@ class Calls:
             item = error.response.get("Item")
             return Refused((Reason(CONDITION, plain_item(item) if item else None),))
         if code in THROTTLED:
-            return Refused((Reason(THROTTLED[code], None, message),) * actions)
+            return Refused((Reason(THROTTLED[code], None, message, limits_of(error)),) * actions)
         if code in PERMANENT:
             return Refused((Reason(code, None, message),) * actions)
         raise self._fatal(error)
@@ -463,13 +477,29 @@ class Calls:
         if code == "ResourceNotFoundException":
             return self._missing()
         if status >= 500 or code in THROTTLED:
-            return EngineUnavailable(f"DynamoDB failed with {code}: {redacted(message)}")
-        return EngineError(f"DynamoDB refused the call with {code}: {marked_message(code, message)}")
+            return EngineUnavailable(f"DynamoDB failed with {code}: {limits_of(error) or redacted(message)}")
+        what = credentials_remedy(code, message) or marked_message(code, message)
+        return EngineError(f"DynamoDB refused the call with {code}: {what}")
 
     def _missing(self) -> EngineError:
         tables = self.requests.tables.items()
         clients = {real: self._client((name, "", None)) for name, (_, real) in tables}
         return missing_tables(clients, self.deadline.enough_time)
+
+
+def limits_of(error: ClientError) -> str:
+    """The limits that a throttled call exceeded, each with its table or index. Empty if DynamoDB names none, or if an
+    older boto3 does not read them (API Reference, ThrottlingReason).
+    """
+    given = error.response.get("throttlingReasons") or error.response.get("ThrottlingReasons") or ()
+    exceeded_limits = (f"{each.get('resource', '').rpartition(':')[2]}: {each.get('reason')}" for each in given)
+    # Both are names. Any other text might be of an item, and goes into no log.
+    return ", ".join(dict.fromkeys(each if LIMIT.fullmatch(each) else redacted(each) for each in exceeded_limits))
+
+
+def table_of(arguments: Mapping[str, Any]) -> str:
+    """The real name of the table that a call is about; empty if it may be about several."""
+    return str(next(iter(arguments["RequestItems"]))) if "RequestItems" in arguments else arguments.get(ENDPOINT, "")
 
 
 def _reason(reason: Mapping[str, Any]) -> Reason | None:

@@ -7,6 +7,7 @@ item that was found. Values are plain Python; each engine encodes them itself.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from streamfold.errors import redacted
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.values import EXACT, Nothing, Number, Value, encode, value
@@ -424,6 +425,7 @@ class Reason(NamedTuple):
     code: str
     item: Mapping[str, Any] | None = None  # the item that was found; None if there was none, or none was returned
     message: str = ""
+    limits: str = ""  # of a throttled write: the table or index, and the limit, as DynamoDB names them
 
 
 CONDITION = "ConditionalCheckFailed"
@@ -438,6 +440,20 @@ class Refused(NamedTuple):
     """A transaction that was refused, and changed nothing."""
 
     reasons: tuple[Reason | None, ...]  # of each write, in order; None for a write that was not refused
+
+
+def exceeded(reason: Reason, table: str) -> str:
+    """The limit that a throttled write exceeded, with its table. ``table`` is where DynamoDB names none, as in a
+    cancelled transaction, whose message may then say more: it may have item content, as each message of a store.
+    """
+    message = f", {redacted(reason.message.rstrip('.'))}" if reason.message else ""
+    return reason.limits or f"{table}: {reason.code}{message}"
+
+
+def limits_of(refused: Refused, tables: Sequence[str]) -> list[str]:
+    """The limits that the throttled writes of a transaction exceeded. ``tables`` are those of its writes, in order."""
+    pairs = zip(refused.reasons, tables, strict=True)
+    return [exceeded(reason, table) for reason, table in pairs if reason is not None and reason.code in THROTTLED]
 
 
 def _sum_of_min(one: int | None, other: int | None) -> int | None:

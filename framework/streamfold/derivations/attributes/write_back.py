@@ -21,7 +21,16 @@ from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines import Engine
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended, EngineError, HandlerError, RecordError, TableThrottled, redacted, shown
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    HandlerError,
+    RecordError,
+    TableThrottled,
+    in_brackets,
+    redacted,
+    shown,
+)
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.ledger.contribution import Contribution, RowContribution
 from streamfold.ledger.schema import Schema
@@ -267,23 +276,29 @@ def write_back(runtime: Runtime, derived_items: DerivedItems) -> dict[ItemKey, E
     names = frozenset(route.name for route in application.routes)
     own = Own(application.name, names, application.retired)
     failed: dict[ItemKey, Exception] = {}
-    pending, refused = derived_items, False
+    pending, refused, throttled = derived_items, False, list[TableThrottled]()
     try:
         # Another writer may refuse each write: the stored attributes are read again, a bounded number of times.
         for number in range(TRIES_MAX if pending else 0):
             if refused:
                 runtime.back_off(number - 1)
-            pending, refused = _round(runtime, own, pending, failed)
+            pending, refused = _round(runtime, own, pending, failed, throttled)
             if not pending:
                 break
     except EngineError as error:
         return failed | dict.fromkeys(pending, error)
-    busy = Contended(f"Written {TRIES_MAX} times in a row, because others change the item; the record is redelivered.")
+    limits = in_brackets(limit for each in throttled for limit in each.limits)
+    why = f"the table is throttled{limits}" if throttled else "others change the item"
+    busy = Contended(f"Written {TRIES_MAX} times in a row, because {why}; the record is redelivered.")
     return failed | dict.fromkeys(pending, busy)
 
 
 def _round(
-    runtime: Runtime, own: Own, derived_items: DerivedItems, failed: dict[ItemKey, Exception]
+    runtime: Runtime,
+    own: Own,
+    derived_items: DerivedItems,
+    failed: dict[ItemKey, Exception],
+    throttled: list[TableThrottled],
 ) -> tuple[DerivedItems, bool]:
     """Writes once; returns the items to read again, and whether a write was refused."""
     items = read_rows(runtime, derived_items, failed)
@@ -307,6 +322,7 @@ def _round(
     any_refused = False
     for item, refused in in_slots(runtime.slots, updates, stops=lambda error: isinstance(error, TableThrottled)):
         if isinstance(refused, TableThrottled):
+            throttled.append(refused)
             any_refused = True
         elif isinstance(refused, EngineError | HandlerError):
             failed[item] = refused
@@ -325,7 +341,7 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
     if refused is None:
         return False
     (reason,) = refused.reasons
-    if reason is not None and not may_pass(reason):
+    if reason is not None and not may_pass(reason, update.key):
         raise HandlerError(
             f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {redacted(reason.message)}"
         )
