@@ -19,7 +19,9 @@ from streamfold.routes.route import Route
 
 SAMPLE_ITEMS = 1_000
 PAGE_ITEMS = 100
-"""Items that are given to the other process at once."""
+"""Items that are given to the other process at once, and whose ordered values are compared together."""
+TOGETHER = "(of several items)"
+"""Behind a value that is not of one item alone."""
 
 
 @shell.command(
@@ -55,7 +57,9 @@ def diff(opened: Session) -> Report:
     both.
 
     Items are read, and nothing is written: no row, and no state. If several items add to a row, the contribution of one
-    item is shown. Handlers that raise are counted by type of error, with the key of one item.
+    item is shown. Values that are ordered, as of Max, Top, your own aggregates and unique rows, are also compared for
+    up to 100 items together, and so is how they are ordered: of one item alone, Max and Min show the same. Handlers
+    that raise are counted by type of error, with the key of one item.
 
     The old code runs in a process and a folder of its own, with the packages and the streamfold that are installed
     here. A revision is laid out by git archive.
@@ -147,7 +151,21 @@ def attribute_cells(change: RowChange) -> Iterator[list[str]]:
         return text(decode(row[name])) if name in row else ""
 
     for name in change.attributes or [""]:
-        yield [row_text(change.row), name_text(name), side(change.old, name), side(change.new, name)]
+        old, new = side(change.old, name), side(change.new, name)
+        if old == new and (together := change.together(name)) is not None:
+            old, new = ("" if value is None else f"{text(decode(value))} {TOGETHER}" for value in together)
+        elif old == new and name:
+            old, new = _made_text(change, name, old)
+        yield [row_text(change.row), name_text(name), old, new]
+
+
+def _made_text(change: RowChange, name: str, value: str) -> tuple[str, str]:
+    """A value that both sides show of one item, with how each side orders the values of several."""
+    orderings = change.orderings(name)
+    if orderings[0] == orderings[1]:
+        return value, f"{value} (ordered by another value)"
+    old, new = (f"{value} ({each})" if each else value for each in orderings)
+    return old, new
 
 
 def _counts(counts: HandlerDiff) -> str:
@@ -169,7 +187,10 @@ def _object(app: App, code: OldCode, found: CodeDiff) -> dict[str, Any]:
         return {"items": each.items, "changed": each.changed, "rows": rows, "attributes": dict(each.attributes)}
 
     def change(each: RowChange) -> dict[str, Any]:
-        sides = {"attributes": each.attributes, OLD: each.old, NEW: each.new}
+        sides: dict[str, Any] = {"attributes": each.attributes, OLD: each.old, NEW: each.new}
+        made = {name: each.orderings(name) for name in each.attributes if any(each.orderings(name))}
+        if made and each.old is not None and each.new is not None:
+            sides["orderings"] = {name: {OLD: old, NEW: new} for name, (old, new) in made.items()}
         return {**item_object(app, each.item), "handler": each.handler, "row": row_object(app, each.row), **sides}
 
     def raised(each: RaisedItems) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from streamfold.app import App
 from streamfold.cli.session import load_application
 from streamfold.errors import SettingsError, StreamfoldError, plain
 from streamfold.ledger.schema import Schema
-from streamfold.lifecycle.diff import NO_REFERENTS, Referents, SideRows, TableAndItem, side_rows
+from streamfold.lifecycle.diff import NO_REFERENTS, Referents, SideRows, TableAndItem, side_page
 from streamfold.records.encoded import to_json
 
 MODULE = "streamfold.cli.old_code"
@@ -185,7 +185,7 @@ def serve(application: str, folder: str, lines: TextIO, output: TextIO) -> None:
     schema = Schema()
     for line in lines:
         page = json.loads(line)
-        made = (side_rows(app, schema, table, image, None, page["referents"]) for table, image in page["items"])
+        made = side_page(app, schema, page["items"], None, page["referents"])
         output.writelines(each.line() + "\n" for each in made)
         output.flush()
 

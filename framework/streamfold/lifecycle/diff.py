@@ -7,17 +7,29 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from streamfold.commit.after_commit import read_shows
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem
 from streamfold.engines.memory import MemoryEngine
-from streamfold.errors import RecordError, SettingsError
-from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution, RowContribution, value_of_one_source
+from streamfold.errors import ItemFault, RecordError, SettingsError
+from streamfold.ledger.contribution import (
+    NOTHING,
+    PLAIN_ENTRY,
+    Contribution,
+    Mark,
+    RowContribution,
+    partition,
+    value_of_one_source,
+    values_of,
+)
+from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.schema import Schema
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
 from streamfold.records.values import decode, encode, same
+from streamfold.routes.aggregates import ordering_of, shown_of
 from streamfold.routes.application import Application
 from streamfold.routes.route import REFERENT, Fields, Route
 from streamfold.runtime import Runtime
@@ -31,9 +43,16 @@ Referents = Mapping[str, StoredItem | None]
 """Items by their keys as JSON; None: there is no such item."""
 NO_REFERENTS: Referents = MappingProxyType({})
 
+AggregatesByKey = Mapping[str, Mapping[str, "Made"]]
+"""How attributes of ordered values are made (``Made``), by attribute, of rows by their keys as JSON."""
+
 CHANGES_KEPT = 10_000
 """Rows that a comparison remembers; the others are only counted."""
 OLD, NEW = "old", "new"
+
+
+TableAndItem = tuple[str, Mapping[str, Any]]
+"""A table's name and a stored item."""
 
 
 class RaisedError(NamedTuple):
@@ -43,22 +62,35 @@ class RaisedError(NamedTuple):
     message: str
 
 
+class Made(NamedTuple):
+    """How an attribute of ordered values is made of an item, and what the items of one page show together."""
+
+    ordering: str
+    orders: Sequence[str]  # the texts that order the item's values
+    together: Mapping[str, Any] | None = None  # the attributes of the row that all items of the page make
+
+
 class SideRows(NamedTuple):
     """The rows that one version of the code makes of one item, by handler."""
 
     rows: Mapping[str, RowsByKey]
     raised: Mapping[str, RaisedError]
     wanted: Mapping[str, Sequence[str]] = MappingProxyType({})  # keys of referents without which no row can be made
+    aggregates: Mapping[str, AggregatesByKey] = MappingProxyType({})  # of values that are ordered, by handler
 
     def line(self) -> str:
-        return to_json({"rows": self.rows, "raised": self.raised, "wanted": self.wanted})
+        return to_json(self._asdict())
 
     @classmethod
     def of(cls, line: str) -> "SideRows":
         """The value of a line. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for another text."""
         found = json.loads(line)
         raised = {name: RaisedError(*each) for name, each in found["raised"].items()}
-        return cls(found["rows"], raised, found["wanted"])
+        aggregates = {
+            handler: {key: {name: Made(*each) for name, each in made.items()} for key, made in rows.items()}
+            for handler, rows in found["aggregates"].items()
+        }
+        return cls(found["rows"], raised, found["wanted"], aggregates)
 
 
 class _GivenReferents(MemoryEngine):
@@ -86,25 +118,96 @@ def side_rows(
     handlers: only these; None: all.
     referents: items that handlers look up. A handler that needs others makes no rows, and names these.
     """
-    rows: dict[str, RowsByKey] = {}
-    raised: dict[str, RaisedError] = {}
-    wanted: dict[str, Sequence[str]] = {}
-    for route, fields, item in _listeners(app, table, image):
-        if not route.kind.contributes or (handlers is not None and route.name not in handlers):
-            continue
-        looked_up = LookedUp(image_of(image))
-        if route.lookups:
-            runtime = Runtime(app, _GivenReferents(app, referents), Settings())
-            (looked_up,) = look_up(runtime, [Asked(route, item, looked_up.image, fields)], notes=False)
-            if lacking := [text for text in map(row_text, looked_up.references) if text not in referents]:
-                wanted[route.name] = lacking
+    (found,) = side_page(app, schema, [(table, image)], handlers, referents)
+    return found
+
+
+def side_page(
+    app: Application,
+    schema: Schema,
+    items: Iterable[TableAndItem],
+    handlers: Collection[str] | None = None,
+    referents: Referents = NO_REFERENTS,
+) -> list[SideRows]:
+    """The same for several items, with what the ordered attributes of their rows show of all of them together.
+
+    A row of one item shows the same whether it has the largest of its values or the smallest.
+    """
+    page = _Page(app, schema, handlers, referents)
+    sides = [page.side(table, image) for table, image in items]
+    return [page.completed(each) for each in sides]
+
+
+class _Page:
+    """The items of a page, as one version of the code makes rows of them."""
+
+    def __init__(
+        self, app: Application, schema: Schema, handlers: Collection[str] | None, referents: Referents
+    ) -> None:
+        self.app, self.schema, self.handlers, self.referents = app, schema, handlers, referents
+        self.entries = MemoryEngine(app.tables.values())  # what the items have below their rows
+        self.items: dict[tuple[str, str, str], int] = {}  # how many items have some, by handler, row and attribute
+
+    def side(self, table: str, image: StoredItem) -> SideRows:
+        rows: dict[str, RowsByKey] = {}
+        raised: dict[str, RaisedError] = {}
+        wanted: dict[str, Sequence[str]] = {}
+        aggregates: dict[str, AggregatesByKey] = {}
+        for route, fields, item in _listeners(self.app, table, image):
+            if not route.kind.contributes or (self.handlers is not None and route.name not in self.handlers):
                 continue
-        made = derived(route, looked_up.image, fields, schema)
-        if (error := looked_up.error or made.error) is None:
-            rows[route.name] = _shown(made.rows)
-        else:
-            raised[route.name] = RaisedError(type(error).__name__, str(error))
-    return SideRows(rows, raised, wanted)
+            looked_up = LookedUp(image_of(image))
+            if route.lookups:
+                runtime = Runtime(self.app, _GivenReferents(self.app, self.referents), Settings())
+                (looked_up,) = look_up(runtime, [Asked(route, item, looked_up.image, fields)], notes=False)
+                if lacking := [text for text in map(row_text, looked_up.references) if text not in self.referents]:
+                    wanted[route.name] = lacking
+                    continue
+            made = derived(route, looked_up.image, fields, self.schema)
+            if (error := looked_up.error or made.error) is None:
+                rows[route.name] = _shown(made.rows)
+                if found := self._aggregates(route, item, made.rows):
+                    aggregates[route.name] = found
+            else:
+                raised[route.name] = RaisedError(type(error).__name__, str(error))
+        return SideRows(rows, raised, wanted, aggregates)
+
+    def _aggregates(self, route: Route, item: ItemKey, rows: Contribution) -> AggregatesByKey:
+        """Keeps the entries of an item below rows that several items may share; returns how they are made."""
+        mark, found = Mark(self.app.name, route.name, item, ""), dict[str, dict[str, Made]]()
+        for row, contribution in rows.items():
+            target = route.target_of(row)
+            if not contribution.ordered or (target is not None and target.owned):
+                continue
+            if puts := entry_writes(mark, row, NOTHING, contribution.ordered):
+                self.entries.transact(puts, 0)
+            text = row_text(row)
+            for name, held in contribution.ordered.items():
+                found.setdefault(text, {})[name] = Made(held.ordering, sorted(held.entries))
+                where = route.name, text, name
+                self.items[where] = self.items.get(where, 0) + 1
+        return found
+
+    def completed(self, side: SideRows) -> SideRows:
+        """The rows of an item with what the items of the page show together in their ordered attributes."""
+        aggregates = {
+            handler: {
+                text: {name: self._together(handler, text, name, made) for name, made in found.items()}
+                for text, found in by_row.items()
+            }
+            for handler, by_row in side.aggregates.items()
+        }
+        return side._replace(aggregates=aggregates)
+
+    def _together(self, handler: str, text: str, name: str, made: Made) -> Made:
+        if self.items[handler, text, name] < 2:
+            return made
+        where, known = partition(self.app.name, handler, name, row_at(text)), ordering_of(made.ordering)
+        with ItemFault() as fault:
+            shown = shown_of(known.form, values_of(read_shows(self.entries, where, known).contents))
+        if fault.error is not None:  # more values than a row takes: it is reported where the row is made
+            return made
+        return made._replace(together=encode(shown if name == PLAIN_ENTRY else {name: shown})["M"])
 
 
 def row_at(text: str) -> RowKey:
@@ -145,7 +248,6 @@ def _visible(contribution: RowContribution) -> StoredItem:
     return found
 
 
-TableAndItem = tuple[str, Mapping[str, Any]]
 MakeRows = Callable[[Sequence[TableAndItem], Referents], Sequence[SideRows]]
 """Returns the rows that a version of the code makes of items, each a table's name and a stored item."""
 
@@ -158,12 +260,41 @@ class RowChange(NamedTuple):
     row: RowKey
     old: Mapping[str, Any] | None  # attributes; None: the old code makes no such row
     new: Mapping[str, Any] | None
+    old_made: Mapping[str, Made] = MappingProxyType({})  # of attributes whose values are ordered
+    new_made: Mapping[str, Made] = MappingProxyType({})
 
     @property
     def attributes(self) -> list[str]:
         """The attributes that differ; all of a row that only one side makes."""
         old, new = self.old or {}, self.new or {}
-        return sorted(name for name in {*old, *new} if not same(old.get(name), new.get(name)))
+        found = {name for name in {*old, *new} if not same(old.get(name), new.get(name))}
+        if self.old is not None and self.new is not None:
+            for name in {*self.old_made, *self.new_made}:
+                found.update(self._made_otherwise(name))
+        return sorted(found)
+
+    def _made_otherwise(self, name: str) -> Collection[str]:
+        """The attributes that are made otherwise under one name, though this item alone may show the same."""
+        one, other = self.old_made.get(name), self.new_made.get(name)
+        sides = [(each and each.together) or {} for each in (one, other)]
+        if differing := {each for each in {*sides[0], *sides[1]} if not same(sides[0].get(each), sides[1].get(each))}:
+            return differing
+        if one is not None and other is not None and one[:2] == other[:2]:
+            return ()
+        return [name] if name != PLAIN_ENTRY else sorted({*(self.old or {}), *(self.new or {})})
+
+    def together(self, name: str) -> tuple[Any, Any] | None:
+        """The values that an attribute has on both sides for the items of a page together, if these differ."""
+        old, new = (
+            next((each.together[name] for each in made.values() if each.together and name in each.together), None)
+            for made in (self.old_made, self.new_made)
+        )
+        return None if same(old, new) else (old, new)
+
+    def orderings(self, name: str) -> tuple[str, str]:
+        """How the values of an attribute are ordered on both sides; "" where they are not."""
+        old, new = (made.get(name) or made.get(PLAIN_ENTRY) for made in (self.old_made, self.new_made))
+        return old.ordering if old else "", new.ordering if new else ""
 
     @property
     def is_one(self) -> bool:
@@ -230,13 +361,13 @@ class CodeDiff:
         return len(sources)
 
     def _new(self, items: Sequence[TableAndItem], referents: Referents) -> list[SideRows]:
-        return [side_rows(self.app, self.schema, *item, self.handlers, referents) for item in items]
+        return side_page(self.app, self.schema, items, self.handlers, referents)
 
     def _made(
         self, make: MakeRows, items: Sequence[TableAndItem], referents: dict[str, StoredItem | None]
     ) -> list[SideRows]:
         """The rows that one version makes of items, after the referents that it asks for were read, level by level."""
-        found = list(make(items, referents))
+        found, lacked = list(make(items, referents)), False
         while lacking := [number for number, each in enumerate(found) if self._lacks(each, referents)]:
             wanted = {text: row_at(text) for number in lacking for text in self._lacks(found[number], referents)}
             for text, item in wanted.items():
@@ -248,10 +379,10 @@ class CodeDiff:
                 referents[text] = None
             stored = self.engine.read_sources(wanted.values())
             referents |= {row_text(item): image for item, image in stored.items()}
-            again = make([items[number] for number in lacking], referents)
+            again, lacked = make([items[number] for number in lacking], referents), True
             for number, each in zip(lacking, again, strict=True):
                 found[number] = each
-        return found
+        return list(make(items, referents)) if lacked else found  # all of them together
 
     def _lacks(self, side: SideRows, referents: Referents) -> list[str]:
         named = (text for name in self.handlers for text in side.wanted.get(name, ()))
@@ -269,18 +400,29 @@ class CodeDiff:
                 if error is not None:
                     self._raises(side, name, item, error)
             if not any(error for _, error in raised) and (name in before.rows or name in after.rows):
-                self._rows(item, name, before.rows.get(name, {}), after.rows.get(name, {}))
+                self._rows(item, name, before, after)
 
     def _raises(self, side: str, handler: str, item: ItemKey, error: RaisedError) -> None:
         known = self.raised[side].setdefault((handler, error.type), RaisedItems(handler, error, item))
         known.items += 1
 
-    def _rows(self, item: ItemKey, handler: str, old: RowsByKey, new: RowsByKey) -> None:
-        rows = {key: row_at(key) for key in dict.fromkeys((*old, *new))}
+    def _rows(self, item: ItemKey, handler: str, before: SideRows, after: SideRows) -> None:
+        old, new = before.rows.get(handler, {}), after.rows.get(handler, {})
+        old_made, new_made = before.aggregates.get(handler, {}), after.aggregates.get(handler, {})
         changes = [
             each
-            for key, row in rows.items()
-            if (each := RowChange(item, handler, row, old.get(key), new.get(key))).is_one
+            for key in dict.fromkeys((*old, *new))
+            if (
+                each := RowChange(
+                    item,
+                    handler,
+                    row_at(key),
+                    old.get(key),
+                    new.get(key),
+                    old_made.get(key, {}),
+                    new_made.get(key, {}),
+                )
+            ).is_one
         ]
         found = self.found[handler]
         found.items += 1
