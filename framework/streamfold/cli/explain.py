@@ -38,6 +38,7 @@ from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
 from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
+from streamfold.lifecycle.other_rows import differing_attributes, made_of_both, shown_in_feed
 from streamfold.lifecycle.pending_additions import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
 from streamfold.lifecycle.unseen import ENTRIES, MISSING
@@ -111,6 +112,9 @@ def explain(opened: Session) -> Report:
     the entries below the row name the items. All other items are found by reading the whole state: a local state is
     always read, a state on DynamoDB only with --scan, which costs a scan of the state table.
 
+    A row is compared with its contributions, with the entries below it, and these with what the handlers make of the
+    items now: code that aggregates otherwise makes another row.
+
     The version is that of the change that led to the contribution. A version from Kinesis contains the time.
 
     Additions to shared rows may wait in deltas: of a row, what is pending is shown, and the row with it is compared. Of
@@ -118,7 +122,7 @@ def explain(opened: Session) -> Report:
 
     \b
     Exit codes:
-      0  the row agrees with the contributions of its items; the state agrees with the item
+      0  the row agrees with the contributions of its items, and these with the items; the state agrees with the item
       1  it does not agree, or some items were not found without --scan, or a handler raises
       2  the command did not run: an option, the application or the store is wrong
 
@@ -342,8 +346,17 @@ def _verdict(found: RowExplained) -> str:
         else ""
     )
     row_of = "row" if found.pending is None else "row with what is pending"
-    if found.agrees:
-        return f"The {row_of} is what its items contribute.{retired}"
+    outdated = ""
+    if found.outdated:
+        first = next((item_text(each.item) for each in found.outdated if each.item is not None), "")
+        outdated = (
+            f" {len(found.outdated):,} of {counted(len(found.contributors), 'contribution')} are not what the handlers "
+            f"make of the items now, first of {first}: streamfold explain --item shows how; streamfold rebuild, or "
+            "repair, derives them again."
+        )
+    if found.adds_up:
+        verb = "contributed" if outdated else "contribute"
+        return f"The {row_of} is what its items {verb}.{retired}{outdated}"
     row, expected = (
         {name: "nothing" if sides[side] is None else text(sides[side]) for name, sides in found.differing.items()}
         for side in (0, 1)
@@ -358,7 +371,7 @@ def _verdict(found: RowExplained) -> str:
         wrong.append(f"{number} missing or wrong")
     if found.unseen:
         wrong.append(unseen_text(found.unseen))
-    return f"The {row_of} is not what its items contribute: {'; '.join(wrong)}.{retired}"
+    return f"The {row_of} is not what its items contribute: {'; '.join(wrong)}.{retired}{outdated}"
 
 
 def unseen_text(unseen: Mapping[str, tuple[Any, Any]]) -> str:
@@ -391,6 +404,7 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "agrees": found.agrees,
         "whole": found.complete,
         "missing_entries": found.lacking,
+        "outdated": len(found.outdated),
         **({"unseen": unseen_object(found.unseen)} if found.unseen else {}),
         "left_by_retired": sorted(found.retired_names),
         **({} if found.pending is None else {"pending": _pending_object(found.pending)}),
@@ -411,11 +425,17 @@ class FeedRow(NamedTuple):
     row: RowKey
     exists: bool
     made_of: tuple[MadeOf, MadeOf]
+    differing: Mapping[str, tuple[Any, Any]] = {}  # by attribute: in the row, and as the handler makes it now
+
+    @property
+    def has_both(self) -> bool:
+        """Whether both items of an existing row exist. A feed that keeps rows needs neither."""
+        return not self.exists or feed_options(self.route).keeps or all(each.exists for each in self.made_of)
 
     @property
     def agrees(self) -> bool:
-        """Whether both items of an existing row exist. A feed that keeps rows needs neither."""
-        return not self.exists or feed_options(self.route).keeps or all(each.exists for each in self.made_of)
+        """Whether a row shows what its handler makes of both items."""
+        return self.has_both and not self.differing
 
     def lines(self) -> Iterator[Printed]:
         """The post and the edge of a row of a feed."""
@@ -426,7 +446,9 @@ class FeedRow(NamedTuple):
             yield f"  {each.role}  {item_text(each.item)}, at version {name_text(each.version or '-')}{absent}"
         if self.exists:
             agrees = "Both items exist.", "One of them is gone: streamfold repair --key corrects the row."
-            yield agrees[not self.agrees]
+            yield agrees[not self.has_both]
+            if self.differing:
+                yield f"The handler makes another row of them now: {unseen_text(self.differing)}."
         else:
             pulls = " or its author is pulled," if feed_options(self.route).pull_above is not None else ""
             yield f"There is no such row: an item of it does not exist, it expired,{pulls} or the handler makes none."
@@ -440,6 +462,7 @@ class FeedRow(NamedTuple):
             "exists": self.exists,
             "made_of": [each.object(app) for each in self.made_of],
             "agrees": self.agrees,
+            **({"differing": unseen_object(self.differing)} if self.differing else {}),
         }
 
 
@@ -451,12 +474,17 @@ def feed_row(by: Explaining, partition: str, sort: str | None) -> FeedRow | None
             fields = into.match_values(*row[1:]) or {}
             stored = by.engine.read_rows([row]).get(row)
             sides = (("post", route.sources[0], VERSION), ("edge", feed_options(route).audience, PARTNER_VERSION))
+            items = [(key.table.name, *key.compose(fields)) for _, key, _ in sides]
+            images = [by.engine.read_source(item) for item in items]
             post, edge = (
-                MadeOf(role, item, (stored or {}).get(version), bool(image_of(by.engine.read_source(item))))
-                for role, key, version in sides
-                for item in [(key.table.name, *key.compose(fields))]
+                MadeOf(role, item, (stored or {}).get(version), bool(image_of(image)))
+                for (role, _, version), item, image in zip(sides, items, images, strict=True)
             )
-            return FeedRow(route, row, stored is not None, (post, edge))
+            differing = {}
+            if stored and post.exists and edge.exists:
+                made = made_of_both(route, (post.item, edge.item), images)
+                differing = differing_attributes(shown_in_feed(route, stored), made)
+            return FeedRow(route, row, stored is not None, (post, edge), differing)
     return None
 
 
@@ -569,7 +597,7 @@ def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
             *(MadeOf("referent", referent, None, referent in referents) for referent in found_now.references),
         ]
         compared = Comparing(opened.runtime, sink, index.alias).compare([root], {root.item: [name]})
-        wrong = [what for shown in compared.shown for what, other in shown.differences() if other == name]
+        wrong = [what for shown in compared.shown for what, other in shown.differences() if other in (name, "")]
         error = compared.failed[0][1] if compared.failed else None
 
     def lines() -> Iterator[Printed]:

@@ -203,8 +203,33 @@ class FeedRows:
         return isinstance(expires, int | Decimal) and expires < self.moment
 
     def _visible(self, row: ShownRow) -> ShownRow:
-        own = {*self.into.table.attributes, str(self.into.table.ttl)}
-        return {name: value for name, value in row.items() if name not in own and not hidden(name)}
+        return shown_in_feed(self.route, row)
+
+
+def shown_in_feed(route: Route, row: ShownRow) -> ShownRow:
+    """The attributes of a feed's row that its readers see."""
+    (into,) = route.into
+    own = {*into.table.attributes, str(into.table.ttl)}
+    return {name: value for name, value in row.items() if name not in own and not hidden(name)}
+
+
+def made_of_both(route: Route, items: Sequence[ItemKey], images: Sequence[StoredItem | None]) -> ShownRow | None:
+    """What readers see of the row that a feed makes of a post and an edge; None if it makes none, or raises."""
+    post, edge = (_copy_of(item, image) for item, image in zip(items, images, strict=True))
+    if post is None or edge is None:
+        return None
+    with ItemFault() as fault:
+        put = made(route, PostAndEdge(post, edge), fresh=False)
+    if fault.error is not None or put.attributes is None:
+        return None
+    return shown_in_feed(route, decode(encode(dict(put.attributes))))
+
+
+def differing_attributes(shown: ShownRow, expected: ShownRow | None) -> dict[str, tuple[Any, Any]]:
+    """The attributes that differ, each as it is shown and as it is expected."""
+    right = expected or {}
+    names = sorted(name for name in {*shown, *right} if not alike(shown.get(name), right.get(name)))
+    return {name: (shown.get(name), right.get(name)) for name in names}
 
 
 def _copy_of(item: ItemKey, stored: StoredItem | None) -> StoredCopy | None:

@@ -5,13 +5,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from functools import partial
-from itertools import product
+from itertools import groupby, product
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import read_manifest
 from streamfold.commit.after_commit import differing_from_entries
+from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.audit.kind import READERS
+from streamfold.derivations.derivation import derived
 from streamfold.derivations.view.expiry import GRACE_SECONDS
 from streamfold.engines import Entries, StoredItem
 from streamfold.errors import EngineError, HandlerError, KeyValueError
@@ -27,17 +29,22 @@ from streamfold.ledger.contribution import (
     source_components,
     source_text,
     stored_rows,
+    stored_text,
 )
 from streamfold.ledger.difference import entries_by_row, owner_of
+from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger, state_key
 from streamfold.lifecycle.pending_additions import PendingAdditions, pending_of
 from streamfold.lifecycle.rows import retired_attributes, retired_in
+from streamfold.lifecycle.sources import pages
 from streamfold.lifecycle.unseen import entries_in, owner_in, page_of_entries
-from streamfold.records.change import ItemKey
+from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, encode, is_zero
 from streamfold.routes.route import Route, Target
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from streamfold.writes.guarded import ChangedEntries, EntriesOfRow, RowKey, StateKey
 
 ENTRIES_MAX = 10_000
@@ -74,6 +81,7 @@ class RowExplained:
     unseen: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # the same of attributes that no reader sees
     retired_names: frozenset[str] = frozenset()  # attributes left by retired handlers, which count as contributors
     pending: PendingAdditions | None = None  # what waits in deltas
+    outdated: list[Contributor] = field(default_factory=list)  # which the code makes otherwise of the items now
 
     @property
     def counted(self) -> int:
@@ -95,6 +103,11 @@ class RowExplained:
 
     @property
     def agrees(self) -> bool:
+        """Whether the contributions add up to the row, and the handlers make them of the items now."""
+        return self.adds_up and not self.outdated
+
+    @property
+    def adds_up(self) -> bool:
         """Whether the contributions add up to the row."""
         return not (self.differing or self.lacking or self.unseen) and self.counts_agree
 
@@ -129,7 +142,36 @@ def explain_row(by: Explaining, row: RowKey, *, scan: bool) -> RowExplained:
             found.contributors = in_its_life(stored, contributors_of(by, [row])[row])
     with localcontext(EXACT):
         _compare(by, found)
+        found.outdated = list(_outdated(by, row, found.contributors))
     return found
+
+
+def _outdated(by: Explaining, row: RowKey, held: Collection[Contributor]) -> Iterator[Contributor]:
+    """The contributions to a row that their handlers make otherwise of the items now, or on which they raise.
+
+    The ledger has how values are ordered as the code was that stored them: the row may follow from it, and not from the
+    code that readers rely on.
+    """
+    for route, some in groupby(sorted(held, key=lambda each: each.route.name), key=lambda each: each.route):
+        for page in pages(each for each in some if each.item is not None):
+            images = by.engine.read_sources([item_of(each) for each in page])
+            fields = [next((own for one, own in by.app.sources(item_of(each)) if one is route), {}) for each in page]
+            asked = [
+                Asked(route, item_of(each), image_of(images.get(item_of(each))), own)
+                for each, own in zip(page, fields, strict=True)
+            ]
+            for each, one, found in zip(page, asked, _looked_up(by, route, asked), strict=True):
+                made = derived(route, found.image, one.fields, by.schema)
+                stored = {row: each.contribution}
+                now = as_stored(stored, {row: made.rows[row]} if row in made.rows else {})
+                if found.error or made.error or stored_text(now) != stored_text(stored):
+                    yield each
+
+
+def _looked_up(by: Explaining, route: Route, asked: Sequence[Asked]) -> Sequence[LookedUp]:
+    if not route.lookups:
+        return [LookedUp(each.image) for each in asked]
+    return look_up(Runtime(by.app, by.engine, Settings()), asked, notes=False)
 
 
 def row_target(route: Route, row: RowKey) -> Target | None:
@@ -187,7 +229,7 @@ def rows_that_agree(by: Explaining, rows: Collection[RowKey]) -> set[RowKey]:
         found = RowExplained(row, stored.get(row), in_its_life(stored.get(row), held[row]), retired_names=left)
         with localcontext(EXACT):
             _compare(by, found)
-        if found.agrees:
+        if found.adds_up:
             agree.add(row)
     return agree
 
