@@ -280,7 +280,7 @@ def test_rows_that_somebody_removed_are_logged_once_for_a_handler_and_measured(a
 
 def test_a_function_measures_that_no_row_was_removed(app, client, capsys):
     Function(app, Settings(state_table="state"), client)(event(), Context(60_000))
-    assert '"rows_lost": 0' in capsys.readouterr().out
+    assert json.loads(capsys.readouterr().out)["rows_lost"] == 0
 
 
 JOBS = "https://sqs.us-east-1.amazonaws.com/123456789012/jobs"
