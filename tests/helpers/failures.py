@@ -25,7 +25,7 @@ def parked_document(record, handler, **more):
     return json.loads(parked_record(record, handler, **more).text())
 
 
-def failed_batch(*records, shard_id=SHARD):
+def failed_batch(*records, shard_id=SHARD, function="projector"):
     """A batch that Lambda gives up."""
     sequences = [record["dynamodb"]["SequenceNumber"] for record in records]
     return FailedBatch(
@@ -40,17 +40,17 @@ def failed_batch(*records, shard_id=SHARD):
         created=(1_772_355_600.0, 1_772_355_600.0),
         records=len(records),
         stream_arn=records[0]["eventSourceARN"],
-        function_arn="arn:aws:lambda:us-east-1:123456789012:function:projector",
+        function_arn=f"arn:aws:lambda:us-east-1:123456789012:function:{function}",
         mapping_id="mapping-1",
         object_id="object-1",
         event=to_json({"Records": records}),
     )
 
 
-def s3_object(*records):
+def s3_object(*records, **more):
     """The content of the object that Lambda leaves in a bucket."""
     bucket = BucketTwin()
-    bucket.deliver(failed_batch(*records))
+    bucket.deliver(failed_batch(*records, **more))
     (content,) = bucket.objects.values()
     return content
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import IO, Any
 
@@ -14,6 +15,7 @@ from streamfold.cli import shell
 from streamfold.cli.jobs import follow_fan_outs
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, echo, warn, write
 from streamfold.cli.session import DEFAULT_STATE, Session, is_unnamed, open_copy, open_dynamodb, open_embedded
+from streamfold.deploy.functions import group_of_function
 from streamfold.errors import RecordError, SettingsError, printable
 from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingRecords, left_of, open_location
 from streamfold.failures.redrive import Redrive, Redriven, is_local
@@ -55,7 +57,9 @@ def redrive(opened: Session) -> Report:
 
     Views, index items and documents are derived again from the source item as it is now, so an old record never
     overwrites newer data. If source items cannot be read, the command stops. Audit rows and "on" handlers replay the
-    record. A parked record goes to the handler that it was parked for, any other record to all handlers.
+    record. A parked record goes to the handler that it was parked for. A batch goes to all handlers, and to those of
+    one group if the function's name says which it was, as the names of a printed template do. With STREAMFOLD_GROUP,
+    records of other groups are left to them.
 
     Without --apply, nothing is written. A queue message is deleted once all of its records took effect. Files and
     objects are kept; redriving them twice changes nothing.
@@ -76,7 +80,7 @@ def redrive(opened: Session) -> Report:
     \b
     Exit codes:
       0  every record took effect or has nothing to do
-      1  some records are in conflict, were skipped, failed, are gone or bad
+      1  some records are in conflict, were skipped, failed, are gone or bad; not those of another group alone
       2  the command stopped early: an option, the application, the store or a source table is wrong
 
     \b
@@ -95,7 +99,8 @@ def redrive(opened: Session) -> Report:
     if given.search_url:
         opened.documents_to_server()
     fetch, dry_run = _Fetch(opened.store.endpoint_url), not given.apply
-    redriving = Redrive(opened.runtime, origins, fetch, dry_run, put_sources)
+    group_of = lru_cache(partial(group_of_function, app))
+    redriving = Redrive(opened.runtime, origins, fetch, dry_run, put_sources, group_of)
     outcomes = Outcomes(dry_run, opened.json_file)
     try:
         for location, document in documents:
@@ -225,23 +230,29 @@ class Outcomes:
     shown: list[Redriven] = field(default_factory=list)
     reasons: list[Redriven] = field(default_factory=list)
     leftovers: int = 0
+    open: int = 0
+    groups: Counter[str] = field(default_factory=Counter)
 
     def add(self, redriven: Redriven) -> None:
         self.outcomes[redriven.what] += 1
         self.leftovers += redriven.is_leftover
+        self.open += redriven.is_open
+        if redriven.group is not None:
+            self.groups[redriven.group] += 1
         if redriven.conflicts:
             self.conflicts[str(redriven.handler)] += redriven.conflicts
         if self.json_file is not None:
-            line = {PRINTED_AS.get(name, name): value for name, value in redriven._asdict().items()}
+            given = redriven._asdict().items()
+            line = {PRINTED_AS.get(name, name): value for name, value in given if (name, value) != ("group", None)}
             echo(to_json(line), file=self.json_file)
-        kept = (self.shown, True), (self.reasons, redriven.is_leftover)
+        kept = (self.shown, True), (self.reasons, redriven.is_open)
         for each in (each for each, wanted in kept if wanted and len(each) < SHOWN_MAX):
             each.append(redriven)
 
     def report(self) -> Report:
         """The first records, the reasons of those that remain, and the counts of all."""
         counts = {"dry_run": self.dry_run, "documents": self.documents, "outcomes": dict(self.outcomes)}
-        return Report(self._lines(), {**counts, "conflicts": dict(self.conflicts)}, bool(self.leftovers))
+        return Report(self._lines(), {**counts, "conflicts": dict(self.conflicts)}, bool(self.open))
 
     def _lines(self) -> Iterator[Printed]:
         if self.shown:
@@ -254,6 +265,8 @@ class Outcomes:
             who = f"handler {each.handler!r}, " if each.handler else ""
             item = f"item {each.item}: " if each.item else ""
             yield Note(printable(f"{each.what.capitalize()}: {each.location}: {who}{item}{each.why}"))
+        for group, count in self.groups.items():
+            yield f"{count} of group {group} are left to its own redrive: STREAMFOLD_GROUP={group}."
         for name, count in self.conflicts.items():
             yield f"Index {name} met {count} claims of rows that another item claims too."
         if (hidden := self.outcomes.total() - len(self.shown)) > 0:

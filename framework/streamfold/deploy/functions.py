@@ -215,6 +215,21 @@ def _logical_id(name: str) -> str:
     return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", name))
 
 
+def group_of_function(app: App, name: str) -> str | None:
+    """The group of a deployed function, by the name that CloudFormation gives it: ``STACK-Projector-1A2B3C4D``.
+
+    None for a name of another form: nothing in it says what the function serves.
+    """
+    found = [
+        each.group for each in Deployment(app, "").functions if each.sort == STREAM and _is_called(each.name, name)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_called(logical: str, name: str) -> bool:
+    return name == logical or re.fullmatch(rf"(?:.+-)?{logical}-[A-Za-z0-9]{{8,}}", name) is not None
+
+
 def dimensions(
     alarm: Alarm, *, service: Any, function: Any = None, mapping: Any = None, table: Any = None, resource: Any = None
 ) -> Any:

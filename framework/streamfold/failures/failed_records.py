@@ -37,6 +37,7 @@ class StreamRange(NamedTuple):
     shard_id: str
     first: str  # sequence number, inclusive
     last: str  # sequence number, inclusive
+    function: str | None = None  # the name of the function that the batch was given to
 
     @property
     def is_kinesis(self) -> bool:
@@ -72,6 +73,7 @@ class Delivered(NamedTuple):
     """The records of a failed batch, as Lambda delivered them."""
 
     records: list[RawRecord]
+    function: str | None = None  # the name of the function that got it
 
 
 WaitingDocument = Parked | Delivered | StreamRange
@@ -94,11 +96,18 @@ def left_of(document: FailureDocument) -> WaitingDocument:
     if "parked" in document:
         return Parked.of(document)
     if PAYLOAD in document:
-        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
+        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])), _function(document))
     for name, expected in DOCUMENT_FORMATS.items():
         if isinstance(batch := document.get(name), Mapping):
-            return _range(name, expected, batch)
+            return _range(name, expected, batch)._replace(function=_function(document))
     raise RecordError(_unknown(document))
+
+
+def _function(document: FailureDocument) -> str | None:
+    """The name of the function that a batch was given to, by the ARN of a version or an alias, too."""
+    context = document.get("requestContext")
+    pieces = str(context.get("functionArn", "")).split(":") if isinstance(context, Mapping) else []
+    return pieces[6] if len(pieces) > 6 and pieces[5] == "function" else None
 
 
 def _parsed(name: str, text: Any) -> Any:

@@ -64,10 +64,17 @@ class Redriven(NamedTuple):
     removed: int = 0  # rows
     why: str | None = None
     conflicts: int = 0  # unique rows that another item claims too, whatever the outcome
+    group: str | None = None  # the other group of handlers that it is left to
 
     @property
     def is_leftover(self) -> bool:
+        """Whether its document is kept."""
         return self.what in LEFTOVER
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is left over, and no other group's redrive is for it."""
+        return self.is_leftover and self.group is None
 
 
 @dataclass(slots=True)
@@ -77,6 +84,7 @@ class Redrive:
     fetch: reads the records of a range from their stream.
     dry_run: only reports the changes of a redrive.
     put_sources: stores the images of records as source items, on a local state. None: the tables are real.
+    group_of: gives the group of handlers of a deployed function by its name; None if the name does not say it.
     """
 
     runtime: Runtime
@@ -84,6 +92,7 @@ class Redrive:
     fetch: Fetch
     dry_run: bool = False
     put_sources: PutSources | None = None
+    group_of: Callable[[str], str | None] | None = None
     _checked: dict[str, Seen] | None = None
     _parked_origins: dict[int, Origins] = field(default_factory=dict)
 
@@ -107,9 +116,10 @@ class Redrive:
         if isinstance(contents, Parked):
             yield from self._parked(place, contents)
             return
+        group = self.group_of(contents.function) if self.group_of and contents.function is not None else None
         if isinstance(contents, Delivered):
             for record in contents.records:
-                yield from self._delivered(place, record)
+                yield from self._delivered(place, record, group)
             return
         try:
             if not contents.is_kinesis:  # records of Kinesis name their tables themselves
@@ -121,7 +131,7 @@ class Redrive:
         if fetched.gone is not None:
             yield Redriven(place, "gone", why=fetched.gone)
         for record in fetched.records:
-            yield from self._delivered(place, record)
+            yield from self._delivered(place, record, group)
 
     def _parked(self, place: str, parked: Parked) -> Iterator[Redriven]:
         """Redrives a parked record for its handler."""
@@ -144,7 +154,7 @@ class Redrive:
         self._check()
         (route,) = (each for each in self.runtime.application.routes if each.name == reported.handler)
         if why := self._left_out(route):
-            return [reported._replace(what="skipped", why=why)]
+            return [reported._replace(what="skipped", why=why, group=self._left_to(route))]
         if not any(each.route is route and each.role == SOURCE for each, _ in self.runtime.application.listeners(item)):
             return [reported._replace(what="unwanted", why="The handler reads no such item.")]
         # Without a version: that of the referent's change does not compare with those of the item.
@@ -185,8 +195,8 @@ class Redrive:
         known.adopted = known.adopted or self.origins.adopted
         return known
 
-    def _delivered(self, place: str, record: RawRecord) -> Iterator[Redriven]:
-        """Redrives a record of a failed batch for every handler that reads its item."""
+    def _delivered(self, place: str, record: RawRecord, group: str | None) -> Iterator[Redriven]:
+        """Redrives a record of a failed batch for every handler that reads its item, of the batch's group if known."""
         try:
             change = self.origins.change(record)
         except RecordError as error:
@@ -196,24 +206,35 @@ class Redrive:
             why = "It is of a declared target: a local state derives its rows again."
             yield Redriven(place, "unwanted", change.name, change.sequence, why=why)
             return
-        yield from self._change(place, change, None)
+        if group is not None and not self.runtime.settings.serves(group):
+            why = f"The batch is of group {group!r}, and STREAMFOLD_GROUP is {self.runtime.settings.group!r}."
+            yield Redriven(place, "skipped", change.name, change.sequence, why=why, group=group)
+            return
+        yield from self._change(place, change, None, group)
 
-    def _change(self, place: str, change: Change, handler: str | None) -> Iterator[Redriven]:
+    def _change(self, place: str, change: Change, handler: str | None, group: str | None = None) -> Iterator[Redriven]:
         self._check()
         reported = Redriven(place, "unwanted", change.name, change.sequence, handler)
         subscribed = dict.fromkeys(each.route for each, _ in self.runtime.application.listeners(change.item))
-        routes = [route for route in subscribed if handler in (None, route.name)]
+        routes = [route for route in subscribed if handler in (None, route.name) and group in (None, route.group)]
         if not routes:
-            yield reported._replace(why="The handler reads no such item." if handler else "No handler reads the item.")
+            of_group = f"No handler of group {group!r} reads the item." if group else "No handler reads the item."
+            yield reported._replace(why="The handler reads no such item." if handler else of_group)
         wanted = []
         for route in routes:
             if why := self._left_out(route):
-                yield reported._replace(what="skipped", handler=route.name, why=why)
+                yield reported._replace(what="skipped", handler=route.name, why=why, group=self._left_to(route))
             else:
                 wanted.append(route)
         if any(reconciled_by_item(route) or reads_items(route) for route in wanted):
             self._put_source(change)
-        yield from self._reconciled(reported, change, [route.name for route in wanted if reconciled_by_item(route)])
+        reconciled = [route for route in wanted if reconciled_by_item(route)]
+        yield from self._reconciled(
+            reported, change, [route.name for route in reconciled if not route.kind.indexes(route)]
+        )
+        for route in reconciled:
+            if route.kind.indexes(route):
+                yield from self._indexed(reported._replace(handler=route.name), change)
         for route in wanted:
             if not reconciled_by_item(route):
                 yield self._replayed(reported._replace(handler=route.name), change, route)
@@ -248,6 +269,17 @@ class Redrive:
         own = (route for route in self.runtime.application.routes if route.kind.contributes)
         parking = {route.name for route in own if contributing(route).parks_conflicts(route)}
         return [_of_repair(reported, repaired, parking) for repaired in found]
+
+    def _indexed(self, reported: Redriven, change: Change) -> Iterable[Redriven]:
+        """Redrives a record for a search. Without a server, only the search is left over."""
+        try:
+            return [*self._reconciled(reported, change, [str(reported.handler)])]
+        except SettingsError as error:
+            return [reported._replace(what="skipped", why=str(error))]
+
+    def _left_to(self, route: Route) -> str | None:
+        """The group whose redrive a handler's record is left to."""
+        return None if self.runtime.settings.serves(route.group) else route.group
 
     def _replayed(self, reported: Redriven, change: Change, route: Route) -> Redriven:
         """Replays a record for one handler without a ledger."""
