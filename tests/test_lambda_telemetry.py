@@ -11,7 +11,7 @@ from streamfold import App, Router
 from streamfold.batch.report import Report
 from streamfold.commit.outcome import Failure
 from streamfold.engines.dynamodb_client import Consumed
-from streamfold.errors import HandlerError, SettingsError
+from streamfold.errors import HandlerError, SettingsError, redacted
 from streamfold.lambda_entry.telemetry import (
     LEVEL_VARIABLE,
     NAMESPACE,
@@ -193,3 +193,13 @@ def test_deltas_are_counted_once_and_shared_rows_as_long_as_they_are_known(capsy
     pace.sharing.began(1, 2000.0)  # long after anybody met at them
     line, metrics = observed(capsys, pace, monkeypatch)
     assert not {*SHARED} & {*line, *metrics}
+
+
+def test_failures_of_one_cause_are_one_line_of_the_log_and_hide_no_other_handler(capsys):
+    many = [
+        Failure(str(n), f"ORDER#{n}", "daily", HandlerError(f"row {redacted(n)} has {n} bytes")) for n in range(678)
+    ]
+    other = Failure("x", "ORDER#x", "weekly", HandlerError("no week"))
+    lines = lines_of(capsys, Report([*many, other]))
+    failed = [(each["handler"], each["failures"]) for each in lines if "failures" in each]
+    assert failed == [("daily", 678), ("weekly", 1)]

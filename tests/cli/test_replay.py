@@ -888,13 +888,50 @@ def test_error_that_a_handler_made_without_a_line_of_its_own_names_the_handler(f
     assert "handlers.py:12 in order_total" in ran.err
 
 
-def test_failures_are_listed_up_to_ten_and_all_counted(folder, source):
-    records = [source.put(f"ORDER#{number}", "ITEM#a") for number in range(12)]
+MANY_CAUSES = """
+from streamfold import App, Count, Key, Router, Row, Sum
+
+ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+router = Router()
+
+
+@router.view(ITEM, into=Key("ALL", "PRICES"))
+def prices(item):
+    line = int(item["price"])
+    exec(compile(chr(10) * line + "raise ValueError(line)", __file__, "exec"), {"line": line})  # at this line
+    yield Row(n=Count())
+
+
+@router.view(ITEM, into=Key("ALL", "COUNTS"))
+def counts(item):
+    yield Row(n=Sum(item["text"]))
+
+
+app = App("shop", routers=[router])
+"""
+
+
+def test_failures_of_ten_causes_are_listed_and_all_counted(folder, source):
+    folder.app(MANY_CAUSES)
+    records = [source.put(f"ORDER#{n}", "ITEM#a", price=n % 12, text=f"no {n}") for n in range(60)]
 
     ran = folder.run("replay", folder.records(*records))
 
     assert ran.err.count("Failed: ") == 10
-    assert "... 12 failures in all; --json lists more of them." in ran.err
+    assert "... 120 failures in all; --json lists more of them." in ran.err
+    first, second = [line for line in ran.err.splitlines() if line.startswith("Failed: ")][:2]
+    assert ("'prices'" in first, "'counts'" in second) == (True, True)
+    assert "So did 59 more records, for the same reason." in ran.err
+
+
+def test_many_failures_of_one_handler_hide_none_of_another_whatever_values_they_name(folder, source):
+    folder.app(RAISING.replace("price == 13", "price >= 0"))
+    many = [source.put(f"ORDER#{n}", "ITEM#a", price=n) for n in range(300)]
+
+    ran = folder.run("replay", folder.records(*many, source.put("ORDER#x", "ITEM#a", colour=1)), "--json")
+
+    causes = json.loads(ran.out)["causes"]
+    assert sorted(each["records"] for each in causes) == [1, 300]
 
 
 def test_changes_of_one_item_that_fail_alike_are_told_once(folder, source):

@@ -9,7 +9,7 @@ from streamfold.cli import shell
 from streamfold.cli.items import name_text
 from streamfold.cli.output import Report, counted, note
 from streamfold.cli.session import Session
-from streamfold.commit.outcome import Failure
+from streamfold.commit.outcome import Failure, by_cause
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, is_over
 from streamfold.jobs.job import Job, Jobs
@@ -214,5 +214,6 @@ def followed_chains(opened: Session) -> Sequence[Failure]:
 
 def note_failed(failures: Sequence[Failure], what: str = "") -> None:
     """Prints failures. A fan-out that failed stays open, and streamfold jobs lists it."""
-    for failure in failures:
-        note(f"Failed: {what}{printable(str(failure))}")
+    for failure, count in by_cause(failures, lambda each: each.cause):
+        others = f" So did {count - 1:,} more, for the same reason." if count > 1 else ""
+        note(f"Failed: {what}{printable(str(failure))}{others}")

@@ -1,10 +1,12 @@
 """``streamfold repair`` derives rows again from some items. Other commands print their failed items here, too."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from streamfold.app import App
@@ -20,8 +22,9 @@ from streamfold.cli.items import (
     typed_item,
 )
 from streamfold.cli.jobs import followed_chains
-from streamfold.cli.output import SHOWN_MAX, Note, Printed, Report, counted, first_lines, item_progress
+from streamfold.cli.output import SHOWN_MAX, Note, Printed, Report, counted, item_progress
 from streamfold.cli.session import Session, chosen_routes, export_of
+from streamfold.commit.outcome import Cause, by_cause, cause_of
 from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.backfill import KeepFailed
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
@@ -31,6 +34,8 @@ from streamfold.records.encoded import to_json
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.settings.readers import make_private
+
+QUOTED = re.compile(r"'[^']*'|[0-9]+")
 
 
 class FailedElsewhere(Exception):  # noqa: N818 - an error of another process, as its line has it
@@ -208,12 +213,22 @@ def failed_object(app: Application, failed: ItemFailed) -> dict[str, Any]:
 
 def failed_lines(failed: Sequence[ItemFailed], count: int = 0, kept_by: str = "") -> Iterator[Printed]:
     """The first failed items, and the number of the others. ``count``: of all, if ``failed`` is only some of them."""
-
-    def line(each: ItemFailed) -> Note:
+    causes = by_cause(failed, _cause)
+    for each, number in causes[:SHOWN_MAX]:
         error = printable(error_text(each.error))
-        return Note(f"Failed: item {item_text(each.item)}, handler {each.handler!r}: {error}")
+        others = f" So did {number - 1:,} more, for the same reason." if number > 1 else ""
+        yield Note(f"Failed: item {item_text(each.item)}, handler {each.handler!r}: {error}{others}")
+    shown = sum(number for _, number in causes[:SHOWN_MAX])
+    if (hidden := max(count, len(failed)) - shown) > 0:
+        yield Note(f"... and {hidden:,} more; {kept_by or '--json has them all'}.")
 
-    return first_lines(failed, line, err=True, count=count, kept_by=kept_by)
+
+def _cause(failed: ItemFailed) -> Cause:
+    error = failed.error
+    if isinstance(error, FailedElsewhere):  # its text alone came: values are quoted in it
+        return failed.handler, "", None, QUOTED.sub("''", str(error))
+    lines = [f"{frame.f_code.co_filename}:{line}" for frame, line in walk_tb(error.__traceback__)]
+    return cause_of(failed.handler, error, lines[-1] if lines else None)
 
 
 def check_failed_file(failed: Path | None) -> None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from streamfold.cli.items import (
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, counted
 from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, Session, program, user_frames
 from streamfold.cli.show import DocumentSamples, local_samples
-from streamfold.commit.outcome import Failure
+from streamfold.commit.outcome import Failure, first_of_handlers
 from streamfold.commit.plan import Deferred, Plan, Transaction
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.derivations.derivation import derivation
@@ -122,6 +121,7 @@ def summary_json(written: Written) -> str:
             "off": dict(report.off),
             **{word: dict(report.counts.get(word, {})) for word in COUNTED_WORDS},
             "failures": [failure_object(failed) for failed in summary.failures],
+            "causes": [{**failure_object(first), "records": count} for first, count in summary.causes.values()],
             "failure_count": summary.failure_count,
             "bad_lines": [{"line": str(bad.line), "why": bad.why} for bad in summary.bad_lines],
             "bad_line_count": summary.bad_line_count,
@@ -247,18 +247,13 @@ def unwanted_lines(summary: Summary) -> Iterator[Printed]:
 
 def trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
     """The failures, each cause once, and the bad lines."""
-    causes: dict[tuple[str | None, int], list[FailedRecord]] = {}
-    known: dict[str, int] = {}
-    for failed in summary.failures:  # one row, or one store, that fails has one error for all records behind it
-        cause = known.setdefault(str(failed.failure), id(failed.failure.error))
-        causes.setdefault((failed.failure.handler, cause), []).append(failed)
-    for first, *others in islice(causes.values(), FAILURES_SHOWN_MAX):
+    for first, count in first_of_handlers(summary.causes)[:FAILURES_SHOWN_MAX]:
         where = f"{first.line}: " if first.line else ""
         yield Note(f"Failed: {printable(f'{where}{first.failure}')}")
         yield from (Note(f"    {printable(line)}") for line in frames_of(first.failure))
-        if others:
-            yield Note(f"    So did {len(others)} more record{'s' * (len(others) > 1)}, for the same reason.")
-    if summary.failure_count > len(summary.failures) or len(causes) > FAILURES_SHOWN_MAX:
+        if count > 1:
+            yield Note(f"    So did {counted(count - 1, 'more record')}, for the same reason.")
+    if len(summary.causes) > FAILURES_SHOWN_MAX:
         yield Note(f"... {summary.failure_count} failures in all; --json lists more of them.")
     yield from (Note(f"Bad line: {printable(f'{bad.line}: {bad.why}')}") for bad in summary.bad_lines)
     if summary.stopped:

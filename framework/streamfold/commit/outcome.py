@@ -1,12 +1,14 @@
 """The outcome of a plan: changes that failed or were already applied, rows by handler, and parked records."""
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import DecimalException
+from operator import itemgetter
 from traceback import walk_tb
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from streamfold.errors import (
     REDACTED,
@@ -46,6 +48,8 @@ NO_LOCATION = (
     "or replay --park FILE)."
 )
 
+NUMBER = re.compile(r"[0-9][0-9,.]*")
+"""A number in a message: a size, a count or a place, which differs between failures of one cause."""
 FailureMark = tuple[str, int]
 
 
@@ -79,10 +83,45 @@ class Failure(NamedTuple):
         """The line in the user's code, ``file:line``: the line that raised, or else the handler."""
         return self.raised_at or self.declared_at
 
+    @property
+    def cause(self) -> "Cause":
+        return cause_of(self.handler, self.error, self.at)
+
     def __str__(self) -> str:
         place = f" ({self.at})" if self.at else ""
         who = f"handler {self.handler!r}{place}, " if self.handler else ""
         return f"{who}item {shortened(self.item, ITEM_LENGTH_MAX)}: {self.what}"
+
+
+Cause = tuple[str | None, str, str | None, str]
+"""What failures of one cause share: handler, type of the error, line of code, and the message without values."""
+Each = TypeVar("Each")
+
+
+def cause_of(handler: str | None, error: Exception, at: str | None) -> Cause:
+    """The cause of a failure, whatever values its message has."""
+    return handler, type(error).__name__, at, NUMBER.sub("0", public(reason(error)))
+
+
+def by_cause(failed: Iterable[Each], cause: Callable[[Each], Cause]) -> list[tuple[Each, int]]:
+    """The first failure of each cause, and how many it has. The first cause of each handler comes before the others:
+    many causes of one handler must not hide another handler.
+    """
+    found: dict[Cause, tuple[Each, int]] = {}
+    for each in failed:
+        first, count = found.get(key := cause(each), (each, 0))
+        found[key] = first, count + 1
+    return first_of_handlers(found)
+
+
+def first_of_handlers(found: Mapping[Cause, Each]) -> list[Each]:
+    """What belongs to each cause: that of the first cause of each handler, then that of each second one, and so on."""
+    places = Counter[str | None]()
+    ranked: list[tuple[int, Each]] = []
+    for (handler, *_), value in found.items():
+        ranked.append((places[handler], value))
+        places[handler] += 1
+    return [value for _, value in sorted(ranked, key=itemgetter(0))]
 
 
 def raised_at(route: Route, error: BaseException | None) -> str | None:

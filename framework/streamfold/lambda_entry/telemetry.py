@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from streamfold.batch.report import Report
-from streamfold.commit.outcome import Failure
+from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.engines.dynamodb_client import Consumed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError, shown
@@ -192,11 +192,12 @@ def log_counts(text: str, counts: Numbers, settings: Settings, *, trouble: bool 
 
 
 def log_failures(report: Report, text: str) -> None:
-    """Logs the first failures and how many records were parked."""
-    for failure in report.failures[:FAILURES_LOGGED_MAX]:
+    """Logs the first failure of each cause with their number, and how many records were parked."""
+    for failure, count in by_cause(report.failures, lambda each: each.cause)[:FAILURES_LOGGED_MAX]:
         log.error(
             text,
             extra={
+                "failures": count,
                 "sequence": failure.sequence,
                 "handler": failure.handler,
                 "error_type": type(failure.error).__name__,

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import all_failed, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
-from streamfold.commit.outcome import Failure
+from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
@@ -108,8 +108,9 @@ def handle(app: Application, event: Any) -> Response:
         runtime = _runtime(app, engine, settings, Knowledge())
         enqueue_open(runtime)  # fan-outs that an earlier process left open
         ran = process_to_end(runtime, event)
-    for failure in ran.failures:
-        log.error("Record failed and is retried: %s", failure)
+    for failure, count in by_cause(ran.failures, lambda each: each.cause):
+        others = f" (and {count - 1} more for the same reason)" if count > 1 else ""
+        log.error("Record failed and is retried: %s%s", failure, others)
     for text in _noted(ran.report):
         log.warning(text)
     return response_of(ran.report.failures)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
-from streamfold.commit.outcome import Failure
+from streamfold.commit.outcome import Cause, Failure
 from streamfold.commit.plan import Plan
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
@@ -44,6 +44,7 @@ BATCH_RECORDS = 10_000
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of the lines of a batch. As values they take some ten times as much memory: a record may have 800 KB."""
 FAILURES_KEPT_MAX = 100
+CAUSES_KEPT_MAX = 1000
 """Failures and bad lines that are kept in full; all are counted."""
 
 SourceImage = tuple[ItemKey, RawImage | None, str]
@@ -241,6 +242,7 @@ class Summary:
     derived: int = 0  # records of declared targets, which are not delivered
     failures: list[FailedRecord] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     failure_count: int = 0
+    causes: dict[Cause, tuple[FailedRecord, int]] = field(default_factory=dict)  # the first failure, and how many
     bad_lines: list[BadLine] = field(default_factory=list)  # the first FAILURES_KEPT_MAX
     bad_line_count: int = 0
     stopped: bool = False  # at the first bad line
@@ -422,8 +424,13 @@ class Replay:
             if is_fatal(failure.error):
                 raise EngineError(f"The replay stops: {failure}") from failure.error
             self.summary.failure_count += 1
+            failed = FailedRecord(lines.get((failure.sequence, failure.item)), failure)
             if len(self.summary.failures) < FAILURES_KEPT_MAX:
-                self.summary.failures.append(FailedRecord(lines.get((failure.sequence, failure.item)), failure))
+                self.summary.failures.append(failed)
+            cause = failure.cause
+            if cause in self.summary.causes or len(self.summary.causes) < CAUSES_KEPT_MAX:
+                first, count = self.summary.causes.get(cause, (failed, 0))
+                self.summary.causes[cause] = first, count + 1
         report.failures = []
         merge(self.summary.report, report)
 
