@@ -203,6 +203,16 @@ BROKEN = [
     ("partial handlers", "state", partial, "orders since 2026-02-28", "streamfold backfill orders"),
     ("partial handlers", "state", lambda it: it.manifest.update(r=0), "knows no handler", "another state"),
     (
+        "one region",
+        "state",
+        lambda it: it.replicas.update(state=["eu-west-1"]),
+        "replicas in eu-west-1",
+        "docs regions",
+    ),
+    ("markers", "state", lambda it: it.marker["shop"].update(identity="other"), "another one", "docs adopting"),
+    ("markers", "state", lambda it: it.ids.update(state="restored"), "(restored), another one", "docs adopting"),
+    ("markers", "state", lambda it: it.ids.update(orders="copied"), "a copy", "docs adopting"),
+    (
         "fan-outs",
         "state",
         lambda it: it.fan_outs_started.extend([int(NOW.timestamp()) - 7200, int(NOW.timestamp())]),
@@ -222,16 +232,21 @@ def test_one_broken_thing_is_one_bad_line_with_its_remedy(account, check, subjec
     assert of(UNSEEN, lines_found) == set()
 
 
+def test_a_table_without_a_marker_waits_for_the_first_batch(account):
+    account.marker = {}
+    assert "none yet" in next(line.found for line in lines(account) if line.check == "markers")
+
+
 def test_every_line_was_seen_bad(account):
     assert {check for _, check in of(GOOD, lines(account))} == {check for check, *_ in BROKEN}
 
 
 LOOKS = {
     "list_event_source_mappings": {"mapping"},
-    "describe_table": {"stream", "permissions"},
+    "describe_table": {"stream", "permissions", "one region", "markers"},
     "describe_time_to_live": {"time to live"},
     "describe_continuous_backups": {"recovery"},
-    "get_item": {"epoch", "retention", "filter", "partial handlers"},
+    "get_item": {"epoch", "retention", "filter", "partial handlers", "markers"},
     "query": {"fan-outs"},
     "get_queue_attributes": {"queue visibility", "dead letters"},
     "list_objects_v2": {"parked records", "failures waiting"},

@@ -80,6 +80,9 @@ class Account:
         self.streams = {"orders": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}, "state": {}}
         self.expiring = {"orders": "expires", "state": "ttl"}
         self.recovered = {"orders", "state"}
+        self.replicas, self.ids = {}, {"orders": "t-1", "state": "s-1"}
+        own = {"identity": "first", "state": ["state", "s-1"], "table": ["orders", "t-1"], "delimiter": "#", "epoch": 0}
+        self.marker = {"shop": {**own, "handlers": {}}}
         self.queues = {
             "doorbell": {
                 "VisibilityTimeout": "720",
@@ -135,7 +138,15 @@ class Account:
     def describe_table(self, TableName):  # noqa: N803 - boto3's
         arn = f"arn:aws:dynamodb:{REGION}:{OWNER}:table/{TableName}"
         found = self.streams[TableName]
-        return {"Table": {"TableArn": arn, **({"StreamSpecification": found} if found else {})}}
+        replicas = [{"RegionName": region} for region in self.replicas.get(TableName, ())]
+        return {
+            "Table": {
+                "TableArn": arn,
+                "TableId": self.ids[TableName],
+                **({"StreamSpecification": found} if found else {}),
+                **({"Replicas": replicas} if replicas else {}),
+            }
+        }
 
     def describe_time_to_live(self, TableName):  # noqa: N803 - boto3's
         if (attribute := self.expiring[TableName]) is None:
@@ -152,7 +163,11 @@ class Account:
             }
         }
 
-    def get_item(self, **_):
+    def get_item(self, Key, **_):  # noqa: N803 - boto3's
+        if Key.get("pk", {}).get("S") == "identity":
+            return {"Item": {"s": {"S": "first"}}}
+        if "PK" in Key:
+            return {"Item": {"_sf_i": {"S": json.dumps(self.marker)}}} if self.marker else {}
         values = {name: json.dumps(self.manifest[name]) for name in ("handlers", "tables")}
         numbers = {name: {"N": str(self.manifest[name])} for name in ("epoch", "retention_days", "r")}
         return {"Item": {**{name: {"S": text} for name, text in values.items()}, **numbers}}

@@ -365,6 +365,16 @@ def _check_state(application: str, entry: Mapping[str, Any], place: Place, table
         )
 
 
+def difference(entry: Mapping[str, Any], identity: str | None, state: NamedTable, table: NamedTable) -> str | None:
+    """Why an entry of a marker is not of this state and this table; None where it is."""
+    was_state, was_table = NamedTable(*entry["state"]), NamedTable(*entry["table"])
+    if entry["identity"] != identity or _differ(was_state, state):
+        return f"its rows are of the state {_named(was_state)}, and the state is {_named(state)}, another one"
+    if _differ(was_table, table):
+        return f"its rows were derived in {_named(was_table)}, and it is {_named(table)}, a copy"
+    return None
+
+
 def _check_other(application: str, own: Iterable[Guarded], other: str, entry: Mapping[str, Any]) -> None:
     for each in own:
         for handler, keys in entry["handlers"].items():

@@ -10,6 +10,7 @@ from typing import Any
 
 from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, Manifest
+from streamfold.batch.ownership import difference, guarded, key_of, parsed
 from streamfold.deploy.deployed import (
     DYNAMODB,
     KINESIS,
@@ -49,9 +50,11 @@ from streamfold.deploy.diagnosis import (
 )
 from streamfold.deploy.permissions import Place, Role, permissions
 from streamfold.deploy.rules import READERS_MAX, TOO_MANY_READERS, has_foreign_readers
+from streamfold.engines import NamedTable
+from streamfold.engines.keys import key_attributes
 from streamfold.errors import SettingsError, manual
-from streamfold.keys.table import MAIN, STATE
-from streamfold.ledger.state_keys import fan_outs_partition
+from streamfold.keys.table import MAIN, MARKED, STATE
+from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
 from streamfold.routes.checks import lacking
 from streamfold.settings import Settings
@@ -95,7 +98,7 @@ class Doctor:
         for location in sorted({each.park for each in settings if each.park is not None}):
             yield from self._parked_lines(location)
         for state in sorted({each.state_table or f"{self.app.name}-state" for each in settings}):
-            yield from tables.state_lines(state)
+            yield from tables.state_lines(state, settings)
 
     def _function_lines(self, function: LiveFunction) -> Iterator[DoctorLine]:
         (line,) = judged(function.name, {"settings": lambda: settings_fit(self.app, function.settings)})
@@ -389,16 +392,56 @@ class TableDoctor:
             )
         return good("to any second")
 
-    def state_lines(self, table: str) -> Iterator[DoctorLine]:
+    def state_lines(self, table: str, settings: Iterable[Settings]) -> Iterator[DoctorLine]:
+        """The lines of a state. settings: those of all functions; some may name another state."""
+        own = [each for each in settings if table == (each.state_table or f"{self.app.name}-state")]
         yield from judged(
             table,
             {
                 "time to live": lambda: self._time_to_live(table, STATE.ttl or "ttl"),
                 "recovery": lambda: self._recovery(table),
+                "one region": lambda: self._one_region(table),
+                "markers": lambda: self._markers(table, own),
                 "partial handlers": lambda: partial_handlers(manifest_of(self.account, table, self.app.name)),
                 "fan-outs": lambda: self._fan_outs(table),
             },
         )
+
+    def _one_region(self, table: str) -> Diagnosis:
+        found = self.account.ask(DYNAMODB, "describe_table", TableName=table)["Table"]
+        regions = sorted(str(each.get("RegionName")) for each in found.get("Replicas", ()))
+        if regions:
+            return bad(
+                f"the state is a global table, with replicas in {', '.join(regions)}: two regions would count in one "
+                "state, and overwrite each other",
+                f"remove the replicas; {manual('regions')} says how another region takes over",
+            )
+        return good("no replicas")
+
+    def _markers(self, table: str, settings: Iterable[Settings]) -> Diagnosis:
+        """Whether the tables of this state have its rows: a state that was restored is found out here."""
+        state = self._named(table)
+        identity = self._item(table, {"pk": {"S": identity_key().pk}, "sk": {"S": identity_key().sk}}).get("s", {})
+        owned = 0
+        for each in {each.table: each for each in guarded(self.app.routes)}.values():
+            for real in sorted({real_name(found, each.table) for found in settings}):
+                marker = self._item(real, key_attributes(each.key.table, key_of(each.key))).get(MARKED, {})
+                entry = parsed(marker.get("S")).get(self.app.name)
+                if entry is None:
+                    continue
+                if why := difference(entry, identity.get("S"), state, self._named(real)):
+                    return bad(f"table {real}: {why}", f"{manual('adopting')} has the ways on")
+                owned += 1
+        return good(f"{owned} tables have rows of this state" if owned else "none yet: the first batch puts them")
+
+    def _item(self, table: str, key: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = self.account.ask(DYNAMODB, "get_item", TableName=table, Key=key, ConsistentRead=True)
+        found: Mapping[str, Any] = answer.get("Item", {})
+        return found
+
+    def _named(self, table: str) -> NamedTable:
+        found = self.account.ask(DYNAMODB, "describe_table", TableName=table)["Table"]
+        return NamedTable(table, found.get("TableId"))
 
     def _fan_outs(self, table: str) -> Diagnosis:
         answer = self.account.ask(
