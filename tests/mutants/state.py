@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import manifest
+from streamfold.batch import manifest, ownership
 from streamfold.batch import manifest as manifest_rules
 from streamfold.batch import stored_schema as kinds
 from streamfold.derivations.view import rows as part
 from streamfold.lambda_entry import function
 from streamfold.ledger import contribution, schema
+from streamfold.lifecycle import adoption
 from tests.mutants.registry import mutant
 
 MANIFEST, KINDS, ENTRY = (
@@ -164,4 +165,50 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(contribution, "damaged", ValueError):
+        yield
+
+
+LOST, OWN = "tests/batch/test_lost_states.py::", "tests/batch/test_ownership.py::"
+
+
+@mutant(
+    "the marker of a table is not compared with the state",
+    None,
+    tests=(
+        LOST + "test_a_batch_is_refused_or_each_row_is_the_fold",
+        OWN + "test_an_empty_state_is_refused_with_both_names_and_the_ways_on",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(ownership, "_check_state", lambda *_: None):
+        yield
+
+
+@mutant(
+    "two applications that add to the same rows are not refused",
+    None,
+    tests=OWN + "test_a_renamed_application_is_refused_with_both_names",
+)
+def _() -> Iterator[None]:
+    with patch.object(ownership, "_check_other", lambda *_: None):
+        yield
+
+
+@mutant(
+    "ids of tables and states are not compared",
+    None,
+    tests=OWN + "test_a_copy_of_the_table_with_a_state_that_has_no_manifest_is_refused",
+)
+def _() -> Iterator[None]:
+    with patch.object(ownership, "_differ", lambda one, other: one.name != other.name):
+        yield
+
+
+@mutant(
+    "an adoption marks tables without writing what items contribute",
+    None,
+    tests="tests/lifecycle/test_adoption.py::test_a_state_that_took_rows_over_follows_every_change",
+)
+def _() -> Iterator[None]:
+    with patch.object(adoption.Adoption, "_fill", lambda *_: None):
         yield
