@@ -23,7 +23,7 @@ TEXTS = {
     "state_table": "real name of the state table; <application>-state if not set",
     "group": "the group of handlers that this function runs; all if not set",
     "epoch": (
-        "raised by one at a failover to another region, and when a table comes through another source or is another"
+        "raised by one when a table comes through another source, and when state and tables fit under other names"
     ),
     "chunk_actions": "the most writes in one transaction, 2 to 100; fewer for a while after a conflict",
     "lanes": f"calls of DynamoDB side by side in one invocation, 1 to {LANES_MAX}; reads of the state a quarter more",
