@@ -30,6 +30,7 @@ from tests.mutants import (
     state,
     store,
     use,
+    writers,
 )
 from tests.mutants.registry import MUTANTS, Mutant
 
@@ -58,6 +59,7 @@ GUARDS = (
     state,
     store,
     use,
+    writers,
 )
 
 __all__ = ["GUARDS", "MUTANTS", "Mutant"]

@@ -11,11 +11,12 @@ from streamfold.batch.steps import Steps
 from streamfold.derivations.attributes import write_back
 from streamfold.derivations.attributes import write_back as attributes_contributed
 from streamfold.derivations.attributes import write_back as module
-from streamfold.derivations.attributes.write_back import WriteBack
+from streamfold.derivations.attributes.write_back import PutBack, WriteBack
 from streamfold.derivations.view import rows as part
 from streamfold.engines import keys
 from streamfold.keys.table import DERIVED
 from streamfold.ledger import contribution
+from streamfold.records.values import encode
 from streamfold.writes.guarded import UpdateSource
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
@@ -142,6 +143,23 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(module, "put_back", lambda _: []):
+        yield
+
+
+@mutant(
+    "an attribute that no handler derived is overwritten",
+    None,
+    tests=WRITE_BACK + "test_an_attribute_that_a_writer_put_into_a_new_item_is_refused_and_stays",
+)
+def _() -> Iterator[None]:
+    pending = write_back.pending_update
+
+    def unseen(own: Any, item: Any, stored: Any, shown: Any, unmarked: Any = (), **more: Any) -> Any:
+        names = {name for values in shown.values() for name in values} & (stored or {}).keys()
+        ours = [PutBack(name, f"{own.application}/{min(own.declared)}", encode(stored[name])) for name in names]
+        return pending(own, item, stored, shown, [*unmarked, *ours], **more)
+
+    with patch.object(write_back, "pending_update", unseen):
         yield
 
 

@@ -320,10 +320,13 @@ class OtherRows:
         rows = self.engine.read_rows([row for by_handler in rows_of.values() for row in by_handler.values()])
         for key, by_handler in rows_of.items():
             shown = {whose: shown_by(rows.get(row)) for whose, row in by_handler.items()}
-            update = pending_update(self.own, key, items.get(key), shown).update
-            if update is not None:
-                expected = {name: value for name, value in update.values.items() if name != DERIVED}
-                names = {*expected, *update.removed} & items[key].keys()
+            pending = pending_update(self.own, key, items.get(key), shown)
+            if pending.update is not None or pending.writers:
+                values, removed = (
+                    ({}, ()) if pending.update is None else (pending.update.values, pending.update.removed)
+                )
+                expected = {name: value for name, value in {**values, **pending.writers}.items() if name != DERIVED}
+                names = {*expected, *removed} & items[key].keys()
                 yield RowDifference(key, {name: items[key][name] for name in names - {DERIVED}}, expected)
 
     def _histories(self, route: Route) -> VerifiedRows:

@@ -1,6 +1,7 @@
 """Attributes that are derived onto items of the application: there, right, and nobody else's business."""
 
 from collections import defaultdict
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -274,10 +275,19 @@ def disturbed(app):
 
 def test_an_item_that_a_writer_changes_meanwhile_is_read_again(disturbed):
     engine = disturbed.engine
-    stolen = {**ORDER.key(order_id="1"), "status": "open", "at": "2026-03-01", "total": 99}
+    stolen = {**ORDER.key(order_id="1"), "status": "open", "at": "2026-03-01", "note": "new"}
     engine.meanwhile = lambda: engine.put_sources([(("main", "ORDER#1", "METADATA"), encode(stolen)["M"], "99")])
     line(disturbed, "a", 5)
-    assert the_order(disturbed)["total"] == 5
+    assert (the_order(disturbed)["total"], the_order(disturbed)["note"]) == (5, "new")
+
+
+def test_an_attribute_that_a_writer_puts_meanwhile_stays_as_it_is(disturbed):
+    engine = disturbed.engine
+    own = {**ORDER.key(order_id="1"), "status": "open", "at": "2026-03-01", "total": 99}
+    engine.meanwhile = lambda: engine.put_sources([(("main", "ORDER#1", "METADATA"), encode(own)["M"], "99")])
+    with pytest.raises(HandlerFails, match="'total' of its writer's, which 'shop/order_total' derives"):
+        line(disturbed, "a", 5)
+    assert the_order(disturbed)["total"] == 99
 
 
 def test_stored_attributes_that_change_meanwhile_are_copied_too(disturbed):
@@ -435,6 +445,31 @@ def test_attributes_of_a_writer_stay_whatever_is_derived_onto_other_items(twin):
         twin.put(ORDER, order_id="2", status="paid", at="1", GSI1PK="PAID", total=100, note=note)
     stored = twin.row(ORDER, order_id="2")
     assert (stored["GSI1PK"], stored["total"]) == ("PAID", 100)
+
+
+@pytest.mark.parametrize("own", [{"total": 0}, {"total": 5}, {"lines": "two"}])
+def test_an_attribute_that_a_writer_put_into_a_new_item_is_refused_and_stays(twin, own):
+    with suppress(HandlerFails):
+        order(twin, **own)
+    with pytest.raises(HandlerFails, match=f"'{next(iter(own))}' of its writer's"):
+        line(twin, "a", 5)
+    found = the_order(twin)
+    assert own.items() <= found.items()
+    assert found["highest"] == 5  # what no writer put is derived
+
+
+def test_once_a_writer_removes_its_attribute_it_is_derived(twin):
+    order(twin, total=0)
+    with pytest.raises(HandlerFails):
+        line(twin, "a", 5)
+    order(twin)
+    assert the_order(twin)["total"] == 5
+
+
+def test_an_attribute_of_the_item_itself_that_its_writer_put_is_refused_and_stays(twin):
+    with pytest.raises(HandlerFails, match="'GSI1SK' of its writer's, which 'shop/open_orders' derives"):
+        order(twin, GSI1SK="mine")
+    assert the_order(twin)["GSI1SK"] == "mine"
 
 
 def test_attributes_of_a_writer_stay_where_a_handler_that_yields_them_is_refused():

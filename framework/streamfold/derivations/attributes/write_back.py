@@ -42,7 +42,7 @@ from streamfold.routes.effects import Row
 from streamfold.routes.lookups import JoinedImage
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import RowKey, UpdateSource
+from streamfold.writes.guarded import NO_VALUES, RowKey, UpdateSource
 
 DerivedByName = Mapping[str, Any]
 Shown = Mapping[str, Mapping[str, Any]]
@@ -109,6 +109,7 @@ class PendingUpdate(NamedTuple):
 
     update: UpdateSource | None
     refused: HandlerError | None = None
+    writers: Mapping[str, Any] = NO_VALUES  # of attributes that the writer has put, the derived values
 
 
 def pending_update(
@@ -122,20 +123,31 @@ def pending_update(
 ) -> PendingUpdate:
     """The update that makes an item's derived attributes right.
 
-    An attribute that was put back ``unmarked`` is removed only while the item has the value of that very change:
-    another value is the writer's own. ``retire``: the attributes of retired handlers are removed too.
+    An attribute that was put back ``unmarked`` is overwritten or removed only while the item has the value of that very
+    change: another value is the writer's own, and so is any other attribute without a mark. ``retire``: the attributes
+    of retired handlers are removed too.
     """
     if stored is None:
         return PendingUpdate(None)
     marks = derived_by({DERIVED: encode(stored[DERIVED])}) if DERIVED in stored else {}
-    holders, refused = _held(own, item, {name: whose for name, whose in marks.items() if name in stored}, shown)
+    ours = {each.name for each in unmarked if _is_still(own, each, stored, marks)}
+    free = {
+        whose: {name: value for name, value in values.items() if name not in stored or name in ours or name in marks}
+        for whose, values in shown.items()
+    }
+    writers = {
+        name: value for whose, values in shown.items() for name, value in values.items() if name not in free[whose]
+    }
+    holders, refused = _held(own, item, {name: whose for name, whose in marks.items() if name in stored}, free)
     kept = {name: whose for name, whose in marks.items() if not own.knows(whose, retired=retire)} | holders
     values = {name: shown[whose][name] for name, whose in holders.items()}
     if kept:
         values[DERIVED] = _marks(kept)
-    gone = {DERIVED, *marks, *(each.name for each in unmarked if _is_still(own, each, stored, marks))}
+    gone = {DERIVED, *marks, *ours}
     removed = tuple(sorted(name for name in gone if name in stored and name not in kept and name not in values))
-    return PendingUpdate(_update(item, stored, values, removed), refused)
+    if writers:
+        refused = _writers_own(item, next(iter(writers)), shown)
+    return PendingUpdate(_update(item, stored, values, removed), refused, writers)
 
 
 def _update(
@@ -176,6 +188,15 @@ def _clash(item: ItemKey, name: str, first: str, other: str) -> HandlerError:
         f"Two handlers derive {shown(name)} onto item {shown(item[1:])}: it is {first!r}'s, and {other!r} must not "
         f"overwrite it. Give one of them another name. If {first!r} is given up for good, remove the attribute from "
         "the item."
+    )
+
+
+def _writers_own(item: ItemKey, name: str, derived: Shown) -> HandlerError:
+    whose = next(whose for whose, values in derived.items() if name in values)
+    return HandlerError(
+        f"Item {shown(item[1:])} has an attribute {shown(name)} of its writer's, which {whose!r} derives: no handler "
+        "overwrites what it has not derived. Give the derived attribute another name, or remove the attribute from the "
+        "item and let its writers leave it out: the item's next record then derives it."
     )
 
 
