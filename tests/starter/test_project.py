@@ -1,14 +1,19 @@
 """New applications: their files, their names, and what is refused before anything is written."""
 
+import os
 import subprocess
 import sys
 import tomllib
+import zipfile
+from pathlib import Path
 
 import pytest
 
 from streamfold.cli import main
 from streamfold.errors import SettingsError
-from streamfold.starter.project import TEMPLATES, checked_name, new_handler, new_project
+from streamfold.starter.files import checked_name, installed_wheel
+from streamfold.starter.handler import new_handler
+from streamfold.starter.project import TEMPLATES, new_project
 from tests.helpers.commands import environment, streamfold
 
 
@@ -88,40 +93,42 @@ def test_a_package_is_not_named_as_its_module(tmp_path):
     assert not (tmp_path / "shop").exists()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    new_project(tmp_path / "mine", "blank", None)
-    return tmp_path / "mine"
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["Projector", "Verifier", "MailProjector", "Spreader"])
+def test_a_new_application_builds_its_functions_without_an_index(tmp_path, function):
+    new_project(tmp_path / "my_shop", "blank", None)
+    built = tmp_path / "built"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["make", "--silent", f"build-{function}", f"ARTIFACTS_DIR={built}"],
+        cwd=tmp_path / "my_shop",
+        env={**os.environ, "PATH": path, "PIP_NO_INDEX": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {file.name for file in built.iterdir()} >= {"my_shop", "streamfold"}
+    found = subprocess.run(
+        [sys.executable, "-c", "import my_shop, streamfold; print(my_shop.jobs_handler, streamfold.__file__)"],
+        cwd=built,
+        env={**os.environ, "PYTHONPATH": str(built)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert str(built) in found.stdout
 
 
-def test_a_handler_joins_the_routers(folder):
-    new_handler(folder, "refunds", "mine")
-    text = (folder / "mine/__init__.py").read_text("utf-8")
-    assert "from mine import refunds, totals\n" in text
-    assert "routers=[totals, refunds]" in text
-
-
-def test_a_handler_that_exists_is_not_overwritten(folder):
-    with pytest.raises(SettingsError, match=r"mine/totals.py exists: give the handler another name"):
-        new_handler(folder, "totals", "mine")
-
-
-def test_an_application_that_lists_its_routers_otherwise_is_left_alone(folder):
-    application = folder / "mine/__init__.py"
-    application.write_text("from mine import totals\nROUTERS = [totals]\n", "utf-8")
-    with pytest.raises(SettingsError, match=r"add 'refunds' to the application by hand"):
-        new_handler(folder, "refunds", "mine")
-    assert not (folder / "mine/refunds.py").exists()
-
-
-def test_the_only_application_of_a_folder_is_found(folder):
-    new_handler(folder, "refunds", "handlers")
-    assert (folder / "mine/refunds.py").is_file()
-
-
-def test_a_folder_without_an_application_gets_no_handler(tmp_path):
-    with pytest.raises(SettingsError, match="streamfold new DIR makes one"):
-        new_handler(tmp_path, "refunds", "handlers")
+def test_the_wheel_that_goes_along_is_what_was_installed(tmp_path):
+    name, content = installed_wheel()
+    (tmp_path / name).write_bytes(content)
+    with zipfile.ZipFile(tmp_path / name) as wheel:
+        names = set(wheel.namelist())
+        record = wheel.read(next(each for each in names if each.endswith("/RECORD"))).decode()
+    assert {line.rpartition(",")[0].rpartition(",")[0] for line in record.splitlines()} == names
+    assert {"streamfold/app.py", "streamfold/py.typed", "streamfold/docs/starting.md"} < names
+    assert not [each for each in names if "__pycache__" in each or "direct_url" in each]
 
 
 def run(capsys, monkeypatch, *arguments):

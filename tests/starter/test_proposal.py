@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from base64 import b64encode
@@ -12,10 +13,12 @@ import pytest
 
 from streamfold import Table
 from streamfold.errors import SettingsError
+from streamfold.keys.table import MAIN
 from streamfold.starter import samples
+from streamfold.starter.files import imported
 from streamfold.starter.project import project_from
 from streamfold.starter.proposal import propose
-from streamfold.starter.samples import read_sample
+from streamfold.starter.samples import SORT_NAMES, read_sample
 from streamfold.testing import KinesisTwin, TableTwin
 from tests.helpers import here
 from tests.helpers.commands import ROOT, environment, streamfold
@@ -340,12 +343,16 @@ def test_a_new_application_replays_its_recording_and_has_its_template(tmp_path):
 def test_the_command_lists_what_stays_and_what_is_unsure(tmp_path):
     ran = here.streamfold("new", "mine", "--from", SHOP, folder=tmp_path)
     assert ran.code == 0, ran.err
-    assert "Proposed 3 keys in mine/keys.py from 2,180 records: 2 with a comment of what is unsure." in ran.out
+    assert "Proposed 3 keys in mine/keys.py from 2,180 records: 3 doubts, each a comment there.\n" in ran.out
+    assert "  table main: partition key PK, sort key SK, no time to live\n" in ran.out
     assert "  ORDER.status: cancelled, paid, placed, shipped\n" in ran.out
     assert "  literals: CUSTOMER, ITEM, METADATA, ORDER, PROFILE\n" in ran.out
     ran = here.streamfold("new", "other", "--from", SHOP, "--keep-values", "--json", folder=tmp_path)
     document = json.loads(ran.out)
     assert document["kept"] is None
+    assert document["tables"][0] == {
+        "name": "main", "partition": "PK", "sort": "SK", "ttl": None, "tenant": None, "unsure": []
+    }  # fmt: skip
     assert document["keys"][2] == {"name": "CUSTOMER", "template": "CUSTOMER#{customer_id} / PROFILE", "unsure": []}
 
 
@@ -360,3 +367,55 @@ def test_the_command_lists_what_stays_and_what_is_unsure(tmp_path):
 def test_options_that_do_not_go_together_are_refused(tmp_path, options, message):
     ran = here.streamfold("new", "mine", *options, folder=tmp_path)
     assert (ran.code, message in ran.err) == (2, True), ran.err
+
+
+ODD_KEYS = ["class", "1st", "123", "é", "user id", "$id", "pk.sk", "None", "items", "attributes", "day", "wins", "a'b"]
+
+
+@pytest.mark.parametrize("name", [*ODD_KEYS, pytest.param("x" * 60, id="long")])
+def test_a_key_attribute_may_have_any_name(tmp_path, name):
+    files = proposed_of(tmp_path, Table("main", name, None), [{name: f"v{n}x", "total": n} for n in range(6)])
+    assert "TABLE = Table(" in files["keys"]
+
+
+@pytest.mark.parametrize("literal", ["K1", "U", "A", "ITEM", "NONE", "APP", "PROOF", "TEST", "TYPED_DICT", "X-Y", "k"])
+def test_a_key_may_have_any_literal(tmp_path, literal):
+    items = [
+        {"PK": f"{literal}#{n}", "SK": "META", "total": n, "wins": n, "attributes": 2, "items": 1} for n in range(6)
+    ]
+    files = proposed_of(tmp_path, MAIN, items)
+    names = re.findall(r"^(?:class )?(\w+)(?: =|\()", files["keys"], re.MULTILINE)
+    assert len(names) == len(set(names))
+
+
+def proposed_of(tmp_path, table, items):
+    """The texts of an application whose module and tests were imported, and whose plain tests passed."""
+    path = recording(tmp_path / "items.jsonl", items, table)
+    folder = tmp_path / "proposed_app"
+    project_from(folder, path, None)  # imports it, for its template
+    with imported(folder, "proposed_app"):
+        tests = {}
+        exec((folder / "tests/test_totals.py").read_text("utf-8"), tests)
+        tests["test_an_item_is_counted"]()
+        tests["test_the_totals_follow_the_items"]()
+    return {"keys": (folder / "proposed_app/keys.py").read_text("utf-8")}
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (("id", "type"), ("id", "type")),
+        (("kind", "userId"), ("userId", "kind")),
+        (("sort.key", "my-key"), ("my-key", "sort.key")),
+        (("range key", "x"), ("x", "range key")),
+    ],
+)
+def test_the_partition_key_is_guessed_and_said_to_be_a_guess(tmp_path, names, order):
+    one, other = order
+    items = [{one: f"v{n}x", other: "ORDER", "total": n} for n in range(6)]
+    path = recording(tmp_path / "items.jsonl", items, Table("main", *names))
+    ran = here.streamfold("new", "mine", "--from", path, folder=tmp_path)
+    assert f"  table main: partition key {one}, sort key {other}, no time to live\n" in ran.out
+    is_sure = SORT_NAMES.fullmatch(other)
+    assert ("which key attribute is the partition key" in ran.out) is not bool(is_sure)
+    assert ("nothing is unsure" in ran.out) is bool(is_sure)

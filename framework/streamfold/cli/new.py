@@ -9,9 +9,13 @@ from streamfold.cli import shell
 from streamfold.cli.output import Report, counted
 from streamfold.cli.session import Session
 from streamfold.errors import SettingsError
-from streamfold.starter.project import TEMPLATES, new_handler, new_project, project_from
+from streamfold.starter.chart import Chart
+from streamfold.starter.handler import new_handler
+from streamfold.starter.project import TEMPLATES, new_project, project_from
 from streamfold.starter.proposal import Proposal
 
+UNSURE_SHOWN_MAX = 20
+"""Doubts that are printed; all are comments of the keys and types, and in the JSON."""
 HANDLER = "handler"
 """The first argument that asks for a handler; a folder of that name is ./handler."""
 
@@ -63,8 +67,12 @@ def new(opened: Session) -> Report:
             raise SettingsError(
                 "new handler has no NAME: expected the name of a handler, streamfold new handler refunds."
             )
-        files = new_handler(Path(), given.handler, str(given.application).partition(":")[0])
-        return Report([f"Wrote {file}" for file in files], {"files": list(map(str, files))})
+        files = new_handler(Path(), given.handler, str(given.application))
+        lines = [f"Wrote {file}" for file in files]
+        return Report(
+            [*lines, "Next:", "  python -m pytest", "  make template  # writes template.yaml again"],
+            {"files": list(map(str, files))},
+        )
     if given.handler is not None:
         raise SettingsError(f"new got {given.handler!r} after DIR: expected streamfold new DIR, or new handler NAME.")
     folder = Path(given.folder)
@@ -74,10 +82,11 @@ def new(opened: Session) -> Report:
         keys = [name for name in (given.keys or "").split(",") if name]
         files, proposal = project_from(folder, given.source, given.package, keep_values=given.keep_values, keys=keys)
     package = next(file.parent for file in files if file.name == "__init__.py")
+    links = "--find-links wheels " if any(file.parent.name == "wheels" for file in files) else ""
     begin = [
         "Next:",
         f"  cd {folder}",
-        "  pip install '.[testing]'",
+        f"  pip install {links}'.[testing]'",
         "  python -m pytest",
         f"  export STREAMFOLD_APP={package}:app  # the application that streamfold's commands open",
     ]
@@ -92,9 +101,13 @@ def new(opened: Session) -> Report:
 def _proposed(proposal: Proposal, package: Path) -> list[str]:
     """What was proposed, and what stays in the recording."""
     sample, keys = proposal.sample, proposal.keys
-    unsure = sum(bool(key.notes) for key in keys)
     begin = f"Proposed {counted(len(keys), 'key')} in {package / 'keys.py'} from {counted(sample.read, 'record')}"
-    lines = [f"{begin}: {unsure or 'none'} with a comment of what is unsure."]
+    unsure = [f"{name}: {note}" for name, note in proposal.unsure]
+    lines = [f"{begin}: {_doubts(len(unsure))}."]
+    lines += [f"  unsure: {each}" for each in unsure[:UNSURE_SHOWN_MAX]]
+    if len(unsure) > UNSURE_SHOWN_MAX:
+        lines.append(f"  and {len(unsure) - UNSURE_SHOWN_MAX:,} more, which are comments there")
+    lines += [f"  {_table(each)}" for each in proposal.charts]
     lines += [f"Left out: {count:,} {reason}." for reason, count in sample.skipped.items()]
     if proposal.kept is None:
         return [*lines, f"The {proposal.records} records of events/recorded.jsonl have their values: --keep-values."]
@@ -106,8 +119,34 @@ def _proposed(proposal: Proposal, package: Path) -> list[str]:
     return lines
 
 
+def _doubts(number: int) -> str:
+    return f"{counted(number, 'doubt')}, each a comment there" if number else "nothing is unsure"
+
+
+def _table(chart: Chart) -> str:
+    """What a table was taken to have. Records give neither the roles of its key attributes nor its time to live."""
+    table = chart.table
+    sort = "no sort key" if table.sort is None else f"sort key {table.sort}"
+    ttl = "no time to live" if table.ttl is None else f"time to live {table.ttl}"
+    tenant = "" if chart.tenant is None else f", tenants by {{{chart.tenant}}}"
+    return f"table {table.name}: partition key {table.partition}, {sort}, {ttl}{tenant}"
+
+
 def _document(proposal: Proposal) -> dict[str, Any]:
+    tables = [
+        {
+            "name": each.table.name,
+            "partition": each.table.partition,
+            "sort": each.table.sort,
+            "ttl": each.table.ttl,
+            "tenant": each.tenant,
+            "unsure": each.notes,
+        }
+        for each in proposal.charts
+    ]
     return {
+        "tables": tables,
+        "unsure": [{"name": name, "note": note} for name, note in proposal.unsure],
         "keys": [{"name": key.name, "template": key.key.template, "unsure": key.notes} for key in proposal.keys],
         "records": {"read": proposal.sample.read, "recorded": proposal.records, "skipped": proposal.sample.skipped},
         "literals": sorted(proposal.literals),

@@ -43,6 +43,8 @@ OWN_NAMES = ("SKU", "EMAIL", "UUID", "ULID", "GUID", "ISBN", "EAN", "IP", "URL",
 """Literals that name a field themselves."""
 NAMED_LETTERS_MAX = 40
 """Of a name that is made of literals."""
+TAKEN = ("attributes",)
+"""Names of fields that a row or a twin would take for its option."""
 TIME_NAMES = {"date": "day", "time": "at", "ulid": "id"}
 
 
@@ -160,7 +162,8 @@ class _Templates:
             return f"{snake(literal)}_id" if base == "id" and follows else base
         if not follows:
             key_name = self.table.attributes[column.component]
-            return snake(key_name) if not GENERIC_KEYS.fullmatch(key_name) and not literal else "name"
+            named = snake(key_name) if not GENERIC_KEYS.fullmatch(key_name) and not literal else "name"
+            return named if named.isidentifier() else f"key_{named}"
         base = _singular(snake(literal))
         return base if literal.upper() in OWN_NAMES or self._is_of_few(number) or spec == "rest" else f"{base}_id"
 
@@ -177,7 +180,7 @@ class _Templates:
             if twin is not None:
                 self.names[number] = self.names[twin]
                 continue
-            self.names[number] = unique(name, set(taken))
+            self.names[number] = unique(name, {*taken, *TAKEN})
             taken[self.names[number]] = number
 
     def _are_equal(self, one: int, other: int) -> bool:

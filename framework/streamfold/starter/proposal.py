@@ -30,7 +30,9 @@ MODULES = (MODULE, "keys")
 ITEMS = "items"
 RESERVED = ("TABLE", "VIEWS", "ITEM", "FIELDS", "TOTALS")
 RESERVED_TYPES = ("Any", "Decimal", "NotRequired", "TypedDict", "Key", "Table", "Row", "Router", "Sum", "Count", "Twin",
-                  "App", "Callable")  # fmt: skip
+                  "App", "Callable", "Proof")  # fmt: skip
+UNUSABLE = (ITEMS, "attributes", "wins")
+"""Names of aggregates that a row has already, and options of ``Row``."""
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Proposal:
 
     files: dict[str, str]
     charts: Sequence[Chart]
+    types: Mapping[str, Sequence[TypeClass]]  # by the key's name
     kept: KeptValues | None  # None: all values were kept
     sample: SourceSample
     records: int
@@ -46,6 +49,21 @@ class Proposal:
     @property
     def keys(self) -> list[ProposedKey]:
         return [key for chart in self.charts for key in chart.keys]
+
+    @property
+    def unsure(self) -> list[tuple[str, str]]:
+        """What the records do not show: the doubts about tables, keys and attributes, each with its name."""
+        return [
+            *((f"table {chart.table.name}", note) for chart in self.charts for note in chart.notes),
+            *((key.name, note) for key in self.keys for note in key.notes),
+            *(
+                (f"{of.name}.{each.name}", note)
+                for found in self.types.values()
+                for of in found
+                for each in of.attributes
+                for note in each.notes
+            ),
+        ]
 
     @property
     def literals(self) -> set[str]:
@@ -79,7 +97,7 @@ def propose(path: str, package: str, *, keep_values: bool = False, keys: Sequenc
             package=package, name=MODULE, tenant=f', tenant="{view.tenant}"' if view.tenant else ""
         ),
     }
-    return Proposal(files, charts, kept, sample, len(records))
+    return Proposal(files, charts, types, kept, sample, len(records))
 
 
 def _recorded(sample: SourceSample, charts: Sequence[Chart]) -> list[Sampled]:
@@ -99,12 +117,12 @@ def _recorded(sample: SourceSample, charts: Sequence[Chart]) -> list[Sampled]:
 
 def _types(charts: Sequence[Chart]) -> dict[str, list[TypeClass]]:
     """The types of each key's items, by the key's name; the last one is the item's."""
-    taken = set(RESERVED_TYPES)
-    names = {
-        key.name: unique("".join(map(str.capitalize, key.name.split("_"))), taken)
-        for chart in charts
-        for key in chart.keys
-    }
+    keys = {key.name for chart in charts for key in chart.keys}
+    taken, names = {*RESERVED_TYPES, *keys}, {}
+    for key in (key for chart in charts for key in chart.keys):
+        name = "".join(map(str.capitalize, key.name.split("_")))
+        # Of a short name, such as K1 or U, the type would have the name of the key itself.
+        names[key.name] = unique(f"{name}Item" if name in taken else name, taken)
     return {
         key.name: types_of(names[key.name], key.name, [item.image for item in key.shape.items], taken)
         for chart in charts
@@ -117,10 +135,10 @@ def _keys_text(charts: Sequence[Chart], types: Mapping[str, Sequence[TypeClass]]
     for number, chart in enumerate(charts):
         name = "TABLE" if len(charts) == 1 else f"TABLE_{number + 1}"
         if chart.table != MAIN:
-            blocks.append(f"{name} = {_table_text(chart.table)}{_unsure(chart.notes)}\n")
+            blocks.append(f"{name} = {table_text(chart.table)}{_unsure(chart.notes)}\n")
         lines = []
         for key in chart.keys:
-            given = _arguments(key.key, "" if chart.table == MAIN else name)
+            given = key_arguments(key.key, "" if chart.table == MAIN else name)
             lines.append(f"{key.name} = Key({given}){_unsure(key.notes)}\n")
         blocks.append("".join(lines))
     classes = "\n\n".join(each.text() for found in types.values() for each in found)
@@ -128,7 +146,8 @@ def _keys_text(charts: Sequence[Chart], types: Mapping[str, Sequence[TypeClass]]
     return f'"""{templates.KEYS}"""\n\n{_imports(body)}\n{body}'
 
 
-def _arguments(key: Key, table: str) -> str:
+def key_arguments(key: Key, table: str) -> str:
+    """The arguments of a key's declaration; ``table`` is the name of its table, or empty."""
     given = [source_text(component.text) for component in key.parts]
     return ", ".join([*given, *([table if len(given) > 1 else f"table={table}"] if table else [])])
 
@@ -141,7 +160,8 @@ def _imports(body: str) -> str:
     return "".join(lines) + f"\nfrom streamfold import {', '.join(own)}\n"
 
 
-def _table_text(table: Table) -> str:
+def table_text(table: Table) -> str:
+    """The declaration of a table."""
     given = [source_text(table.name), f"partition={source_text(table.partition)}"]
     given.append("sort=None" if table.sort is None else f"sort={source_text(table.sort)}")
     given += [f"ttl={source_text(table.ttl)}"] if table.ttl is not None else []
@@ -177,6 +197,7 @@ class _View:
         required = {each.name for each in self.type.attributes if each.is_required}
         self.item = {name: value for name, value in image.items() if name in required}
         self.target = self._target(chart)
+        self.count = next(name for name in (ITEMS, "item_count") if name not in self.target.table.attributes)
 
     def _target(self, chart: Chart) -> Key:
         """The key of the totals: in the table of the items, if no key of the chart has such keys."""
@@ -204,13 +225,14 @@ class _View:
             imports.append("TABLE" if key.key.table.name == MAIN.name else "TABLE_1")
         if not self.sums:
             streamfold.remove("Sum")
-        given = _arguments(target, "VIEWS" if table else imports[-1] if target.table != MAIN else "")
+        given = key_arguments(target, "VIEWS" if table else imports[-1] if target.table != MAIN else "")
         sums = "".join(f', {name}=Sum(item["{name}"])' for name in self.sums)
         return Template(templates.TOTALS).substitute(
             imports=", ".join(sorted(imports, key=str.casefold)),
             streamfold=", ".join(sorted(streamfold)),
             package=package,
-            tables=f"{table}",
+            tables=table,
+            count=self.count,
             key=key.name,
             given=given,
             type=self.type.name,
@@ -219,13 +241,14 @@ class _View:
 
     def test(self, package: str) -> str:
         """Its tests."""
-        item = "".join(f"    {source_text(name)}: {_literal(value)},\n" for name, value in self.item.items())
-        fields = "".join(f"    {source_text(name)}: {_literal(value)},\n" for name, value in self.fields.items())
+        item = "".join(f"    {source_text(name)}: {literal_text(value)},\n" for name, value in self.item.items())
+        fields = "".join(f"    {source_text(name)}: {literal_text(value)},\n" for name, value in self.fields.items())
         tenant = f', {self.tenant}=FIELDS["{self.tenant}"]' if self.tenant else ""
         body = Template(templates.TOTALS_TEST).substitute(
             package=package,
             key=self.key.name,
             type=self.type.name,
+            count=self.count,
             item=f"{{\n{item}}}" if item else "{}",
             fields=f"{{\n{fields}}}" if fields else "{}",
             sums="".join(f', {name}=Sum(ITEM["{name}"])' for name in self.sums),
@@ -253,7 +276,7 @@ def _sums(of: TypeClass, key: ProposedKey) -> list[str]:
     """The attributes that may be amounts: numbers that every item has, no times, and no identifiers."""
     found = []
     for each in of.attributes:
-        usable = is_field_name(each.name) and each.name not in (ITEMS, *key.key.fields, *key.key.table.attributes)
+        usable = is_field_name(each.name) and each.name not in (*UNUSABLE, *key.key.fields, *key.key.table.attributes)
         if each.is_required and each.type in ("int", NUMBER) and usable and not snake(each.name).endswith("id"):
             numbers = [Decimal(item.image[each.name]["N"]) for item in key.shape.items]
             are_times = any(all(low <= number < high for number in numbers) for low, high in EPOCHS.values())
@@ -262,18 +285,18 @@ def _sums(of: TypeClass, key: ProposedKey) -> list[str]:
     return sorted(found)[:SUMS_MAX]
 
 
-def _literal(value: Any) -> str:
+def literal_text(value: Any) -> str:
     """A value as Python source, the same for equal values."""
     if isinstance(value, str):
         return source_text(value)
     if isinstance(value, Decimal):
         return f'Decimal("{value}")'
     if isinstance(value, set):
-        return "{" + ", ".join(sorted(map(_literal, value))) + "}"
+        return "{" + ", ".join(sorted(map(literal_text, value))) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_literal, value)) + "]"
+        return "[" + ", ".join(map(literal_text, value)) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{source_text(name)}: {_literal(each)}" for name, each in value.items()) + "}"
+        return "{" + ", ".join(f"{source_text(name)}: {literal_text(each)}" for name, each in value.items()) + "}"
     if hasattr(value, "isoformat"):
         return source_text(getattr(value, "text", None) or value.isoformat().replace("+00:00", "Z"))
     return repr(value)

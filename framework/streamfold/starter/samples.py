@@ -18,7 +18,7 @@ from streamfold.records.kinesis import is_kinesis, unwrapped
 from streamfold.records.values import decode
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.starter.chart import EPOCHS
-from streamfold.starter.shapes import SampledItem
+from streamfold.starter.shapes import TYPE_NAMES, SampledItem
 
 RECORDS_READ_MAX = 200_000
 """Records of a recording that are read: a minute's work, and every shape of a table is among them."""
@@ -35,8 +35,8 @@ KEY_SAMPLE = 1_000
 TABLES_MAX = 20
 """Tables of one recording."""
 KEY_TYPES = ("S", "N", "B")
-PARTITION_NAMES = re.compile(r"_*(pk|p|partition_?key|hash_?key|partition|hash)_*", re.IGNORECASE)
-SORT_NAMES = re.compile(r"_*(sk|s|sort_?key|range_?key|sort|range)_*", re.IGNORECASE)
+PARTITION_NAMES = re.compile(r"\W*_*(pk|p|(partition|hash)[\W_]*key|partition|hash)_*\W*", re.IGNORECASE)
+SORT_NAMES = re.compile(r"\W*_*(sk|s|(sort|range)[\W_]*key|sort|range)_*\W*", re.IGNORECASE)
 IDENTIFIER_NAMES = re.compile(r".*id|.*key|.*_no|.*number|name", re.IGNORECASE)
 REGION = "us-east-1"
 EXPORT_TIME = 1_772_355_600
@@ -327,7 +327,8 @@ def _ordered_names(path: str, changes: Sequence[Mapping[str, Any]], keys: Sequen
     for first, second in ((one, other), (other, one)):
         if all(map(_is_time, values[second])) and not all(map(_is_time, values[first])):
             return [first, second], []
-    order = sorted(names, key=lambda name: len(set(values[name])))
+    # What an item is, is a sort key more often than a partition of all items of that sort.
+    order = sorted(names, key=lambda name: (bool(TYPE_NAMES.fullmatch(name)), len(set(values[name]))))
     return order, [f"which key attribute is the partition key: {order[0]} or {order[1]} (--keys)"]
 
 

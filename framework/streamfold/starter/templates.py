@@ -26,6 +26,10 @@ MAKEFILE = """\
 # The application that streamfold's commands open.
 export STREAMFOLD_APP = $package:app
 
+# What goes into a function beside the package. Lambda's Python has boto3, and streamfold needs nothing else there. Add
+# what handlers import, with all that it needs: such as opensearch-py, or a wheel in wheels/.
+FUNCTION_PACKAGES = $$(or $$(wildcard wheels/streamfold-*.whl),streamfold)
+
 test:
 	python -m pytest
 
@@ -39,7 +43,24 @@ routes:
 template:
 	streamfold template > template.yaml
 
-.PHONY: test replay routes template
+build:
+	@command -v sam > /dev/null || { echo "make build needs the command sam: pip install aws-sam-cli" >&2; exit 1; }
+	sam build --build-in-source
+
+# SAM calls these for its functions (BuildMethod: makefile), and says in ARTIFACTS_DIR where it wants the files. Only
+# what runs on any processor is taken. Byte code is of use to a function of the same Python only.
+build-%:
+	mkdir -p "$$(ARTIFACTS_DIR)"
+	python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile --upgrade \\
+		--only-binary=:all: --platform any --target "$$(ARTIFACTS_DIR)" $$(FUNCTION_PACKAGES)
+	rm -rf "$$(ARTIFACTS_DIR)/bin" "$$(ARTIFACTS_DIR)/streamfold/docs" "$$(ARTIFACTS_DIR)/$package"
+	cp -R $package "$$(ARTIFACTS_DIR)/$package"
+	find "$$(ARTIFACTS_DIR)" -name __pycache__ -type d -prune -exec rm -rf {} +
+	if grep -q "$$$$(python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')" template.yaml; then \\
+		python -m compileall -q --invalidation-mode unchecked-hash "$$(ARTIFACTS_DIR)"; \\
+	fi
+
+.PHONY: test replay routes template build
 """
 CI = """\
 name: test
@@ -54,11 +75,12 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.12"
-      - run: pip install ".[testing]"
+      - run: pip install $install".[testing]"
       - run: python -m pytest
       - run: make replay
 """
 GITIGNORE = """\
+.aws-sam/
 .hypothesis/
 .pytest_cache/
 .streamfold/
@@ -71,16 +93,22 @@ README = """\
 Views over a DynamoDB table, kept by streamfold.
 
 ```sh
-pip install ".[testing]"
+pip install $install".[testing]"
 make test      # a plain test, a twin and a proof of each handler
 make replay    # folds events/*.jsonl into a local file, and shows the rows
 make routes    # which handler reads and writes which keys
-make template  # writes template.yaml again, for sam deploy
+make template  # writes template.yaml again, after a change of keys or handlers
+make build     # builds the functions with AWS SAM; sam deploy --guided deploys them
 ```
 
 The modules of `$package/` hold keys and handlers. `streamfold new handler NAME` adds another one, with its test and
 an event. Commands open the application that `STREAMFOLD_APP` names, as the Makefile sets it:
-`export STREAMFOLD_APP=$package:app`.
+`export STREAMFOLD_APP=$package:app`.$carried
+"""
+CARRIED = """
+
+`wheels/` has the streamfold that made this application, so that no package index needs to have it. Once yours has it,
+remove the folder, and `--find-links wheels` here and in `.github/workflows/test.yml`.
 """
 APPLICATION = '''\
 """The application: every handler's module is in the list of its routers."""
@@ -90,6 +118,7 @@ from streamfold import App
 
 app = App("$package", routers=[$name]$tenant)
 lambda_handler = app.lambda_handler
+jobs_handler = app.jobs_handler
 verify_handler = app.verify_handler
 '''
 HANDLER = '''\
@@ -97,10 +126,10 @@ HANDLER = '''\
 
 from typing import TypedDict
 
-from streamfold import Count, Key, Router, Row, Sum
+${table_import}from streamfold import $streamfold
 
-$ITEM = Key("$ITEM#{item_id}", "META")
-$TOTAL = Key("$TOTAL#{day}", "TOTAL")
+${table}$ITEM = Key($item_key)
+$TOTAL = Key($total_key)
 
 router = Router()
 
@@ -121,25 +150,29 @@ HANDLER_TEST = '''\
 
 from collections.abc import Callable
 
-from $package import app
-from $package.$name import $ITEM, $TOTAL, $name
+from $package import $imports
+from $package.$name import $ITEM, $TOTAL
 from streamfold import Count, Row, Sum
 from streamfold.testing import Proof, Twin
 
 
 def test_an_item_adds_its_amount_to_its_day() -> None:
-    assert $name({"day": "2026-03-01", "amount": 3}) == Row(day="2026-03-01", amount=Sum(3), items=Count())
+    assert $name.$name({"day": "2026-03-01", "amount": 3}) == Row(day="2026-03-01", amount=Sum(3), items=Count())
 
 
 def test_the_total_follows_its_items() -> None:
     twin = Twin(app)
-    twin.put($ITEM, item_id="1", day="2026-03-01", amount=3)
-    twin.put($ITEM, item_id="2", day="2026-03-01", amount=4)
-    assert twin.row($TOTAL, day="2026-03-01")["amount"] == 7
-    twin.put($ITEM, item_id="2", day="2026-03-02", amount=4)
-    assert twin.row($TOTAL, day="2026-03-01")["amount"] == 3
-    twin.delete($ITEM, item_id="2")
-    assert twin.row($TOTAL, day="2026-03-02") is None
+    twin.put($ITEM, ${tenant}item_id="1", day="2026-03-01", amount=3)
+    twin.put($ITEM, ${tenant}item_id="2", day="2026-03-01", amount=4)
+    row = twin.row($TOTAL, ${tenant}day="2026-03-01")
+    assert row is not None
+    assert row["amount"] == 7
+    twin.put($ITEM, ${tenant}item_id="2", day="2026-03-02", amount=4)
+    row = twin.row($TOTAL, ${tenant}day="2026-03-01")
+    assert row is not None
+    assert row["amount"] == 3
+    twin.delete($ITEM, ${tenant}item_id="2")
+    assert twin.row($TOTAL, ${tenant}day="2026-03-02") is None
 
 
 def test_totals_hold_under_every_fault(prove: Callable[..., Proof]) -> None:
@@ -247,7 +280,7 @@ router = Router()
 
 @router.view($key, into=TOTALS)
 def totals(item: $type) -> Row:
-    return Row(items=Count()$sums)
+    return Row($count=Count()$sums)
 '''
 TOTALS_TEST = '''\
 """Tests of $package.totals: the function by itself, single steps, and a proof."""
@@ -266,7 +299,7 @@ FIELDS: dict[str, Any] = $fields
 
 
 def test_an_item_is_counted() -> None:
-    assert totals(ITEM) == Row(items=Count()$sums)
+    assert totals(ITEM) == Row($count=Count()$sums)
 
 
 def test_the_totals_follow_the_items() -> None:
@@ -274,7 +307,7 @@ def test_the_totals_follow_the_items() -> None:
     twin.put($key, attributes=ITEM, **FIELDS)
     row = twin.row(TOTALS$tenant)
     assert row is not None
-    assert row["items"] == 1
+    assert row["$count"] == 1
     twin.delete($key, **FIELDS)
     assert twin.row(TOTALS$tenant) is None
 
