@@ -310,6 +310,36 @@ def test_objects_of_a_bucket_are_redriven_and_left(folder, parked, records, aws)
     assert client.list_objects_v2(Bucket="failures")["KeyCount"] == 2
 
 
+def keys_in(client):
+    return [each["Key"] for each in client.list_objects_v2(Bucket="failures").get("Contents", ())]
+
+
+def test_objects_of_a_bucket_that_took_effect_are_cleared_and_the_others_stay(folder, parked, records, aws):
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="failures")
+    (folder.path / "mended").unlink()  # the parked record fails again
+    two = s3_object(records[0]) + b"\n" + s3_object(records[1])
+    bodies = {"parked/one": (folder.path / parked).read_bytes(), "lambda/one": s3_object(records[3]), "two": two}
+    for key, body in {**bodies, "bad": b"{}"}.items():
+        client.put_object(Bucket="failures", Key=key, Body=body)
+
+    assert folder.run("redrive", "s3://failures", *STATE, "--apply").code == 1
+    assert keys_in(client) == ["bad", "lambda/one", "parked/one", "two"]
+    assert folder.run("redrive", "s3://failures", *STATE, "--apply", "--clear").code == 1
+    assert keys_in(client) == ["bad", "parked/one", "two"]
+    folder.write("mended", "")
+    assert folder.run("redrive", "s3://failures/parked/", *STATE, "--apply", "--clear").code == 0
+    assert keys_in(client) == ["bad", "two"]
+
+
+def test_nothing_is_cleared_without_apply_and_no_file(folder, parked):
+    ran = folder.run("redrive", parked, *STATE, "--clear")
+    assert (ran.code, "--clear belongs to --apply" in ran.err) == (2, True)
+    ran = folder.run("redrive", parked, *STATE, "--apply", "--clear")
+    assert (ran.code, "--clear deletes objects in S3, and 'parked.jsonl' is a file" in ran.err) == (2, True)
+    assert (folder.path / parked).exists()
+
+
 def test_queue_that_is_missing_is_an_error(folder, parked, aws):
     ran = folder.run("redrive", "https://sqs.us-east-1.amazonaws.com/123456789012/missing", *STATE)
 

@@ -2,6 +2,7 @@
 
 import json
 
+import boto3
 import pytest
 
 from streamfold.deploy.functions import group_of_function
@@ -88,6 +89,17 @@ def test_a_parked_record_of_another_group_is_left_to_it_and_no_failure(folder, r
     assert (code, outcomes, rows["REPORT / ALL"]) == (0, {"report": "skipped"}, 1)
     ran = folder.run("redrive", "failed.json", *STATE)
     assert "1 of group daily-reports are left to its own redrive: STREAMFOLD_GROUP=daily-reports." in ran.out
+
+
+def test_an_object_of_another_group_is_not_cleared(folder, record, aws, monkeypatch):
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="failures")
+    for name in ("prod-Projector-1A2B3C4D5E", "prod-DailyReportsProjector-1A2B3C4D5E", "orders"):
+        client.put_object(Bucket="failures", Key=name, Body=s3_object(record, function=name))
+    monkeypatch.setenv("STREAMFOLD_GROUP", "main")
+    assert folder.run("redrive", "s3://failures", *STATE, "--apply", "--clear").code == 0
+    kept = [each["Key"] for each in client.list_objects_v2(Bucket="failures")["Contents"]]
+    assert kept == ["orders", "prod-DailyReportsProjector-1A2B3C4D5E"]
 
 
 def test_a_handler_that_is_switched_off_is_left_over_in_its_own_group(folder, record, monkeypatch):

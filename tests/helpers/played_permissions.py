@@ -378,7 +378,7 @@ class Played:
             run("search", "rebuild", alias, "--offline", "--segments", "1", "--tolerance", "0", "--yes", ON)
             run("search", "rebuild", alias, "--drop", "--offline", "--yes", ON)
         for where in (f"s3://{FAILED}/{MAPPINGS_PREFIX}", f"{self.settings.park}/"):
-            run("redrive", "--apply", "--external", "--yes", where, ON)
+            run("redrive", "--apply", "--external", "--clear", "--yes", where, ON)
         run("state", "gc", "--yes", ON)
         for route in _one_of_each(self._reconciled()):
             if route.kind.contributes or derivation(route).keeps:

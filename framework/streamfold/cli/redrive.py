@@ -42,6 +42,8 @@ PRINTED_AS = {"what": "outcome", "location": "place"}
     click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
     shell.STATE_OPTIONS,
     shell.flag("--apply", "Write the changes. Without this option, only print what would be done."),
+    shell.flag("--clear", "Delete each S3 object once all of its records took effect."),
+    shell.belongs("--clear", "--apply"),
     shell.flag("--external", "Also call external handlers."),
     shell.search_url("Write documents to this OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
     shell.yes_flag("writing to AWS, or to a search server"),
@@ -61,8 +63,8 @@ def redrive(opened: Session) -> Report:
     one group if the function's name says which it was, as the names of a printed template do. With STREAMFOLD_GROUP,
     records of other groups are left to them.
 
-    Without --apply, nothing is written. A queue message is deleted once all of its records took effect. Files and
-    objects are kept; redriving them twice changes nothing.
+    Without --apply, nothing is written. A queue message is deleted once all of its records took effect, and so is an
+    object in S3 with --clear. Files and other objects are kept; redriving them twice changes nothing.
 
     \b
     Outcomes:
@@ -86,11 +88,14 @@ def redrive(opened: Session) -> Report:
     \b
     Examples:
       streamfold redrive parked.jsonl --state shop.db
-      streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply
+      streamfold redrive s3://shop-failures/parked/ --engine dynamodb --table main=shop --apply --clear
       streamfold redrive https://sqs.eu-west-1.amazonaws.com/123456789012/failures --engine dynamodb --apply --yes
     """
     app, given, settings = opened.app, opened.given, opened.settings
-    locations = [opened.stack.enter_context(closing(open_location(source))) for source in dict.fromkeys(given.sources)]
+    locations = [
+        opened.stack.enter_context(closing(open_location(source, clears=given.clear)))
+        for source in dict.fromkeys(given.sources)
+    ]
     origins = Origins(app.source_tables, settings, warn, app.tables)
     documents = WaitingDocuments(locations)
     put_sources = _open(opened, origins, documents)
@@ -135,7 +140,7 @@ def _open(opened: Session, origins: Origins, documents: "WaitingDocuments") -> P
 
 
 def _redrive(redriving: Redrive, location: WaitingRecords, document: Waiting, outcomes: "Outcomes") -> None:
-    """Redrives a document, and acknowledges its message once no record of it remains.
+    """Redrives a document, and acknowledges its message or object once no record of it remains.
 
     A message that was deleted earlier would lose the records that failed again.
     """

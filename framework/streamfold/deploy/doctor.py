@@ -234,7 +234,7 @@ class Doctor:
             more = " or more" * (count >= LISTED_MAX)
             return bad(
                 f"{count}{more} wait",
-                f"streamfold redrive {where} --apply; redriven objects stay until you delete them",
+                f"streamfold redrive {where} --apply{' --clear' * where.startswith('s3://')}: what took effect goes",
             )
         return good("none waits")
 

@@ -65,7 +65,7 @@ def _without_keys(app: Application, function: Role, kinesis: Collection[str]) ->
     if function.kind == "verifier":
         return calls | dynamodb(STATE, "BatchGetItem") | LOG
     if function.kind == "operate":
-        return calls | of_deltas(routes, app.routes) | _of_operator() | FAILED
+        return calls | of_deltas(routes, app.routes) | _of_operator() | FAILED | CLEARED
     return calls | _of_reader(app) | FAILED
 
 
@@ -135,6 +135,8 @@ FAILED = frozenset(
     ]
 )
 """Failed records, which ``redrive`` reads."""
+CLEARED = frozenset(Permission("s3:DeleteObject", Place(kind)) for kind in ("failures", "parked"))
+"""Those that took effect, which ``redrive --clear`` deletes."""
 
 
 def policy(granted: Iterable[Permission], arns: ARNs) -> dict[str, Any]:

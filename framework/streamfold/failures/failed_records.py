@@ -37,7 +37,6 @@ class StreamRange(NamedTuple):
     shard_id: str
     first: str  # sequence number, inclusive
     last: str  # sequence number, inclusive
-    function: str | None = None  # the name of the function that the batch was given to
 
     @property
     def is_kinesis(self) -> bool:
@@ -73,7 +72,6 @@ class Delivered(NamedTuple):
     """The records of a failed batch, as Lambda delivered them."""
 
     records: list[RawRecord]
-    function: str | None = None  # the name of the function that got it
 
 
 WaitingDocument = Parked | Delivered | StreamRange
@@ -91,21 +89,30 @@ def documents_of(value: Any) -> list[FailureDocument]:
 
 def left_of(document: FailureDocument) -> WaitingDocument:
     """The contents of a document. Raises ``RecordError`` if it is no failure document."""
-    if document.get("Type") == NOTIFICATION and "Message" in document:
-        (document,) = documents_of([_parsed("Message", document["Message"])])
+    document = _unwrapped(document)
     if "parked" in document:
         return Parked.of(document)
     if PAYLOAD in document:
-        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])), _function(document))
+        return Delivered(records_of(_parsed(PAYLOAD, document[PAYLOAD])))
     for name, expected in DOCUMENT_FORMATS.items():
         if isinstance(batch := document.get(name), Mapping):
-            return _range(name, expected, batch)._replace(function=_function(document))
+            return _range(name, expected, batch)
     raise RecordError(_unknown(document))
 
 
-def _function(document: FailureDocument) -> str | None:
-    """The name of the function that a batch was given to, by the ARN of a version or an alias, too."""
-    context = document.get("requestContext")
+def _unwrapped(document: FailureDocument) -> FailureDocument:
+    """The document of a message, inside the envelope of SNS, too."""
+    if document.get("Type") == NOTIFICATION and "Message" in document:
+        (document,) = documents_of([_parsed("Message", document["Message"])])
+    return document
+
+
+def function_of(document: FailureDocument) -> str | None:
+    """The name of the function that a batch was given to, by the ARN of a version or an alias, too.
+
+    None for a document without one. Raises ``RecordError`` for an envelope that cannot be read.
+    """
+    context = _unwrapped(document).get("requestContext")
     pieces = str(context.get("functionArn", "")).split(":") if isinstance(context, Mapping) else []
     return pieces[6] if len(pieces) > 6 and pieces[5] == "function" else None
 
@@ -161,7 +168,7 @@ class Waiting(NamedTuple):
     location: str  # its location: file and line, S3 object, or message
     document: FailureDocument | None  # None: it could not be read
     why: str = ""  # why it could not be read
-    receipt: str | None = None  # for ``acknowledge``; only a queue's messages have one
+    receipt: str | None = None  # for ``acknowledge``, of a queue's message, or of an object that is to be cleared
 
 
 class WaitingRecords(Protocol):
@@ -170,7 +177,7 @@ class WaitingRecords(Protocol):
     def __iter__(self) -> Iterator[Waiting]: ...
 
     def acknowledge(self, receipt: str) -> None:
-        """Deletes a message after all of its records took effect."""
+        """Deletes a message or an object after all of its records took effect."""
         ...
 
     def close(self) -> None:
@@ -199,12 +206,15 @@ class FileRecords(Kept):
 
 
 class S3Records(Kept):
-    """One object, or all whose key begins with a text, in the order of their keys."""
+    """One object, or all whose key begins with a text, in the order of their keys. ``clears``: objects are deleted once
+    they are acknowledged.
+    """
 
-    def __init__(self, client: Any, bucket: str, prefix: str) -> None:
+    def __init__(self, client: Any, bucket: str, prefix: str, *, clears: bool = False) -> None:
         self.client = client
         self.bucket = bucket
         self.prefix = prefix
+        self.clears = clears
 
     def __iter__(self) -> Iterator[Waiting]:
         for key in self._keys():
@@ -213,8 +223,15 @@ class S3Records(Kept):
                 content = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read(LINE_BYTES_MAX + 1)
             if len(content) > LINE_BYTES_MAX:
                 yield Waiting(name, None, f"it is larger than {LINE_BYTES_MAX:,} bytes")
-            else:
-                yield from _waiting(read_bytes(name, content, DOCUMENTS))
+                continue
+            found = list(_waiting(read_bytes(name, content, DOCUMENTS)))
+            if self.clears and len(found) == 1:  # an object that somebody made of several documents stays
+                found = [found[0]._replace(receipt=key)]
+            yield from found
+
+    def acknowledge(self, receipt: str) -> None:
+        with _explained(f"s3://{self.bucket}/{receipt}", "s3:DeleteObject"):
+            self.client.delete_object(Bucket=self.bucket, Key=receipt)
 
     def _keys(self) -> Iterator[str]:
         """The keys with the prefix. If one object has exactly that key (it is listed first), only that one."""
@@ -277,14 +294,17 @@ class SqsRecords:
             raise refused
 
 
-def open_location(name: str, clients: Clients | None = None) -> WaitingRecords:
-    """The records at a location. Raises ``SettingsError`` if the text names none."""
+def open_location(name: str, clients: Clients | None = None, *, clears: bool = False) -> WaitingRecords:
+    """The records at a location. ``clears``: objects are deleted once all of their records took effect.
+
+    Raises ``SettingsError`` if the text names no location, or one of which nothing can be cleared.
+    """
     make = clients or make_client
     if name.startswith("s3://"):
         bucket, _, prefix = name.removeprefix("s3://").partition("/")
         if not bucket:
             raise SettingsError(f"{name!r} names no bucket: expected s3://BUCKET/PREFIX.")
-        return S3Records(make("s3"), bucket, prefix)
+        return S3Records(make("s3"), bucket, prefix, clears=clears)
     if name.startswith(("https://", "http://")):
         return SqsRecords(clients("sqs") if clients else queue_client(name), name)
     if not read_path("The location of failed records", name).exists():
@@ -292,6 +312,8 @@ def open_location(name: str, clients: Clients | None = None) -> WaitingRecords:
             f"{name!r} does not exist: expected a file or folder of documents, s3://BUCKET/PREFIX, or the URL of an "
             "SQS queue (https://sqs.REGION.amazonaws.com/ACCOUNT/NAME)."
         )
+    if clears:
+        raise SettingsError(f"--clear deletes objects in S3, and {name!r} is a file or a folder: delete it yourself.")
     return FileRecords(name)
 
 

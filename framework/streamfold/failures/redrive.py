@@ -18,7 +18,7 @@ from streamfold.derivations.derivation import contributing, derivation, reads_it
 from streamfold.engines import OWN_VERSION
 from streamfold.engines.own_stream import STREAM_LABEL
 from streamfold.errors import RecordError, SettingsError, shown
-from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingDocument, left_of
+from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingDocument, function_of, left_of
 from streamfold.failures.repair import Repair, Repaired, reconciled_by_item
 from streamfold.failures.stream_range import Fetched
 from streamfold.ledger.state_keys import claim_key
@@ -106,17 +106,17 @@ class Redrive:
             yield Redriven(waiting.location, "bad", why=waiting.why)
             return
         try:
-            contents = left_of(waiting.document)
+            contents, function = left_of(waiting.document), function_of(waiting.document)
         except RecordError as error:
             yield Redriven(waiting.location, "bad", why=str(error))
             return
-        yield from self._redriven(waiting.location, contents)
+        yield from self._redriven(waiting.location, contents, function)
 
-    def _redriven(self, place: str, contents: WaitingDocument) -> Iterator[Redriven]:
+    def _redriven(self, place: str, contents: WaitingDocument, function: str | None) -> Iterator[Redriven]:
         if isinstance(contents, Parked):
             yield from self._parked(place, contents)
             return
-        group = self.group_of(contents.function) if self.group_of and contents.function is not None else None
+        group = self.group_of(function) if self.group_of and function is not None else None
         if isinstance(contents, Delivered):
             for record in contents.records:
                 yield from self._delivered(place, record, group)
