@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum, Table
 from streamfold.batch.manifest import read_manifest
-from streamfold.batch.ownership import ADDED, change_marker, guarded, key_of, without
+from streamfold.batch.ownership import ADDED, UNMARKED, change_marker, guarded, key_of, without
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines import NamedTable
 from streamfold.engines.memory import MemoryEngine
@@ -328,8 +328,10 @@ def test_a_function_marks_the_tables_of_its_own_group_only(records):
     check_application(process(both, store, group="main"))
     assert set(marker(store)["shop"]["handlers"]) == {"totals"}
     assert ("stats", MARKER, None) not in store.rows
+    assert {name for name, entry in read_manifest("shop", store).handlers.items() if UNMARKED in entry} == {"second"}
     check_application(process(both, store, group="slow"))
     assert ("stats", MARKER, None) in store.rows
+    assert not [entry for entry in read_manifest("shop", store).handlers.values() if UNMARKED in entry]
     assert read_manifest("shop", store).marked["tables"] == {"main": "orders", "stats": "orders-stats"}
 
 

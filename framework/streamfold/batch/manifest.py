@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from streamfold.batch.ownership import MARKED_KEYS, Marked, Ownership
+from streamfold.batch.ownership import UNMARKED, Marked, Ownership, is_guarded
 from streamfold.batch.stored_schema import learn, schema_keys
 from streamfold.engines import Engine, StateItems
 from streamfold.engines.deadline import TRIES_MAX
@@ -41,7 +41,7 @@ DELTAS, CLOSED = "deltas", "deltas_closed"
 DELTAS_TARGET = "(deltas)"
 """A target of such handlers. Earlier code compares targets, knows none of this name, and stops: it would not wait for
 deltas, and withdraw from a row what is not in it yet."""
-MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING, DELTAS, CLOSED, MARKED_KEYS)
+MARKS = (SINCE, PARTIAL, RETIRED, FILLED, FILLING, EXPIRING, DELTAS, CLOSED, UNMARKED)
 
 
 def check_handlers(
@@ -285,23 +285,33 @@ def _with_marks(
     runtime: Runtime, before: Manifest, after: Manifest, sources: Mapping[str, Seen], *, write: bool
 ) -> Manifest:
     """The manifest with what it notes of markers, which are written before it. Raises ``NotOwned``."""
-    marked = Marked.of(before.marked, before.handlers)
-    ownership = Ownership(runtime, marked, is_known=bool(before.revision), sources=sources)
+    app = runtime.application
+    unmarked = [] if not write else _unmarked(app, before)
+    marked, known = Marked.of(before.marked), bool(before.revision)
+    ownership = Ownership(runtime, marked, unmarked, is_known=known, sources=sources)
     if not write:
         ownership.check()
         return after
-    known = {name: set(entry["targets"]) for name, entry in before.handlers.items()}
-    gets_keys = any(
-        not known.get(name, set()).issuperset(entry["targets"])
-        for name, entry in _entries(runtime.application.routes).items()
-    )
     moved = {name: entry for name, entry in after.tables.items() if name in before.tables} != before.tables
-    now = ownership.mark(gets_keys=gets_keys, moved=moved)
-    handlers = {name: dict(entry) for name, entry in after.handlers.items()}
+    now = ownership.mark(moved=moved)
+    handlers = {name: {**entry} for name, entry in after.handlers.items()}
     for name, entry in handlers.items():
-        entry.pop(MARKED_KEYS, None)
-        entry.update({MARKED_KEYS: now.counts[name]} if now.counts.get(name) else {})
+        if name in ownership.unmarked:
+            entry[UNMARKED] = True
+        else:
+            entry.pop(UNMARKED, None)
     return after._replace(handlers=handlers, marked=now.noted())
+
+
+def _unmarked(app: Application, before: Manifest) -> list[str]:
+    """The handlers with keys that a manifest does not say to be in markers: new ones, or with new targets."""
+    found, entries = [], _entries(app.routes)
+    for route in app.routes:
+        was = before.handlers.get(route.name, {})
+        new = UNMARKED in was or not {*was.get("targets", ())}.issuperset(entries[route.name]["targets"])
+        if (new or not before.marked) and is_guarded(route):
+            found.append(route.name)
+    return found
 
 
 def _after(runtime: Runtime, before: Manifest, sources: Mapping[str, Seen]) -> Manifest:

@@ -19,7 +19,8 @@ applications take the place of markers.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from os import urandom
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ from streamfold.keys.marker import marker_key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, MARKED, OWNER, STATE, Table
 from streamfold.ledger.state_keys import adopting_key, identity_key, manifest_key
 from streamfold.routes.application import Application
-from streamfold.routes.route import Route
+from streamfold.routes.route import ROUTES_KEPT_MAX, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, SwapMarker
 
@@ -83,59 +84,68 @@ def marked_tables(routes: Iterable[Route]) -> dict[str, Table]:
     return {each.table: each.key.table for each in guarded(routes)}
 
 
-def count_of(route: Route) -> int:
-    """The number of a handler's keys that markers have: the manifest notes it."""
-    return sum(1 for _ in guarded([route]))
+@lru_cache(ROUTES_KEPT_MAX)
+def is_guarded(route: Route) -> bool:
+    """Whether a handler has keys that markers have."""
+    return any(guarded([route]))
 
 
 FROM = "from"
 """In the manifest of an application whose state is being moved: its earlier name."""
-MARKED_KEYS = "marked"
-"""The mark of a handler in the manifest: how many of its keys are in markers."""
+UNMARKED = "unmarked"
+"""The mark of a handler in the manifest that has keys which are in no marker yet: its group's function enters them."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Marked(NamedTuple):
-    """What the manifest notes of markers. A mark is noted only after the marker was read back."""
+    """What the manifest notes of markers: the names under which tables were marked. Each batch reads the note, so that
+    it is short. A name is noted only after the marker was read back.
+    """
 
-    identity: str = ""
-    state: str = ""  # the real name of the state table
+    state: str = ""  # the real name of the state table; "": nothing is marked
     tables: Mapping[str, str] = NOTHING  # real names by logical name
     epoch: int = 0  # the setting under which these names were noted
-    counts: Mapping[str, int] = NOTHING  # of the keys of each handler that are in markers
 
     @classmethod
-    def of(cls, noted: Mapping[str, Any], handlers: Mapping[str, Mapping[str, Any]]) -> "Marked":
+    def of(cls, noted: Mapping[str, Any]) -> "Marked":
         """What a manifest notes. Raises ``EngineError`` for notes that are damaged."""
         try:
-            counts = {name: int(entry.get(MARKED_KEYS, 0)) for name, entry in handlers.items()}
-            return cls(**noted, counts=counts)
-        except (TypeError, ValueError):
+            return cls(**noted)
+        except TypeError:
             raise damaged("The state's manifest") from None
 
     def noted(self) -> dict[str, Any]:
         """The attribute of the manifest; empty for a store that has no markers."""
-        if not self.identity:
+        if not self.state:
             return {}
-        return {"identity": self.identity, "state": self.state, "tables": dict(self.tables), "epoch": self.epoch}
+        return {"state": self.state, "tables": dict(self.tables), **({"epoch": self.epoch} if self.epoch else {})}
 
 
 class Ownership:
     """Compares the tables that a process writes with their markers, and marks those that have none.
 
-    was: what the manifest notes. is_known: whether there is a manifest. sources: the source tables whose records were
-    seen. adopts: the application's rows are taken over, of whichever state they are.
+    was: what the manifest notes. unmarked: handlers with keys that are in no marker, as far as the manifest knows.
+    is_known: whether there is a manifest. sources: the source tables whose records were seen. adopts: the application's
+    rows are taken over, of whichever state they are.
     """
 
     def __init__(
-        self, runtime: Runtime, was: Marked, *, is_known: bool, sources: Iterable[str] = (), adopts: bool = False
+        self,
+        runtime: Runtime,
+        was: Marked,
+        unmarked: Collection[str],
+        *,
+        is_known: bool,
+        sources: Iterable[str] = (),
+        adopts: bool = False,
     ) -> None:
         self.runtime = runtime
         self.app: Application = runtime.application
         self.was = was
+        self.unmarked = set(unmarked)
         self.is_known = is_known
         self.adopts = adopts
-        self.moves = bool(was.identity) and runtime.settings.epoch > was.epoch  # the user says that the state fits
+        self.moves = bool(was.state) and runtime.settings.epoch > was.epoch  # the user says that the state fits
         served = [route for route in self.app.routes if runtime.settings.serves(route.group)]
         # An application without names of tables learns the name of its table with the first record.
         named = runtime.store.separate is None or MAIN.name in sources or runtime.settings.real_name(MAIN.name)
@@ -144,7 +154,7 @@ class Ownership:
     def check(self) -> None:
         """Raises ``NotOwned`` if the names of the tables are not those that the manifest notes. Reads nothing."""
         store = self.runtime.store.separate
-        if store is None or not self.was.identity or self.moves:
+        if store is None or not self.was.state or self.moves:
             return
         real = store.real_name(STATE.name)
         if self.was.state != real:
@@ -153,43 +163,34 @@ class Ownership:
             if self.was.tables.get(name, store.real_name(name)) != store.real_name(name):
                 raise NotOwned(_renamed(f"table {name!r}", self.was.tables[name], store.real_name(name)))
 
-    def mark(self, *, gets_keys: bool, moved: bool) -> Marked:
-        """Marks what is not marked yet; returns what the manifest is to note.
-
-        gets_keys: a handler is new to the manifest, or has a new target. moved: a source table has another id.
+    def mark(self, *, moved: bool) -> Marked:
+        """Marks what is not marked yet; returns what the manifest is to note. ``unmarked`` has the handlers that other
+        functions have yet to mark. moved: a source table has another id.
 
         Raises ``NotOwned`` if a table has rows of another state, or of another application where a handler adds;
         ``Contended`` if others write a marker at every try.
         """
-        store = self.runtime.store.separate
+        store, own = self.runtime.store.separate, {each.route.name for each in self.keys}
         if store is None:
-            if gets_keys and self.keys:
+            if self.unmarked & own:
                 self._check_local()
+            self.unmarked = set()
             return self.was
         self.check()
         names = {name: store.real_name(name) for name in {each.table for each in self.keys}}
-        if not names or not (moved or self._lacks(names)):
+        if not names or not (moved or self.moves or self.unmarked & own or names.items() - self.was.tables.items()):
             return self.was
         if not self.is_known:
             self._check_adopting(self.app.name)
         place = Place(self._identity(), store.named_table(STATE.name), {n: store.named_table(n) for n in names})
         for name in sorted(names):
             self._mark_table(name, place)
-        counts = {route.name: count_of(route) for route in dict.fromkeys(each.route for each in self.keys)}
         epoch = self.runtime.settings.epoch
         if self.moves:  # functions of other groups have yet to say so of their tables
-            return Marked(place.identity, place.state.name, names, epoch, counts)
-        tables, counts = {**self.was.tables, **names}, {**self.was.counts, **counts}
-        return Marked(place.identity, place.state.name, tables, max(epoch, self.was.epoch), counts)
-
-    def _lacks(self, names: Mapping[str, str]) -> bool:
-        """Whether something is to be marked, or marked under another name."""
-        routes = dict.fromkeys(each.route for each in self.keys)
-        return (
-            self.moves
-            or any(self.was.tables.get(name) != real for name, real in names.items())
-            or any(count_of(route) > self.was.counts.get(route.name, 0) for route in routes)
-        )
+            self.unmarked = {each.route.name for each in guarded(self.app.routes)} - own
+            return Marked(place.state.name, names, epoch)
+        self.unmarked -= own
+        return Marked(place.state.name, {**self.was.tables, **names}, max(epoch, self.was.epoch))
 
     def _identity(self) -> str:
         """The identity of the state, which the first process makes."""

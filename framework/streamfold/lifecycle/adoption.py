@@ -187,7 +187,8 @@ class Adoption:
 def take_over(runtime: Runtime) -> None:
     """Marks the tables for this state in place of another one, and writes the manifest."""
     sources = [name for name in runtime.application.tables if runtime.settings.real_name(name)]
-    Ownership(runtime, Marked(), is_known=False, sources=sources, adopts=True).mark(gets_keys=True, moved=False)
+    names = [route.name for route in runtime.application.routes]
+    Ownership(runtime, Marked(), names, is_known=False, sources=sources, adopts=True).mark(moved=False)
     check_manifest(replace(runtime, known=Knowledge()))
 
 
