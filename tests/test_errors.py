@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamfold import errors
 from streamfold.errors import VALUE_LENGTH_MAX, StreamfoldError, plain, public, reason, redacted, shortened, shown
 
 
@@ -47,3 +48,10 @@ def test_of_an_error_that_was_raised_elsewhere_all_is_told():
     with pytest.raises(StreamfoldError) as raised:
         raise StreamfoldError("of a handler")
     assert public(reason(raised.value)) == public(reason(ValueError("of Python"))) == "..."
+
+
+def test_a_name_of_an_earlier_commit_names_that_of_now():
+    with pytest.raises(ImportError, match="PlaceError of an earlier commit is named LocationError now"):
+        from streamfold.errors import PlaceError  # noqa: F401
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        errors.Nothing  # noqa: B018

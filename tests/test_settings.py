@@ -5,7 +5,7 @@ import re
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.settings import Settings, environment_name, undeclared_tables
+from streamfold.settings import EARLIER, Settings, environment_name, undeclared_tables
 from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import READERS
 
@@ -222,10 +222,10 @@ def test_a_table_s_name_is_spelled_for_the_environment(logical, name):
             "on",
             "Setting STREAMFOLD_OBSERVE='on' is not known: expected lines, powertools, traced, off.",
         ),
-        ("STREAMFOLD_LOGGER", "on", "Setting STREAMFOLD_LOGGER is not known: expected STREAMFOLD_APP, "),
-        ("STREAMFOLD_METRICS", "on", "Setting STREAMFOLD_METRICS is not known: expected STREAMFOLD_APP, "),
-        ("STREAMFOLD_POWERTOOLS", "on", "Setting STREAMFOLD_POWERTOOLS is not known: expected STREAMFOLD_APP, "),
-        ("STREAMFOLD_TRACER", "on", "Setting STREAMFOLD_TRACER is not known: expected STREAMFOLD_APP, "),
+        ("STREAMFOLD_LOGGER", "on", "Setting STREAMFOLD_LOGGER is not known. STREAMFOLD_OBSERVE sets"),
+        ("STREAMFOLD_METRICS", "on", "Setting STREAMFOLD_METRICS is not known. STREAMFOLD_OBSERVE sets"),
+        ("STREAMFOLD_POWERTOOLS", "on", "Setting STREAMFOLD_POWERTOOLS is not known. STREAMFOLD_OBSERVE sets"),
+        ("STREAMFOLD_TRACER", "on", "Setting STREAMFOLD_TRACER is not known. STREAMFOLD_OBSERVE sets"),
         ("STREAMFOLD_SEARCH_GZIP", "on", "Setting STREAMFOLD_SEARCH_GZIP is not known."),
         ("STREAMFOLD_SEARCH_BULK_BYTES", "10000", "Setting STREAMFOLD_SEARCH_BULK_BYTES is not known."),
     ],
@@ -278,3 +278,22 @@ def test_urls_of_this_machine_are_told(url):
 @pytest.mark.parametrize("url", [None, "", "http://127.example.com", "http://10.0.0.1", "http://localhost.example.com"])
 def test_urls_of_other_machines_are_told_even_if_a_name_begins_like_an_address(url):
     assert not is_loopback(url)
+
+
+@pytest.mark.parametrize("name", ["LOGGER", "METRICS", "POWERTOOLS", "TRACER"])
+def test_a_setting_of_an_earlier_commit_names_the_one_in_its_place(name):
+    with pytest.raises(SettingsError, match=rf"STREAMFOLD_{name} is not known\. STREAMFOLD_OBSERVE sets"):
+        Settings.from_environment({f"STREAMFOLD_{name}": "on"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("FUNCTION", "STREAMFOLD_GROUP names"), ("SEARCH_GZIP", "gone"), ("SEARCH_BULK_BYTES", "5 MB")],
+)
+def test_a_setting_that_is_gone_says_what_holds_now(name, expected):
+    with pytest.raises(SettingsError, match=expected):
+        Settings.from_environment({f"STREAMFOLD_{name}": "on"})
+
+
+def test_settings_of_earlier_commits_are_none_of_now():
+    assert not EARLIER.keys() & {*Settings._fields}

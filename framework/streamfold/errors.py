@@ -330,3 +330,14 @@ def _of_package(module: str) -> bool:
 def joined_key(values: Iterable[Any]) -> str:
     """The values of a key as messages have them: ``ORDER#1 / METADATA``."""
     return " / ".join(printable(str(value)) for value in values if value is not None)
+
+
+EARLIER = {"PlaceError": "LocationError"}
+"""Names of errors in earlier commits, with those of now."""
+
+
+def __getattr__(name: str) -> Any:
+    # An AttributeError would lose its text in ``from streamfold.errors import PlaceError``.
+    if name in EARLIER:
+        raise ImportError(f"{name} of an earlier commit is named {EARLIER[name]} now: import {EARLIER[name]}.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -154,3 +154,20 @@ def test_what_is_no_application_is_told_with_the_one_that_the_module_has(folder)
 def test_a_wrong_application_of_the_environment_is_not_blamed_on_the_option(folder, monkeypatch):
     monkeypatch.setenv("STREAMFOLD_APP", "shop:app")
     assert "Error: STREAMFOLD_APP 'shop:app': there is no module 'shop'" in folder.run("routes").err
+
+
+def test_pyproject_names_the_application_for_commands_as_for_tests(folder, monkeypatch):
+    folder.write("other.py", (folder.path / "handlers.py").read_text())
+    (folder.path / "handlers.py").unlink()
+    folder.write("pyproject.toml", '[tool.pytest.ini_options]\nstreamfold_app = "other:app"\n')
+    monkeypatch.delenv("STREAMFOLD_APP", raising=False)
+    assert "other.py" in folder.run("routes", "--json").out
+    assert "there is no module 'nothing'" in folder.run("routes", "--app", "nothing:app").err
+    monkeypatch.setenv("STREAMFOLD_APP", "nothing:app")
+    assert "there is no module 'nothing'" in folder.run("routes").err
+
+
+@pytest.mark.parametrize("text", ["not = [toml", "", "[tool]\npytest = 3\n", "[tool.pytest.ini_options]\nx = 3\n"])
+def test_a_pyproject_that_names_none_leaves_the_default(folder, text):
+    folder.write("pyproject.toml", text)
+    assert "handlers.py" in folder.run("routes", "--json").out

@@ -37,7 +37,7 @@ def test_a_new_application_passes_its_tests_and_replays_its_events(tmp_path, tem
     new_handler(folder, "refunds", "my_shop")
     assert f"{passed} passed" in run_tests(folder)
     events = [file.relative_to(folder) for file in sorted(folder.glob("events/*.jsonl"))]
-    replayed = streamfold("replay", *events, folder=folder, STREAMFOLD_APP="my_shop:app")
+    replayed = streamfold("replay", *events, folder=folder)
     assert (replayed.code, "Nothing failed." in replayed.out) == (0, True), replayed.err
 
 
@@ -147,7 +147,8 @@ def test_the_command_lists_its_files_and_what_comes_next(tmp_path, capsys, monke
     code, shown = run(capsys, monkeypatch, "new", "my_shop", "--template", "shop")
     assert code == 0
     assert "Wrote my_shop/my_shop/shop.py" in shown.out
-    assert "export STREAMFOLD_APP=my_shop:app" in shown.out
+    assert "pyproject.toml names the application, my_shop:app" in shown.out
+    assert "export" not in shown.out
     monkeypatch.chdir(tmp_path / "my_shop")
     code, shown = run(capsys, monkeypatch, "new", "handler", "refunds", "--json")
     assert code == 0

@@ -137,7 +137,10 @@ class Commands(click.Group):
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """In a folder without an application, the help ends with how to begin."""
-        if "STREAMFOLD_APP" not in os.environ and not (Path("handlers").is_dir() or Path("handlers.py").is_file()):
+        from streamfold.cli.session import DEFAULT_APPLICATION, default_application  # not for a command
+
+        named = "STREAMFOLD_APP" in os.environ or default_application() != DEFAULT_APPLICATION
+        if not named and not (Path("handlers").is_dir() or Path("handlers.py").is_file()):
             formatter.write_paragraph()
             formatter.write_text(
                 "This folder has no application handlers:app. To begin, make one: streamfold new my_shop --template "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.cli import shell
 from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, note, progress_bar, warn
 from streamfold.cli.report import chaos_section, check_page, write_sections
-from streamfold.cli.session import DEFAULT_APPLICATION, Session, program
+from streamfold.cli.session import Session, default_application, program
 from streamfold.errors import RecordError, SettingsError, printable
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.replay.files import BadLine, RecordedFiles
@@ -250,7 +250,7 @@ def _diverged_lines(opened: Session, diverged: Sequence["Run"], shortest: "Short
     given = opened.given
     words = [program(), "replay", *given.files, "--chaos", "--seed", str(first.seed), "--runs", "1"]
     words += ["--faults", given.faults] if given.faults is not None else []
-    words += ["--app", given.application] if given.application != DEFAULT_APPLICATION else []
+    words += ["--app", given.application] if given.application != default_application() else []
     words += chain.from_iterable(("--table", table) for table in given.tables)
     words += ["--keep-going"] if given.keep_going else []
     yield from ("", f"Again: {shlex.join(words)}")

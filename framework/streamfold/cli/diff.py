@@ -9,7 +9,7 @@ from streamfold.cli import shell
 from streamfold.cli.items import item_object, item_text, name_text, row_object, row_text, text
 from streamfold.cli.old_code import OldCode, opened_code
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, item_progress, note
-from streamfold.cli.session import DEFAULT_APPLICATION, Session
+from streamfold.cli.session import Session, default_application
 from streamfold.derivations import names_with
 from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.diff import NEW, OLD, CodeDiff, HandlerDiff, RaisedItems, RowChange
@@ -39,9 +39,9 @@ TOGETHER = "(of several items)"
         "MODULE:NAME",
         "The new application, imported from the current folder.",
         "application",
-        default=DEFAULT_APPLICATION,
+        default=default_application,
         envvar="STREAMFOLD_APP",
-        show_default=True,
+        show_default=shell.SHOWN_DEFAULT,
         show_envvar=True,
     ),
     shell.number("--sample", "About so many items, in random parts of the tables.", 1, default=SAMPLE_ITEMS),

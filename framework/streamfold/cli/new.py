@@ -88,7 +88,7 @@ def new(opened: Session) -> Report:
         f"  cd {folder}",
         f"  pip install {links}'.[testing]'",
         "  python -m pytest",
-        f"  export STREAMFOLD_APP={package}:app  # the application that streamfold's commands open",
+        f"  streamfold routes  # pyproject.toml names the application, {package}:app",
     ]
     document: dict[str, Any] = {"files": list(map(str, files))}
     lines = [f"Wrote {folder / file}" for file in files]

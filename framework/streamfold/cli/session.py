@@ -279,6 +279,18 @@ def import_from_here() -> None:
         sys.path.insert(0, here)
 
 
+def default_application() -> str:
+    """The application that ``pyproject.toml`` of the current folder names for its tests, or else ``handlers:app``."""
+    import tomllib  # only where nobody names one
+
+    try:
+        written = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))
+        named = written["tool"]["pytest"]["ini_options"]["streamfold_app"]
+    except (OSError, ValueError, KeyError, TypeError):  # none, or no such file: another tool says what is wrong with it
+        return DEFAULT_APPLICATION
+    return named if isinstance(named, str) and named else DEFAULT_APPLICATION
+
+
 def named_application(named: str) -> tuple[str, str, str]:
     """The option that named an application, its module and its name there. Raises ``SettingsError`` for other texts."""
     module_name, _, name = named.partition(":")

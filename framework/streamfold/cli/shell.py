@@ -20,7 +20,16 @@ import click
 from click.core import ParameterSource
 
 from streamfold.cli.output import REPORTED, Report, write
-from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, DYNAMODB, EMBEDDED, GivenOptions, Session, Store
+from streamfold.cli.session import (
+    DEFAULT_APPLICATION,
+    DEFAULT_STATE,
+    DYNAMODB,
+    EMBEDDED,
+    GivenOptions,
+    Session,
+    Store,
+    default_application,
+)
 from streamfold.engines.capacity import PRICE_READ, PRICE_WRITE
 from streamfold.errors import SettingsError, shown
 from streamfold.settings.readers import read_path
@@ -267,12 +276,13 @@ def search_url(text: str) -> Option:
     return value("--search-url", "URL", text, "search_url")
 
 
+SHOWN_DEFAULT = f"streamfold_app of pyproject.toml, or {DEFAULT_APPLICATION}"
 APPLICATION = click.option(
     "--app",
     "application",
-    default=DEFAULT_APPLICATION,
+    default=default_application,
     envvar="STREAMFOLD_APP",
-    show_default=True,
+    show_default=SHOWN_DEFAULT,
     show_envvar=True,
     metavar="MODULE:NAME",
     help="The application, imported from the current folder.",

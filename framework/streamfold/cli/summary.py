@@ -20,7 +20,7 @@ from streamfold.cli.items import (
     values_text,
 )
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, counted
-from streamfold.cli.session import DEFAULT_APPLICATION, DEFAULT_STATE, Session, program, user_frames
+from streamfold.cli.session import DEFAULT_STATE, Session, default_application, program, user_frames
 from streamfold.cli.show import DocumentSamples, local_samples
 from streamfold.commit.outcome import Failure, first_of_handlers
 from streamfold.commit.plan import Deferred, Plan, Transaction
@@ -68,7 +68,7 @@ class Written(NamedTuple):
     def application(self) -> str:
         """The option with which other commands find the application."""
         named = self.opened.given.application
-        return f" --app {named}" if named != DEFAULT_APPLICATION else ""
+        return f" --app {named}" if named != default_application() else ""
 
     @property
     def store(self) -> str | None:

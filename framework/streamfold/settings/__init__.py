@@ -18,7 +18,10 @@ SECRETS = ("search_password", "audit_key")
 TEXTS = {
     "tables": "real names of tables, STREAMFOLD_TABLE_<NAME>",
     "indexes": "real names of search indexes, STREAMFOLD_INDEX_<NAME>",
-    "app": "the application that commands work on, MODULE:NAME; handlers:app if not set",
+    "app": (
+        "the application that commands work on, MODULE:NAME; if not set, streamfold_app of pyproject.toml, or "
+        "handlers:app"
+    ),
     "engine": "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE",
     "state_table": "real name of the state table; <application>-state if not set",
     "group": "the group of handlers that this function runs; all if not set",
@@ -50,6 +53,20 @@ TEXTS = {
     "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
 }
 """The meaning of each setting, for a person."""
+
+
+OBSERVED = "STREAMFOLD_OBSERVE sets log, metrics and traces together: lines, powertools, traced or off."
+BOUNDED = "It is gone: a request with documents has at most 5 MB, and is not compressed. Remove it."
+EARLIER = {
+    "logger": OBSERVED,
+    "metrics": OBSERVED,
+    "powertools": OBSERVED,
+    "tracer": OBSERVED,
+    "function": "STREAMFOLD_GROUP names the group of handlers that a function runs.",
+    "search_bulk_bytes": BOUNDED,
+    "search_gzip": BOUNDED,
+}
+"""Settings of earlier commits, and what has taken their place."""
 
 
 class Settings(NamedTuple):
@@ -158,6 +175,8 @@ def _known(variable: str) -> str:
 
 def _expected(setting: str) -> str:
     """How a message about an unknown setting ends: with the one that is near it, or else with all of them."""
+    if setting in EARLIER:
+        return f". {EARLIER[setting]}"
     from difflib import get_close_matches  # only needed where a name is wrong
 
     variables = {known: PREFIX + known.upper() for known in sorted(READERS)}

@@ -102,8 +102,8 @@ make build     # builds the functions with AWS SAM; sam deploy --guided deploys 
 ```
 
 The modules of `$package/` hold keys and handlers. `streamfold new handler NAME` adds another one, with its test and
-an event. Commands open the application that `STREAMFOLD_APP` names, as the Makefile sets it:
-`export STREAMFOLD_APP=$package:app`.$carried
+an event. Commands open the application that `streamfold_app` of `pyproject.toml` names, unless
+`STREAMFOLD_APP` names another.$carried
 """
 CARRIED = """
 
