@@ -7,6 +7,7 @@ from hashlib import sha256
 import pytest
 
 from tests.cli.conftest import SHOP
+from tests.helpers.commands import command_line, environment
 
 STATE = ("--state", "state.db")
 OLD = ("--old", "handlers:app@./before")
@@ -77,6 +78,15 @@ def test_what_only_the_old_code_raises_is_told_and_is_no_difference(shop):
     ran = shop.run("diff", *OLD, *STATE)
     assert ran.code == 0
     assert "The old 'order_total' raises AttributeMissing on 3 items, first on ORDER#" in ran.err
+
+
+def test_what_the_new_code_raises_is_the_end(shop):
+    shop.app(SHOP.replace("    yield Row", '    item["missing"]\n    yield Row'))
+    command = command_line("diff", *OLD, *STATE)
+    merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    ran = subprocess.run(command, cwd=shop.path, env=environment(), text=True, check=False, **merged)
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[-1].startswith("The new 'order_total' raises AttributeMissing on 3 items, first on")
 
 
 MORE = """

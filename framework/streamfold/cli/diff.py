@@ -123,19 +123,19 @@ def _note_sides(app: App, code: OldCode, routes: Sequence[Route]) -> None:
 
 
 def _lines(found: CodeDiff) -> Iterator[Printed]:
-    """Rows side by side, the errors of handlers, and counts by handler."""
+    """Rows side by side, counts by handler, and at the end what fails: the errors of the new code last."""
     if found.changes:
         cells = (line for change in found.changes[:SHOWN_MAX] for line in _cells(change))
         yield Grid(("handler", "item", "row", "attribute", OLD, NEW), cells)
         if (hidden := len(found.changes) - SHOWN_MAX) > 0:
             yield f"... and {hidden:,} more rows; --json has them."
         yield ""
+    yield from (f"{name}: {_counts(counts)}" for name, counts in found.found.items())
+    yield f"{found.items:,} items were compared."
     for side, raised in found.raised.items():
         for each in raised.values():
             first = f"first on {item_text(each.item)}: {printable(each.error.message)}"
             yield Note(f"The {side} {each.handler!r} raises {each.error.type} on {each.items:,} items, {first}")
-    yield from (f"{name}: {_counts(counts)}" for name, counts in found.found.items())
-    yield f"{found.items:,} items were compared."
 
 
 def _cells(change: RowChange) -> Iterator[list[str]]:
