@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "diff": "streamfold.cli.diff",
     "retire": "streamfold.cli.state",
     "adopt": "streamfold.cli.adopt",
+    "restore": "streamfold.cli.restore",
     "state": "streamfold.cli.state",
     "settings": "streamfold.cli.routes",
     "doctor": "streamfold.cli.doctor",
@@ -61,7 +62,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
         "settings",
         "docs",
     ),
-    "Deploy and fill": ("template", "backfill", "rebuild", "jobs", "work", "search", "retire", "adopt"),
+    "Deploy and fill": ("template", "backfill", "rebuild", "jobs", "work", "search", "retire", "adopt", "restore"),
     "Operate": ("doctor", "verify", "repair", "redrive", "audit", "state", "buckets"),
 }
 """The commands in the order of ``--help``, by what one wants to do."""
@@ -91,6 +92,7 @@ STOPPED: Mapping[str, str] = {
     "verify": DOES_THE_REST,
     "retire": DOES_THE_REST,
     "adopt": DOES_THE_REST,
+    "restore": DOES_THE_REST,
     "state": DOES_THE_REST,
     "jobs": DOES_THE_REST,
     "buckets": "If the mark was closed, it remains closed: no deltas are put. streamfold buckets --empty goes on, and "

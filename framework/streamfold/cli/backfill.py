@@ -21,7 +21,7 @@ from streamfold.cli.verify import reconciled_lines, reconciled_object
 from streamfold.cli.work import LAG_RULE, joined, lag_of
 from streamfold.derivations import names_with
 from streamfold.derivations.audit.kind import audit_routes
-from streamfold.engines.capacity import dollars
+from streamfold.engines.capacity import PRICE_READ, PRICE_WRITE, dollars
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs, run_here
 from streamfold.keys.table import Table
@@ -215,6 +215,23 @@ def rebuild(opened: Session) -> Report:
     """
     check_failed_file(opened.given.failed)
     return _report(opened, REBUILD)
+
+
+def filled_again(opened: Session) -> Report:
+    """Fills all handlers of a state in which no function works yet, for a command without the options of a backfill."""
+    opened.given.put(
+        **dict.fromkeys(("export", "failed", "function", "max_lag", "processes", "spark_master")),
+        handlers=(),
+        load=False,
+        offline=True,
+        page_items=PAGE_ITEMS,
+        price_read=PRICE_READ,
+        price_write=PRICE_WRITE,
+        runner=HERE,
+        write_units=0,
+    )
+    opened.__dict__.pop("manifest", None)  # it was read before the handlers were named
+    return _report(opened, BACKFILL)
 
 
 class RunPlan(NamedTuple):

@@ -27,6 +27,7 @@ from streamfold.errors import SettingsError, printable
 from streamfold.keys.table import MAIN, STATE
 from streamfold.ledger.contribution import stored_rows
 from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.other_repair import OtherCorrection
 from streamfold.lifecycle.other_rows import (
     OtherRows,
     VerifiedExports,
@@ -36,7 +37,7 @@ from streamfold.lifecycle.other_rows import (
     verify_exports,
 )
 from streamfold.lifecycle.page import Difference, ItemFailed, Pages
-from streamfold.lifecycle.row_repair import RemainingRow, RowCorrection, RowsCorrected, RowsReconciled
+from streamfold.lifecycle.row_repair import RowCorrection, RowsCorrected, RowsReconciled
 from streamfold.lifecycle.rows import (
     UNFOUNDED,
     RowDifference,
@@ -62,7 +63,6 @@ NEXT_ROWS = (
     "Next: streamfold explain shows the sources of one; verify --full --repair, then --rows --repair, corrects them."
 )
 NEXT_ITEMS = "Next: streamfold explain --item shows one of them; the same command with --repair corrects them."
-UNSUMMED = "It is no sum of items: streamfold repair of its items derives it again; rows of histories are not changed."
 
 
 class NotCompared(NamedTuple):
@@ -357,9 +357,12 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
     if opened.given.repair:
         corrected = RowCorrection(runtime, verifier.expiring).correct([each.row for each in found.different])
         followed_chains(opened)
-    found.add(unsummed := OtherRows(runtime, **how).verify(routes))
-    if corrected is not None:
-        corrected.remaining.extend(RemainingRow(each.row, UNSUMMED) for each in unsummed.different)
+    for route in routes:
+        found.add(others := OtherRows(runtime, **how).verify([route]))
+        if corrected is not None:
+            mended = OtherCorrection(runtime, **how).correct(route, others)
+            corrected.corrected.extend(mended.corrected)
+            corrected.remaining.extend(mended.remaining)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
     compared = [route for route in app.routes if route.name in names]
     why = unfilled(opened.manifest, compared)

@@ -145,6 +145,11 @@ def adopting_key(application: str) -> StateKey:
     return StateKey(f"{ADOPTING}#{application}", NO_SORT)
 
 
+def restoring_key(application: str) -> StateKey:
+    """The key of the note that rows of a restored table are being removed and derived again."""
+    return StateKey(f"restoring#{application}", NO_SORT)
+
+
 def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 
