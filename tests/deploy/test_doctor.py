@@ -209,6 +209,8 @@ BROKEN = [
         "replicas in eu-west-1",
         "docs regions",
     ),
+    ("consistency", "orders", lambda it: it.strong.add("orders"), "neither transactions nor", "docs sources"),
+    ("consistency", "state", lambda it: it.strong.add("state"), "neither transactions nor", "docs sources"),
     ("markers", "state", lambda it: it.marker["shop"].update(identity="other"), "another one", "docs adopting"),
     ("markers", "state", lambda it: it.ids.update(state="restored"), "(restored), another one", "docs adopting"),
     ("markers", "state", lambda it: it.ids.update(orders="copied"), "a copy", "docs adopting"),
@@ -243,7 +245,7 @@ def test_every_line_was_seen_bad(account):
 
 LOOKS = {
     "list_event_source_mappings": {"mapping"},
-    "describe_table": {"stream", "permissions", "one region", "markers"},
+    "describe_table": {"stream", "permissions", "consistency", "one region", "markers"},
     "describe_time_to_live": {"time to live"},
     "describe_continuous_backups": {"recovery"},
     "get_item": {"epoch", "retention", "filter", "partial handlers", "markers"},

@@ -11,7 +11,7 @@ from streamfold.engines import DynamoEngine, Entries, dynamodb_client
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.engines.dynamodb_client import NAMED, USER_AGENT, make_client
 from streamfold.engines.requests import STATEMENT_BYTES_MAX
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, is_fatal, public, reason
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey
 from tests.helpers.answering import BUSY_CODES, Client, error, statement, statements
 
@@ -507,3 +507,17 @@ def test_missing_region_is_an_error_with_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with pytest.raises(EngineError, match="No AWS region is set: set AWS_DEFAULT_REGION"):
         make_client()
+
+
+def test_a_table_of_strong_consistency_across_regions_stops_the_batch_and_is_named():
+    message = (
+        "Transactional operations are not supported on a table that is a part of a global table with multi-Region "
+        "strong consistency"
+    )
+    refused = error("ValidationException")
+    refused.response["Error"]["Message"] = message
+    expected = r"one of real-shop, state: the table has strong consistency across regions \(MRSC\)"
+    with pytest.raises(EngineError, match=expected) as raised:
+        engine(refused).transact(CLAIMS, 0)
+    assert is_fatal(raised.value)
+    assert "docs sources" in public(reason(raised.value))

@@ -80,6 +80,7 @@ class Account:
         self.streams = {"orders": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}, "state": {}}
         self.expiring = {"orders": "expires", "state": "ttl"}
         self.recovered = {"orders", "state"}
+        self.strong = set()  # tables with strong consistency across regions
         self.replicas, self.ids = {}, {"orders": "t-1", "state": "s-1"}
         own = {"identity": "first", "state": ["state", "s-1"], "table": ["orders", "t-1"], "delimiter": "#", "epoch": 0}
         self.marker = {"shop": {**own, "handlers": {}}}
@@ -145,6 +146,7 @@ class Account:
                 "TableId": self.ids[TableName],
                 **({"StreamSpecification": found} if found else {}),
                 **({"Replicas": replicas} if replicas else {}),
+                **({"MultiRegionConsistency": "STRONG"} if TableName in self.strong else {}),
             }
         }
 

@@ -279,6 +279,16 @@ MISTAKES = (
         "StateTable",
         "Type",
     ),
+    Planted(
+        "table",
+        "a table with rows has strong consistency across regions",
+        matched(
+            r"(\n  Table:\n    Type: AWS::DynamoDB::)Table(\n(?:    [^\n]*\n)*?    Properties:\n)",
+            r"\1GlobalTable\2      MultiRegionConsistency: STRONG\n",
+        ),
+        "Table",
+        "Properties.MultiRegionConsistency",
+    ),
     # Functions and their settings.
     Planted(
         "function",

@@ -53,7 +53,7 @@ from streamfold.deploy.rules import READERS_MAX, TOO_MANY_READERS, has_foreign_r
 from streamfold.engines import NamedTable
 from streamfold.engines.keys import key_attributes
 from streamfold.errors import SettingsError, manual
-from streamfold.keys.table import MAIN, MARKED, STATE
+from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE, STRONG
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
 from streamfold.routes.checks import lacking
@@ -93,7 +93,7 @@ class Doctor:
             yield from self._function_lines(function)
         settings = [found for each in self.functions if (found := _readable(each)) is not None]
         tables = TableDoctor(self.app, self.account, self.functions, self.now)
-        for name in self.app.source_tables:
+        for name in {**self.app.source_tables, **self.app.tables}:
             yield from tables.table_lines(name, settings)
         for location in sorted({each.park for each in settings if each.park is not None}):
             yield from self._parked_lines(location)
@@ -346,11 +346,21 @@ class TableDoctor:
             each.table == real for each in mappings
         )
         checks: dict[str, Diagnose] = {}
+        if any(key.table.name == logical for route in self.app.routes for key in route.writes):
+            checks["consistency"] = lambda: self._consistency(real)
+        if logical not in self.app.source_tables:
+            return checks
         if not by_kinesis:  # or the table's own stream may be off
             checks["stream"] = lambda: self._stream(logical, real)
         if (attribute := self.app.source_tables[logical].ttl) is not None:
             checks["time to live"] = lambda: self._time_to_live(real, attribute)
         return {**checks, "recovery": lambda: self._recovery(real)}
+
+    def _consistency(self, real: str) -> Diagnosis:
+        found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"]
+        if found.get("MultiRegionConsistency") == STRONG:
+            return bad(NO_TRANSACTIONS, f"give its rows a table of their own; {manual('sources')} says which")
+        return good("within the region")
 
     def _stream(self, logical: str, real: str) -> Diagnosis:
         found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"].get("StreamSpecification", {})
@@ -400,6 +410,7 @@ class TableDoctor:
             {
                 "time to live": lambda: self._time_to_live(table, STATE.ttl or "ttl"),
                 "recovery": lambda: self._recovery(table),
+                "consistency": lambda: self._consistency(table),
                 "one region": lambda: self._one_region(table),
                 "markers": lambda: self._markers(table, own),
                 "partial handlers": lambda: partial_handlers(manifest_of(self.account, table, self.app.name)),

@@ -50,9 +50,10 @@ from streamfold.errors import (
     EngineUnreachable,
     TableThrottled,
     credentials_remedy,
+    manual,
     redacted,
 )
-from streamfold.keys.table import STATE, Table, check_real_names
+from streamfold.keys.table import NO_TRANSACTIONS, STATE, Table, check_real_names
 from streamfold.records.encoded import body_json, parsed_answer
 from streamfold.records.values import decode, decode_number
 from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
@@ -111,6 +112,8 @@ THROTTLED = {
     "ReplicatedWriteConflictException": "TransactionConflict",
 }
 PERMANENT = ("ValidationException", "ItemCollectionSizeLimitExceededException", "IdempotentParameterMismatchException")
+MULTI_REGION = re.compile(r"multi-?region strong(ly)? consisten|\bMRSC\b", re.IGNORECASE)
+"""In the message of a refusal: the cause is a table, and no record."""
 FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 SET_REGION = "set AWS_DEFAULT_REGION, or region in the AWS profile."
 
@@ -467,6 +470,11 @@ class Calls:
             return Refused((Reason(CONDITION, plain_item(item) if item else None),))
         if code in THROTTLED:
             return Refused((Reason(THROTTLED[code], None, message, limits_of(error)),) * actions)
+        if code in PERMANENT and MULTI_REGION.search(message):
+            tables = ", ".join(real for _, real in self.requests.tables.values())
+            raise EngineError(
+                f"DynamoDB refused a call of one of {tables}: {NO_TRANSACTIONS}. {manual('sources')} has the ways on."
+            )
         if code in PERMANENT:
             return Refused((Reason(code, None, message),) * actions)
         raise self._fatal(error)

@@ -15,6 +15,13 @@ IndexKeys = Mapping[str, Mapping[str, KeyType]]
 """Secondary indexes by name, each with its key attributes and their types: the partition key, then the sort key."""
 ViewType = Literal["NEW_AND_OLD_IMAGES", "NEW_IMAGE", "OLD_IMAGE", "KEYS_ONLY"]
 
+STRONG = "STRONG"
+"""Of a global table: strong consistency across regions (API Reference, TableDescription, MultiRegionConsistency)."""
+NO_TRANSACTIONS = (
+    "the table has strong consistency across regions (MRSC), and takes neither transactions nor a time to live: no "
+    "handler may write to it"
+)
+"""DynamoDB Developer Guide, global tables, consistency modes."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of applications, tables, groups and handlers: state keys and attribute names contain them."""
 REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]+"

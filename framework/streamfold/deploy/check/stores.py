@@ -6,7 +6,7 @@ from typing import Any
 from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described, is_on, number, one_of, within
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
-from streamfold.keys.table import STATE, Table
+from streamfold.keys.table import NO_TRANSACTIONS, STATE, STRONG, Table
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.settings.readers import PREFIX, RETENTION_DAYS_MIN
 
@@ -79,6 +79,12 @@ def _check_table(review: Review, resource: Resource, table: Table) -> None:
     if resource.type not in (TABLE, GLOBAL_TABLE):
         review.wrong(resource.name, "Type", f"{described(resource.type)}: expected {TABLE} for table {table.name!r}")
         return
+    if any(key.table.name == table.name for route in review.deployment.app.routes for key in route.writes):
+        for value in review.values(given, "MultiRegionConsistency"):
+            if value == STRONG:
+                review.wrong(
+                    resource.name, "Properties.MultiRegionConsistency", f"{NO_TRANSACTIONS}: expected EVENTUAL"
+                )
     _check_kept(review, resource)
     _check_keys(review, resource, table, review.deployment.app.key_types(table))
     if table.ttl is not None:
