@@ -345,6 +345,11 @@ class Runtime(Deadline):
         )
 
     @property
+    def item_clock(self) -> float:
+        """The present time of the items: on a local state that of its newest record, so that old files are not old."""
+        return (self.own_stream.clock_seconds if self.own_stream is not None else 0.0) or self.clock()
+
+    @property
     def rows_expire(self) -> bool:
         """Whether a row may expire; otherwise nothing is asked about lives (``ledger.lives``)."""
         lives = self.known.lives

@@ -263,7 +263,8 @@ def export(folder, *items, images="Item", damage=b"", table="shop"):
         "md5Checksum": b64encode(md5(packed).digest()).decode(),
         "dataFileS3Key": "x/data/a.json.gz",
     }
-    summary = {"tableArn": f"arn:aws:dynamodb:eu-west-1:123456789012:table/{table}", "outputFormat": "DYNAMODB_JSON"}
+    arn, time = f"arn:aws:dynamodb:eu-west-1:123456789012:table/{table}", "2026-03-01T00:00:00Z"
+    summary = {"tableArn": arn, "outputFormat": "DYNAMODB_JSON", "exportTime": time}
     for name, content in (
         ("manifest-files.json", (json.dumps(files) + "\n").encode()),
         ("manifest-summary.json", json.dumps(summary).encode()),

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,7 +46,7 @@ from streamfold.lifecycle.backfill import (
     segments_of,
 )
 from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.other_rows import LOADED_ITEMS
+from streamfold.lifecycle.loading import Loaded, load
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import RowsReconciled, reconcile_rows
 from streamfold.lifecycle.sources import PAGE_ITEMS, check_deployment_delay, check_named, source_tables, wanted_routes
@@ -321,11 +320,16 @@ def _planned(opened: Session, what: str) -> RunPlan:
     if given.export is not None:
         export = session.export_of(opened.settings, tables, given.export)
     if export is not None and given.load and (state := opened.engine.durable) is not None:
-        lines = export.lines()
-        with state.batch():  # all or none: a later command would take some of the items for the whole table
-            while page := list(islice(lines, LOADED_ITEMS)):
-                state.put_sources((line.key, line.image, BEFORE_ALL) for line in page if line.image)
+        _note_loaded(load(opened.app, state, export))
+        export = None  # items that it does not have are visited too: they may be gone
     return RunPlan(what, [route.name for route in routes], tables, export)
+
+
+def _note_loaded(loaded: Loaded) -> None:
+    """Prints what an export changed in the state."""
+    older = f"; {counted(loaded.older, 'item')} of the state are newer and stay" if loaded.older else ""
+    removed = f", {counted(loaded.removed, 'item')} removed" if loaded.removed else ""
+    note(f"loaded {counted(loaded.newer, 'item')}{removed}{older}")
 
 
 def _size_of(opened: Session, table: Table) -> TableSize:

@@ -21,8 +21,8 @@ from streamfold.keys.table import STATE, Table
 from streamfold.ledger.state_keys import source_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.envelope import Origins, RawRecord
+from streamfold.records.sources import SourceImage
 from streamfold.records.values import DECODERS, RawImage
-from streamfold.replay.replay import SourceImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
 from streamfold.runtime import Runtime
@@ -135,7 +135,7 @@ class SourceWriter:
         self.pause = pause
 
     def __call__(self, images: Iterable[SourceImage]) -> None:
-        for item, raw, version in images:
+        for item, raw, version, *_ in images:
             self._put(item, self._actions(item, raw, version))
 
     def _put(self, item: ItemKey, actions: list[ActionRequest]) -> None:

@@ -33,7 +33,7 @@ def note_times(runtime: Runtime, changes: Sequence[Change]) -> None:
 def fold_times(runtime: Runtime, item: ItemKey, keys: Iterable[RowKey | StateKey]) -> None:
     """Notes that an item's records are folded into rows, before these are written."""
     if (times := _times(runtime)) is not None:
-        times.fold(times.of(item), keys)
+        times.fold(_seconds(runtime, item), keys)
 
 
 def fold_row(runtime: Runtime, row: RowKey, item: ItemKey) -> None:
@@ -48,7 +48,7 @@ def fold_units(runtime: Runtime, units: Iterable[Unit]) -> None:
     if times is None:
         return
     for unit in units:
-        own = times.of(unit.item)
+        own = _seconds(runtime, unit.item)
         looking = [step for step in unit.steps if step.references or step.idle]
         if not looking:
             times.fold(own, (effect.key for effect in unit.effects))
@@ -57,11 +57,17 @@ def fold_units(runtime: Runtime, units: Iterable[Unit]) -> None:
             # A row that no step shows any more may have been that of any of them.
             others = any(effect.key in step.after for step in unit.steps)
             of_row = [step for step in looking if effect.key in step.after or not others]
-            times.fold(max([own, *(_looked_up(times, step) for step in of_row)]), (effect.key,))
+            times.fold(max([own, *(_looked_up(runtime, step) for step in of_row)]), (effect.key,))
 
 
-def _looked_up(times: "ItemTimes", step: Step) -> float:
-    return max(times.of(referent) for referent in (*step.references, *step.idle))
+def _looked_up(runtime: Runtime, step: Step) -> float:
+    return max(_seconds(runtime, referent) for referent in (*step.references, *step.idle))
+
+
+def _seconds(runtime: Runtime, item: ItemKey) -> float:
+    """The time of an item's newest record. One without a record in this batch has the time of its stored state."""
+    assert runtime.own_stream is not None
+    return runtime.own_stream.item_times.of(item) or runtime.own_stream.source_seconds(item)
 
 
 def _times(runtime: Runtime) -> "ItemTimes | None":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from streamfold.engines.embedded import EmbeddedEngine
     from streamfold.engines.memory import MemoryEngine
     from streamfold.engines.own_stream import ItemTimes
+    from streamfold.records.sources import SourceImage, StoredSource
 
 __all__ = ["DynamoEngine", "EmbeddedEngine", "Engine", "MemoryEngine"]
 
@@ -276,6 +277,23 @@ class OwnStream(Protocol):
 
     def advance_clock(self, seconds: float) -> None:
         """Sets the clock of the state forward. An earlier time changes nothing."""
+        ...
+
+    @property
+    def has_exports(self) -> bool:
+        """Whether an export was loaded: its items have no versions, and compare by time."""
+        ...
+
+    def put_sources(self, images: "Iterable[SourceImage]") -> None:
+        """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
+        ...
+
+    def stored_sources(self, items: Iterable[ItemKey]) -> "dict[ItemKey, StoredSource]":
+        """The stored states of source items, also of those whose absence an export shows."""
+        ...
+
+    def source_seconds(self, item: ItemKey) -> float:
+        """The time of the newest change of a source item, epoch seconds; 0 if it is not known."""
         ...
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:

@@ -38,6 +38,8 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.encoded import item_text
+from streamfold.records.kinesis import MICROSECONDS
+from streamfold.records.sources import SourceImage, StoredSource, digest_of, kept
 from streamfold.records.values import decode, encode, sortable
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import ENTRIES, DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
@@ -76,8 +78,11 @@ PrimaryKey = tuple[str, ...]
 """The key of a row in the file: its key columns."""
 
 KEY_COLUMNS = itemgetter(0, 1, 2)
-PUT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
-INSERT_ROW = "INSERT INTO items VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING"
+PUT_ROW = (
+    "INSERT INTO items (tbl, pk, sk, item) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT DO UPDATE SET item = excluded.item, version = NULL"
+)
+INSERT_ROW = "INSERT INTO items (tbl, pk, sk, item) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 LAST_NUMBER = "SELECT coalesce(max(rowid), 0) FROM items"
 NUMBER = "SELECT rowid FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
 DELETE_ROW = "DELETE FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
@@ -87,10 +92,21 @@ DELETE_ENTRY = "DELETE FROM entries WHERE pk = ? AND sk = ?"
 DELETE_STATE = "DELETE FROM state WHERE pk = ? AND sk = ?"
 CLOCK = "SELECT at FROM clock"
 SET_CLOCK = "UPDATE clock SET at = max(at, ?)"
-PUT_SOURCE = (
-    "INSERT INTO items VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
-    "version = excluded.version WHERE version < excluded.version"
+SET_SOURCE = (
+    "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET item = excluded.item, "
+    "version = excluded.version, at = excluded.at, before = excluded.before, exported = excluded.exported "
+    "WHERE version IS NOT NULL"
 )
+"""A derived row has no version: no source item replaces it."""
+PUT_SOURCE = f"{SET_SOURCE} AND version < excluded.version"
+"""Of a state without an export: records compare by version."""
+SOURCE = "SELECT version, item, at, before, exported FROM items WHERE tbl = ? AND pk = ? AND sk = ?"
+OLDER_SOURCES = (
+    "SELECT item FROM items WHERE tbl = ? AND version IS NOT NULL AND item IS NOT NULL "
+    "AND (at IS NULL OR at <= ?) ORDER BY pk, sk"
+)
+LOADED = "SELECT tbl, at FROM loaded"
+SET_LOADED = "INSERT INTO loaded VALUES (?, ?) ON CONFLICT DO UPDATE SET at = max(at, excluded.at)"
 
 
 class StatePages(ABC):
@@ -244,7 +260,8 @@ class StateReads(StatePages):
     def _keeps_sources(self, table: str) -> bool:
         # Only a source image that was put has a version.
         query = "SELECT 1 FROM items WHERE tbl = ? AND version IS NOT NULL LIMIT 1"
-        return self._file.one(query, (table,)) is not None
+        loaded = "SELECT 1 FROM loaded WHERE tbl = ?"  # an export may be empty
+        return any(self._file.one(each, (table,)) is not None for each in (query, loaded))
 
     def _row(self, key: RowKey) -> KeptItem:
         if not self._in_batch:
@@ -327,6 +344,11 @@ class StateReads(StatePages):
 
 def key_columns(key: RowKey) -> tuple[str, str, str]:
     return key[0], sortable(key[1]), sortable(key[2])
+
+
+def _source_row(item: ItemKey, source: StoredSource) -> tuple[Any, ...]:
+    text = item_text(source.raw) if source.raw else None
+    return (*key_columns(item), text, source.version, source.at, source.before, source.exported)
 
 
 def _items_of(file: StateFile, read: Iterable[tuple[PrimaryKey, str | None]]) -> dict[PrimaryKey, tuple[KeptItem, int]]:
@@ -426,16 +448,60 @@ class EmbeddedEngine(StateReads, GuardedItems):
 
     # Beyond the protocol, for local replays: source images, and the stream of derived rows.
 
-    def put_sources(self, images: Iterable[tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
+    def put_sources(self, images: Iterable[SourceImage | tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
         """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         with self._work():
             self._write_rows()
-            keys_in_file = []
-            for key, raw, version in images:
-                self._rows.drop(key)
-                keys_in_file.append((*key_columns(key), item_text(raw) if raw else None, version))
-            keys_in_file.sort(key=KEY_COLUMNS)  # neighbours in the file are written one after another
-            self._file.executemany(PUT_SOURCE, keys_in_file)
+            written, loaded = [], self._loaded()
+            for given in images:
+                image = SourceImage(*given)
+                new: StoredSource | None = StoredSource(image.version, image.raw, image.at, digest_of(image.old))
+                if loaded or image.exported:
+                    new = kept(image, self._source(image.item, loaded))
+                    if new is not None:
+                        self._file.execute(SET_SOURCE, _source_row(image.item, new))
+                else:
+                    assert new is not None
+                    written.append(_source_row(image.item, new))
+                self._rows.drop(image.item)
+            written.sort(key=KEY_COLUMNS)  # neighbours in the file are written one after another
+            self._file.executemany(PUT_SOURCE, written)
+
+    @property
+    def has_exports(self) -> bool:
+        """Whether an export was loaded: its items have no versions, and compare by time."""
+        return bool(self._loaded())
+
+    def stored_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredSource]:
+        """The stored states of source items, also of those whose absence an export shows."""
+        loaded = self._loaded()
+        found = ((item, self._source(item, loaded)) for item in items)
+        return {item: stored for item, stored in found if stored is not None}
+
+    def older_sources(self, table: Table, at: int) -> Iterator[StoredItem]:
+        """The source items of a table that may be older than a time, epoch microseconds."""
+        return (self._file.item(text) for (text,) in self._asked(OLDER_SOURCES, (table.name, at)))
+
+    def note_loaded(self, table: Table, at: int) -> None:
+        """Notes that a full export of a table at a time was loaded; 0: an incremental one."""
+        with self._work():
+            self._file.execute(SET_LOADED, (table.name, at))
+
+    def source_seconds(self, item: ItemKey) -> float:
+        """The time of the newest change of a source item, epoch seconds; 0 if it is not known."""
+        found = self._file.one(SOURCE, key_columns(item))
+        return (found[2] or 0) / MICROSECONDS if found else 0.0
+
+    def _loaded(self) -> dict[str, int]:
+        return dict(self._file.all(LOADED, ()))
+
+    def _source(self, item: ItemKey, loaded: Mapping[str, int]) -> StoredSource | None:
+        """The stored state of a source item. One that a full export of its table lacks is gone since its time."""
+        found = self._file.one(SOURCE, key_columns(item))
+        if found is None or found[0] is None:
+            return StoredSource("", None, loaded[item[0]], "", exported=True) if loaded.get(item[0]) else None
+        version, text, at, before, exported = found
+        return StoredSource(version, self._file.item(text) if text else None, at, before, bool(exported))
 
     @property
     def clock_seconds(self) -> float:

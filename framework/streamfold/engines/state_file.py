@@ -24,11 +24,13 @@ CURSOR = 0
 
 APPLICATION_ID = 0x5F_01D_5F0
 """Marks a SQLite file as a streamfold state."""
-FORMAT = 1
+FORMAT = 2
 """Of the tables of a state. One of another format would have no times, by which expiry is judged."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS
-    items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, PRIMARY KEY (tbl, pk, sk));
+    items (tbl TEXT, pk TEXT, sk TEXT, item TEXT, version TEXT, at INTEGER, before TEXT, exported INTEGER,
+    PRIMARY KEY (tbl, pk, sk));
+CREATE TABLE IF NOT EXISTS loaded (tbl TEXT PRIMARY KEY, at INTEGER);
 CREATE TABLE IF NOT EXISTS state (pk TEXT, sk TEXT, item TEXT, PRIMARY KEY (pk, sk));
 CREATE TABLE IF NOT EXISTS entries (pk TEXT, sk TEXT, text TEXT NOT NULL, PRIMARY KEY (pk, sk)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS stream (grp TEXT, sequence INTEGER, record TEXT, PRIMARY KEY (grp, sequence));

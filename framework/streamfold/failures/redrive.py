@@ -25,7 +25,8 @@ from streamfold.ledger.state_keys import claim_key
 from streamfold.parking import Parked
 from streamfold.records.change import BY_OURSELVES, Change, ItemKey, Version
 from streamfold.records.envelope import Origins, RawRecord, Seen
-from streamfold.replay.replay import PutSources, newest_sources
+from streamfold.records.sources import newest_sources
+from streamfold.replay.replay import PutSources
 from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import SOURCE, Route
 from streamfold.runtime import Runtime

@@ -1,8 +1,8 @@
 """Exports of a table to S3, as a source of keys: full and incremental, in DynamoDB JSON, from S3 or a folder.
 
 An export has ``manifest-summary.json``, ``manifest-files.json`` with a line for each data file, and data files of JSON
-lines, compressed by gzip (Developer Guide, S3DataExport.Output). Only the keys are taken from an export: the items are
-read again, as they are now.
+lines, compressed by gzip (Developer Guide, S3DataExport.Output). On DynamoDB only the keys are taken from an export:
+the items are read again, as they are now. A local state takes the items too (``lifecycle.loading``).
 """
 
 import gzip
@@ -10,6 +10,9 @@ import json
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property
 from hashlib import md5
 from itertools import islice
 from pathlib import Path
@@ -21,12 +24,15 @@ from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
+from streamfold.records.kinesis import MICROSECONDS
+from streamfold.records.sources import UNKNOWN
 from streamfold.replay.files import PIECE_BYTES, bounded_lines, parses_at_once
 from streamfold.settings.readers import read_path
 
 FILES = "manifest-files.json"
 SUMMARY = "manifest-summary.json"
 JSON_FORMAT = "DYNAMODB_JSON"
+FULL, INCREMENTAL = "FULL_EXPORT", "INCREMENTAL_EXPORT"
 S3 = "s3://"
 DATA = "data"
 Read = Callable[[str], IO[bytes]]
@@ -50,6 +56,8 @@ class ExportLine(NamedTuple):
 
     key: ItemKey
     image: StoredItem | None  # at the time of the export; None: removed, or not in the export
+    at: int | None = None  # the time of the image, epoch microseconds; None: the export does not say
+    old: StoredItem | str | None = UNKNOWN  # the item before, in an incremental export with both images
 
 
 class Export:
@@ -72,6 +80,22 @@ class Export:
     def segments(self) -> int:
         """The number of its data files."""
         return len(self.files)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the export has all items of its table, and not only those that changed between two times."""
+        return bool(self.summary.get("exportType", FULL) != INCREMENTAL)
+
+    @property
+    def end(self) -> int:
+        """The time that the export shows, epoch microseconds. Raises ``SettingsError`` for an export without one."""
+        return self._time("exportTime" if self.is_full else "exportToTime")
+
+    def check_times(self) -> None:
+        """Raises ``SettingsError`` for an export whose summary lacks a time, or has one that cannot be read."""
+        if not self.is_full:
+            self._time("exportFromTime")
+        assert self.end
 
     @property
     def billed_bytes(self) -> int:
@@ -153,9 +177,35 @@ class Export:
             image: StoredItem | None = found.get("Item") or found.get("NewImage")
             raw: Mapping[str, Any] = found.get("Keys") or found["Item"]
             keys = {name: raw[name] for name in self.table.attributes if name in raw}
-            return ExportLine(item_key(keys, self.table), image)
-        except (AttributeError, TypeError, RecordError) as error:
+            key = item_key(keys, self.table)
+            if self.is_full:
+                return ExportLine(key, image, self._full_at)
+            before = found.get("OldImage") if self.summary.get("outputView") != "NEW_IMAGE" else UNKNOWN
+            return ExportLine(key, image, self._written_at(found), before)
+        except (AttributeError, TypeError, ValueError, RecordError) as error:
             raise self._no_item(file, number, error) from None
+
+    @cached_property
+    def _full_at(self) -> int | None:
+        return self._time("exportTime") if "exportTime" in self.summary else None
+
+    def _written_at(self, found: Mapping[str, Any]) -> int | None:
+        """The time of a line of an incremental export, a number or a text, also as an attribute value."""
+        written = (found.get("Metadata") or {}).get("WriteTimestampMicros")
+        if isinstance(written, Mapping):
+            written = written.get("N")
+        return None if written is None else int(written)
+
+    def _time(self, name: str) -> int:
+        given = self.summary.get(name)
+        try:
+            return _microseconds(given)
+        except (ArithmeticError, TypeError, ValueError):
+            what = f"has no {name}" if given is None else f"has {name}={given!r}"
+            raise SettingsError(
+                f"{SUMMARY} of export {self.location} {what}: expected the time of the export, such as "
+                "2026-03-01T00:00:00Z. Without it nobody knows which of two states of an item is the newer one."
+            ) from None
 
     def _no_item(self, file: DataFile, number: int, error: Exception) -> SettingsError:
         return SettingsError(
@@ -197,6 +247,18 @@ class Export:
             return content.decode()
         except UnicodeDecodeError:
             raise SettingsError(f"{name} of export {self.location} cannot be read: it is no UTF-8 text.") from None
+
+
+def _microseconds(given: Any) -> int:
+    """A time in epoch microseconds: from a text with its zone, or from seconds since 1970, as number or text."""
+    if isinstance(given, bool) or not isinstance(given, str | int | float):
+        raise TypeError
+    if isinstance(given, str) and "T" in given:
+        moment = datetime.fromisoformat(given)
+        if moment.tzinfo is None:
+            raise ValueError(given)
+        return round(moment.timestamp() * MICROSECONDS)
+    return int(Decimal(str(given)) * MICROSECONDS)
 
 
 def open_export(place: str, table: Table, real_name: str | None = None) -> Export:

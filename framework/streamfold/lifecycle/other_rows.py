@@ -303,7 +303,7 @@ class OtherRows:
         return found
 
     def _feed(self, route: Route) -> VerifiedRows:
-        return FeedRows(self.runtime, route, self.runtime.clock(), keeps_copies=True).verify()
+        return FeedRows(self.runtime, route, self.runtime.item_clock, keeps_copies=True).verify()
 
     def _attributes(self, route: Route) -> VerifiedRows:
         """Compares the items that attributes are derived onto with the stored attributes of all handlers."""

@@ -9,7 +9,7 @@ change (Developer Guide, kds).
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as BinasciiError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -161,8 +161,11 @@ class KinesisChange(Change):
 
 
 def _digest(body: Record) -> str:
-    """128 bits of both images, the same for any order of attributes and of members of sets."""
-    images = [body.get("OldImage") or {}, body.get("NewImage") or {}]
+    return images_digest([body.get("OldImage") or {}, body.get("NewImage") or {}])
+
+
+def images_digest(images: Sequence[Record]) -> str:
+    """128 bits of images, the same for any order of attributes and of members of sets."""
     text = CANONICAL.encode(images)
     if any(f'"{tag}":[' in text for tag in SETS):
         text = CANONICAL.encode(_ordered(images))

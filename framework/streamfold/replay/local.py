@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
-from streamfold.batch.process import all_failed, process_changes, read_changes, undeclared_names
+from streamfold.batch.process import all_failed, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
@@ -18,7 +18,8 @@ from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import NotOwned, SettingsError, public
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
-from streamfold.replay.replay import newest_sources
+from streamfold.records.sources import newest_sources
+from streamfold.replay.loaded_items import Sorted, process_beside, sorted_changes
 from streamfold.routes.application import Application
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
@@ -72,15 +73,19 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
         runtime.warn_once(text, text)
     origins = Origins(app.source_tables, settings, runtime.warn)
     changes, malformed = read_changes(records_of(event), origins)
+    found = Sorted(changes)
     if state is not None:
         if state.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
-        state.put_sources(newest_sources(change for change in changes if not app.derived(change.item)))
+        found = sorted_changes(runtime.own_stream, changes)
+        state.put_sources(
+            newest_sources(each for each in changes if not app.derived(each.item) and each.item not in found.loaded)
+        )
     stream = runtime.own_stream
     if stream is not None:
         stream.item_times.clear()
     try:
-        report = process_changes(runtime, changes, origins.sources)
+        report = process_beside(runtime, found, origins.sources)
     except NotOwned as error:
         report = all_failed(changes, error)
     report.failures[:0] = malformed

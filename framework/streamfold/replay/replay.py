@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
-from streamfold.batch.process import finish_postponed, plan_changes, process_changes
+from streamfold.batch.process import finish_postponed, plan_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Cause, Failure
 from streamfold.commit.plan import Plan
@@ -17,8 +17,9 @@ from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fa
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins, RawRecord
-from streamfold.records.values import RawImage
+from streamfold.records.sources import SourceImage, newest_sources
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
+from streamfold.replay.loaded_items import process_beside, sorted_changes
 from streamfold.routes.application import Application
 from streamfold.routes.route import REFERENT
 from streamfold.runtime import Runtime
@@ -47,7 +48,6 @@ FAILURES_KEPT_MAX = 100
 CAUSES_KEPT_MAX = 1000
 """Failures and bad lines that are kept in full; all are counted."""
 
-SourceImage = tuple[ItemKey, RawImage | None, str]
 PutSources = Callable[[Iterable[SourceImage]], None]
 
 
@@ -247,6 +247,7 @@ class Summary:
     bad_line_count: int = 0
     stopped: bool = False  # at the first bad line
     absent: Sequence[ItemKey] = ()  # looked-up items that no record showed
+    older: int = 0  # records that a loaded export has already
     planned: PlannedWrites = field(default_factory=PlannedWrites)  # by a dry run
 
     @property
@@ -371,14 +372,16 @@ class Replay:
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
         postponed = len(self.runtime.postponed or ())
+        found = sorted_changes(self.runtime.own_stream if self.put_sources else None, changes)
         if self.put_sources:
-            self.put_sources(newest_sources(changes))
+            self.put_sources(newest_sources(change for change in changes if change.item not in found.loaded))
         if self.dry_run:
             plan, report = plan_changes(self.runtime, changes)
             self.summary.planned.add(plan)
             self.dry_run(plan)
         else:
-            report = process_changes(self.runtime, changes, self.origins.sources)
+            report = process_beside(self.runtime, found, self.origins.sources)
+            self.summary.older += len(found.older)
             removed = {change.item for change in changes if change.event == "REMOVE"}
             self._removed |= {
                 item for item in removed if any(each.role == REFERENT for each, _ in self.app.listeners(item))
@@ -445,17 +448,6 @@ def _stop_if_unreachable(report: Report) -> None:
     for failure in report.failures:
         if isinstance(failure.error, EngineUnreachable):
             raise failure.error
-
-
-def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
-    """The newest image of each item, or None for a removed item. Records without a new image are skipped."""
-    newest: dict[ItemKey, Change] = {}
-    for change in changes:
-        known = newest.get(change.item)
-        if change.has_new and (known is None or known.version_text < change.version_text):
-            newest[change.item] = change
-    for item, change in newest.items():
-        yield item, change.new.raw or None, change.version_text
 
 
 def as_counts(summary: Summary, app: Application) -> list[dict[str, Any]]:

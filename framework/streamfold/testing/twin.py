@@ -22,8 +22,8 @@ from streamfold.read import rows as present
 from streamfold.read.feeds import LIMIT, PULLS_MOST, EngineQueries, Feed, page, route_of
 from streamfold.records.change import TIME_TO_LIVE, Change, Origin
 from streamfold.records.envelope import Origins
+from streamfold.records.sources import newest_sources
 from streamfold.records.values import decode
-from streamfold.replay.replay import newest_sources
 from streamfold.settings import Settings
 from streamfold.testing.errors import HandlerFails, TwinError
 from streamfold.testing.stream import Clock, TwinRecord

@@ -103,7 +103,7 @@ class FeedSegments:
         return Paged(found[-1][0] if len(found) == PAGE else None, {LIVE: len(live), ROWS: rows})
 
     def _posts(self, segment: JobSegment) -> Paged:
-        now = self.task.at or self.runtime.clock()
+        now = self.task.at or self.runtime.item_clock
         first = self.copies.post_from(now - self.options.keep_seconds)
         partition = self.copies.partition(POSTS, self.task.sided.fields)
         begin = max(segment.after or "", first) if self.task.is_new else segment.after or ""

@@ -307,7 +307,7 @@ class Spreading:
         Raises ``EngineError``, ``NotStarted``, ``Unprocessable`` for a post whose time is ahead, and
         ``HandlerError`` for an item that is too large for its stored copy.
         """
-        now = subscribed.at or self.runtime.clock()
+        now = subscribed.at or self.runtime.item_clock
         is_post = subscribed.sided.side == POSTS
         if is_post:
             seconds = post_seconds(self.route, subscribed.sided.fields)
