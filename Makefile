@@ -20,8 +20,8 @@ QUICK := keys records routes ledger commit derivations read
 
 # Parts of the framework that no function runs: tests/project/test_build.py compares them with what functions import.
 NOT_DEPLOYED := $(addprefix streamfold/,cli deploy failures pages proofs starter testing __main__.py engines/memory.py \
-	$(patsubst %,replay/%.py,costs growing stream) \
-	$(patsubst %,lifecycle/%.py,buckets diff other_rows retire row_repair row_sources rows search state_size))
+	$(patsubst %,replay/%.py,costs growing replay stream) \
+	$(patsubst %,lifecycle/%.py,buckets diff loading other_rows retire row_repair row_sources rows search state_size))
 
 # The stream of an existing table, as `streamfold template` takes it.
 ORDERS_STREAM := arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000
