@@ -96,6 +96,13 @@ def test_one_pass_is_one_object(folder, recorded):
     assert [(each["handler"], each["written"]) for each in found["handlers"]] == [("order_total", 3)]
 
 
+def test_a_name_in_a_declaration_that_no_item_has_is_reported(folder, recorded):
+    folder.app(SHOP.replace("router = Router()", 'router = Router()\nrouter.audit(ITEM, redact=["prise"])'))
+    assert "names 'prise', which no item" in flat(folder.run("dev", recorded, "--once").out)
+    (found,) = json.loads(folder.run("dev", recorded, "--once", "--json").out)["unseen_attributes"]
+    assert (found["name"], found["near"]) == ("prise", "price")
+
+
 def test_a_failure_has_its_record_its_line_and_what_to_do(folder):
     recorded = folder.records(*lines_of(1), record(None, item("ORDER#9", "ITEM#a"), 9))
     ran = folder.run("dev", recorded, "--once")

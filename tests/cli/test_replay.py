@@ -12,6 +12,7 @@ from streamfold.cli.items import SAMPLE_ROWS
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineError, HandlerError
 from streamfold.testing import KinesisTwin, piped
+from tests.cli.conftest import SHOP
 from tests.helpers.commands import EVENTS, SPECIAL, streamfold
 
 LARGE = ("music", "shop")
@@ -1394,3 +1395,39 @@ def test_replay_that_the_readme_begins_with_shows_the_names_of_authors_in_a_time
     assert ran.code == 0
     assert timelines.count("author=") == SAMPLE_ROWS
     assert "have expired" not in ran.out
+
+
+MISSPELLED = SHOP.replace("router = Router()", 'router = Router()\nrouter.audit(ITEM, redact=["prise"])')
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_a_name_in_a_declaration_that_no_item_has_is_a_warning(folder, source, more):
+    folder.app(MISSPELLED)
+    records = folder.records(source.put("ORDER#1", "ITEM#a", price=1))
+    ran = folder.run("replay", records, *more)
+    assert ran.code == 0
+    assert "Warning: redact= of audit 'audit_order_item' (" in ran.out + ran.err
+    assert (
+        "names 'prise', which no item of Key('ORDER#{order_id}', 'ITEM#{sku}') has in the records. "
+        in ran.out + ran.err
+    )
+    assert "Did you mean 'price'?" in ran.out + ran.err
+
+
+def test_a_name_in_a_declaration_that_no_item_has_is_json(folder, source):
+    folder.app(MISSPELLED)
+    ran = folder.run("replay", folder.records(source.put("ORDER#1", "ITEM#a", price=1)), "--json")
+    (found,) = json.loads(ran.out)["unseen_attributes"]
+    assert (found["handler"], found["option"], found["name"], found["near"]) == (
+        "audit_order_item",
+        "redact=",
+        "prise",
+        "price",
+    )
+
+
+def test_a_name_in_a_declaration_that_no_item_has_is_left_out_of_runs_under_faults(folder, source):
+    folder.app(MISSPELLED)
+    records = folder.records(source.put("ORDER#1", "ITEM#a", price=1))
+    ran = folder.run("replay", records, "--chaos", "--runs", "1")
+    assert "Left out: redact= of audit 'audit_order_item' (" in ran.out

@@ -17,6 +17,7 @@ from streamfold import Add, App, Count, Key, Router, Row, Sum, Table
 from streamfold.engines import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.proofs.invariants import Invariants
+from streamfold.records.encoded import to_json
 from streamfold.testing import (
     Diverged,
     HandlerFails,
@@ -419,3 +420,19 @@ def test_recorded_tables_are_called_what_the_environment_says(tmp_path, monkeypa
         check(app, recorded=file)
     monkeypatch.setenv("STREAMFOLD_TABLE_ORDERS", "orders-live")
     assert check(app, recorded=file, histories=2).changes
+
+
+@pytest.mark.parametrize("given", ["items", "recorded"])
+def test_a_name_in_a_declaration_that_no_item_has_is_left_out(given, tmp_path):
+    router = Router()
+    router.audit(ORDER_ITEM, redact=["prise"])
+    app = App("shop", routers=[router])
+    records = [record(None, item("ORDER#1", "ITEM#1", **ITEM), 1)]
+    file = tmp_path / "records.jsonl"
+    file.write_text("".join(to_json(each) + "\n" for each in records))
+    options = {"items": {ORDER_ITEM: ITEM}} if given == "items" else {"recorded": file}
+    proof = check(app, histories=2, processes=0, **options)
+    (line,) = [each for each in proof.left_out if "prise" in each]
+    assert line.startswith("redact= of audit 'audit_order_item' (")
+    assert line.endswith("has in the records. Did you mean 'price'?")
+    assert line in str(proof)

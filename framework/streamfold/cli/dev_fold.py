@@ -26,7 +26,7 @@ from streamfold.cli.items import row_object
 from streamfold.cli.output import Fitted, Grid, Note, Printed, Report, counted, warn
 from streamfold.cli.session import GivenOptions, Session
 from streamfold.cli.show import local_samples
-from streamfold.cli.summary import counts_lines, failure_object, trouble_lines, unwanted_lines
+from streamfold.cli.summary import counts_lines, failure_object, trouble_lines, unseen_object, unwanted_lines
 from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.derivation import reads_items
 from streamfold.derivations.search.documents import own_fields
@@ -370,6 +370,7 @@ class Edition:
                 "failure_count": summary.failure_count,
                 "bad_lines": [{"line": str(each.line), "why": each.why} for each in summary.bad_lines],
                 "unrouted": dict(summary.report.unrouted) if len(self.names) == len(self.digests) else {},
+                "unseen_attributes": list(map(unseen_object, summary.unseen)),
             }
         )
 

@@ -32,6 +32,7 @@ from streamfold.errors import manual, plain, printable
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
 from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_counts
+from streamfold.routes.named_attributes import UnseenAttribute
 from streamfold.settings import Settings
 from streamfold.writes import guarded
 from streamfold.writes.descriptions import conditions
@@ -116,6 +117,7 @@ def summary_json(written: Written) -> str:
                 }
                 for key, missed in report.first_near.items()
             ],
+            "unseen_attributes": [unseen_object(each) for each in summary.unseen],
             "parked": dict(report.parked),
             "first_parked": report.first_parked,
             "off": dict(report.off),
@@ -133,6 +135,15 @@ def summary_json(written: Written) -> str:
     documents = written.documents()
     found = ",".join(each for sample in documents for each in sample.json())
     return f'{line[:-1]},"documents":[{found}]}}' if documents else line
+
+
+def unseen_object(unseen: UnseenAttribute) -> dict[str, Any]:
+    """An attribute that a declaration names and no item has."""
+    named = unseen.named
+    keys = [key.stored_name for key in named.keys]
+    return {
+        "handler": unseen.route.name, "option": named.option, "name": named.name, "keys": keys, "near": unseen.near
+    }  # fmt: skip
 
 
 def failure_object(failed: FailedRecord) -> dict[str, Any]:
@@ -235,6 +246,10 @@ def unwanted_lines(summary: Summary) -> Iterator[Printed]:
             f"{counted(count, 'record')} {match} {key.template} but for {miss.field!r}, and no handler of this key "
             f"read {them}: {first}{plain(miss.why)}. Next: correct {os.path.relpath(key.declared_at)}; see {page}"
         )
+    for unseen in summary.unseen[:SHOWN_MAX]:
+        yield Note(f"Warning: {printable(plain(unseen.text))}")
+    if len(summary.unseen) > SHOWN_MAX:
+        yield Note(f"... and {len(summary.unseen) - SHOWN_MAX:,} more names that no item has; --json lists them.")
     yield from (f"Handler {name} is switched off: {count} records were skipped." for name, count in report.off.items())
     for word, message in COUNTED_WORDS.items():
         for name, count in report.counts.get(word, {}).items():

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from streamfold.app import App
-from streamfold.errors import SettingsError, joined_key, shown
+from streamfold.errors import SettingsError, joined_key, plain, shown
 from streamfold.keys.key import Key
 from streamfold.proofs.annotations import drawn_items
 from streamfold.proofs.choices import Budget, Choices, Drawn, Script, Scripted, shortened
@@ -29,6 +29,7 @@ from streamfold.proofs.store import drawn_pace
 from streamfold.records.change import Change
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
+from streamfold.routes.named_attributes import NamedAttributes
 from streamfold.settings import Settings
 from streamfold.testing.errors import TwinError
 from streamfold.testing.stream import START
@@ -156,7 +157,10 @@ def check(  # noqa: PLR0913 - one call with named options
     check_extent(source, histories=histories, changes=changes)
     only = chosen(faults)
     begin, remembered = time.perf_counter(), Remembered(app)
-    shapes, left_out = TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded))
+    named = NamedAttributes(app.routes)
+    shapes, left_out = (
+        TakenExample([], ()) if writes is not None else taken(app, _shapes(app, items or {}, recorded, named))
+    )
     keys = {each.key for each in (writes or shapes)}
     start = max((shape.start for shape in shapes), default=START)
     handlers, proof, others = FaultyHandlers(app), Proof(seed, unproved(app, keys), left_out), Random(seed)  # noqa: S311 - a seed
@@ -176,6 +180,10 @@ def check(  # noqa: PLR0913 - one call with named options
         proof.left_out += elsewhere.compare()
     proof.unproved = unproved(app, keys, handlers.yielded)
     proof.left_out += (*missing(proof.events), *not_injected(proof.offered, proof.faults))
+    if recorded is None:
+        for change in probed:
+            named.seen(change)
+    proof.left_out += tuple(plain(each.text).rstrip(".") for each in named.unseen())
     proof.seconds = time.perf_counter() - begin
     return proof
 
@@ -188,9 +196,10 @@ def check_scenario(app: App, scenario: Scenario) -> None:
         raise Diverged(problem, _story(handlers, scenario), scenario, 0)
 
 
-def _shapes(app: App, items: Any, recorded: str | Path | None) -> list[Shape]:
+def _shapes(app: App, items: Any, recorded: str | Path | None, named: NamedAttributes) -> list[Shape]:
     if recorded is not None:
-        return recorded_shapes(app, recorded_changes(app, [str(recorded)]))
+        changes = recorded_changes(app, [str(recorded)])
+        return recorded_shapes(app, map(named.seen, changes))
     sources = item_keys(app)
     if not (isinstance(items, Mapping) and all(isinstance(key, Key) for key in items)):
         raise TwinError(f"items={shown(items)}: expected example items of each source key, {{ORDER: {{...}}}}.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from streamfold.app import App
+from streamfold.errors import plain
 from streamfold.proofs.check import ACTIONS, RATES, difference_of
 from streamfold.proofs.choices import Budget, Choices, Drawn, Script, Scripted, shortened
 from streamfold.proofs.coverage import missing, unproved
@@ -20,6 +21,7 @@ from streamfold.proofs.oracle import expected_all
 from streamfold.proofs.processes import PROCESSES, Elsewhere
 from streamfold.proofs.store import drawn_pace
 from streamfold.records.change import Change
+from streamfold.routes.named_attributes import unseen_attributes
 
 if TYPE_CHECKING:
     from streamfold.keys.key import Key
@@ -104,7 +106,7 @@ class Recording:
                 driver = self._driver(self.shards, Choices(), CLEAN_ACTIONS)
                 clean = driver.run()
                 events = {placed.change.event for item in self.items for placed in item}
-                self.left_out = (*elsewhere.compare(), *missing(events))
+                self.left_out = (*elsewhere.compare(), *missing(events), *self._unseen())
             if driver.writers:
                 self.expected = driver.expected()
         except AssertionError as broken:  # a handler that fails, or is no function; an invariant; an item that is wrong
@@ -116,6 +118,10 @@ class Recording:
             return None
         problem = difference_of(self._driver(self.shards, Choices(), CLEAN_ACTIONS), self.expected)
         return f"The clean replay and the oracle differ, which is a bug worth reporting. {problem}"
+
+    def _unseen(self) -> list[str]:
+        changes = (placed.change for item in self.items for placed in item)
+        return [plain(each.text).rstrip(".") for each in unseen_attributes(self.app.routes, changes)]
 
     def run(self, seed: int, only: Collection[str] | None = None) -> Run:
         """One run under the faults that this seed draws, compared with the clean run."""

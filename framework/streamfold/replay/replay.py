@@ -21,6 +21,7 @@ from streamfold.records.sources import SourceImage, newest_sources
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.replay.loaded_items import process_beside, sorted_changes
 from streamfold.routes.application import Application
+from streamfold.routes.named_attributes import NamedAttributes, UnseenAttribute
 from streamfold.routes.route import REFERENT
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -248,6 +249,7 @@ class Summary:
     stopped: bool = False  # at the first bad line
     absent: Sequence[ItemKey] = ()  # looked-up items that no record showed
     older: int = 0  # records that a loaded export has already
+    unseen: Sequence[UnseenAttribute] = ()  # attributes that declarations name, and that no item had
     planned: PlannedWrites = field(default_factory=PlannedWrites)  # by a dry run
 
     @property
@@ -282,6 +284,7 @@ class Replay:
         self.put_sources = put_sources
         self.cursor: ReplayCursor | None = None
         self.summary = Summary()
+        self._attributes = NamedAttributes(self.app.routes)
         self._derived: dict[ItemKey, bool] = {}
         self._removed: set[ItemKey] = set()  # looked-up items that a record showed the end of
 
@@ -315,6 +318,7 @@ class Replay:
         self.summary.absent = [
             item for item in self.runtime.absent or () if item not in self._removed and not self.app.derived(item)
         ]
+        self.summary.unseen = self._attributes.unseen()
         return self.summary
 
     def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
@@ -346,6 +350,7 @@ class Replay:
             if self._derived[item] if item in self._derived else self._is_derived(item):
                 self.summary.derived += 1
             else:
+                self._attributes.seen(read[1])
                 yield read
 
     def _read(self, line: Line, record: RawRecord) -> tuple[Line, Change] | BadLine:

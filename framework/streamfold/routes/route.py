@@ -113,6 +113,15 @@ class Subscription(NamedTuple):
     called: bool = True  # the handler is called; if False, changes reach the route also while it is switched off
 
 
+class NamedAttribute(NamedTuple):
+    """An attribute of items that an option of a declaration names."""
+
+    option: str  # as it is written, ``redact=``
+    keys: tuple[Key, ...]  # of the items: one of them is to have it
+    name: str
+    sees_derived: bool = False  # an attribute that is derived onto the item counts
+
+
 class Kind:
     """A kind of derivation, for declarations, dispatch, manifest and pages. The defaults suit most kinds.
 
@@ -163,6 +172,16 @@ class Kind:
         """The search indexes that it writes, as they are declared, by the names that settings have for them."""
         del route
         return {}
+
+    def named_attributes(self, route: "Route") -> Iterator[NamedAttribute]:
+        """The attributes of items that its declaration names: a name that no item has is reported."""
+        for each in route.lookups:
+            bases = (each.through.key,) if each.through else route.sources
+            for of_key, name in each.taken:
+                if keys := tuple(base for base in bases if name not in base.types):
+                    yield NamedAttribute(f"{of_key}= of lookup {each.name!r}", keys, name, each.derived)
+            for name in sorted(each.reads or ()):
+                yield NamedAttribute(f"reads= of lookup {each.name!r}", (each.key,), name, each.derived)
 
     def outside_locations(self, route: "Route") -> tuple[str, ...]:
         """The locations outside of tables that it writes to."""

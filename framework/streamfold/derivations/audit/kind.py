@@ -15,10 +15,10 @@ from streamfold.keys.table import RESERVED_PREFIX, merged
 from streamfold.records.change import name_components
 from streamfold.records.values import decode_number
 from streamfold.routes.declaration import target_keys
-from streamfold.routes.route import Target
+from streamfold.routes.route import NamedAttribute, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Planning, Work
@@ -275,6 +275,12 @@ class Audit(Derivation):
 
     name = "audit"
     write_units = "1 for each KB of the row"
+
+    def named_attributes(self, route: Route) -> Iterator[NamedAttribute]:
+        recorded = recorded_of(route)
+        actor = () if recorded.actor is None else (recorded.actor,)
+        for option, names in (("redact=", recorded.redact), ("fields=", recorded.fields or ()), ("actor=", actor)):
+            yield from (NamedAttribute(option, route.sources, name) for name in sorted(names))
 
     def no_referent(self, route: Route) -> str:
         del route

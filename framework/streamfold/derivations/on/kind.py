@@ -12,9 +12,10 @@ from streamfold.records.change import EVENTS, Event
 from streamfold.routes.checks import check_view
 from streamfold.routes.declaration import CommonOptions
 from streamfold.routes.effects import Add, Delete, Put
+from streamfold.routes.route import NamedAttribute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from streamfold.commit.plan import Unit
     from streamfold.derivations.calls import Permissions
@@ -49,6 +50,10 @@ class OnChanges(Derivation):
 
     def needs(self, route: Route) -> Needs:
         return "both" if filter_of(route).changed else "keys"
+
+    def named_attributes(self, route: Route) -> Iterator[NamedAttribute]:
+        for name in sorted(filter_of(route).changed):
+            yield NamedAttribute("changed=", route.sources, name)
 
     def takes(self, route: Route, change: Change) -> bool:
         return filter_of(route).takes(change)

@@ -63,6 +63,15 @@ OWN_FIELDS: Mapping[str, Any] = {
 DETAILS: Mapping[str, Mapping[str, Any]] = {"scaled_float": {"scaling_factor": 100}}
 """The options of a type beside its name, for ``fields=`` with the name alone."""
 
+TYPE_NAMES = (
+    "alias annotated_text binary boolean byte completion constant_keyword date date_nanos date_range derived double "
+    "double_range flat_object float float_range geo_point geo_shape half_float icu_collation_keyword integer "
+    "integer_range ip ip_range join keyword knn_vector long long_range match_only_text murmur3 nested object "
+    "percolator rank_feature rank_features scaled_float search_as_you_type semantic short sparse_vector star_tree text "
+    "token_count unsigned_long version wildcard xy_point xy_shape"
+)
+"""The types of a mapping (OpenSearch, Mappings and field types), with those of its plugins."""
+TYPES = frozenset(TYPE_NAMES.split())
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Deletes = Literal["kept", "removed"]
@@ -190,7 +199,27 @@ def index_mapping(path: str | None, fields: FieldTypes | None, at: str) -> Mappi
             raise DeclarationError(
                 f"search at {at} maps {name!r}: names that begin with {RESERVED_PREFIX!r} are reserved."
             )
+    _check_types(properties, at)
     return {"dynamic": False, **given, "properties": {**properties, **OWN_FIELDS}}
+
+
+def _check_types(properties: Mapping[str, Any], at: str) -> None:
+    """Refuses a type that no index has, at any depth: it would be refused when the index is created, days later."""
+    for name, field in properties.items():
+        if not isinstance(field, Mapping):
+            continue
+        given = str(field.get("type", "object"))
+        if given not in TYPES:
+            from difflib import get_close_matches  # only for a message
+
+            near = get_close_matches(given, TYPES, 1)
+            expected = near[0] if near else "a type of OpenSearch, such as text or keyword"
+            raise DeclarationError(
+                f"search at {at} has the field {name!r} of type {given!r}, which no index has: expected {expected}."
+            )
+        for inside in ("properties", "fields"):
+            if isinstance(below := field.get(inside), Mapping):
+                _check_types(below, at)
 
 
 def index_settings(path: str | None, at: str) -> Mapping[str, Any]:
